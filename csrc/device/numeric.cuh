@@ -1,0 +1,55 @@
+// Element types in device code: the accumulator type of each, conversions, and host dispatch from DType to a C++ type.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <type_traits>
+
+#include "device/dtype.h"
+
+namespace xgemm {
+
+using half = __half;
+using bf16 = __nv_bfloat16;
+
+/// Type in which sums of T are kept: fp32 for fp32 and the half types, fp64 for fp64, int64 for integers and bool.
+template <class T>
+using Accumulator = std::conditional_t<std::is_integral_v<T>, std::int64_t,
+                                       std::conditional_t<std::is_same_v<T, double>, double, float>>;
+
+template <class To, class From>
+__device__ __forceinline__ To convert(From x) {
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<From, half>)
+    return static_cast<To>(__half2float(x));
+  else if constexpr (std::is_same_v<From, bf16>)
+    return static_cast<To>(__bfloat162float(x));
+  else if constexpr (std::is_same_v<To, half>)
+    return __float2half_rn(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bf16>)
+    return __float2bfloat16_rn(static_cast<float>(x));
+  else
+    return static_cast<To>(x);
+}
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+/// Calls f(Type<T>{}) with the C++ type of a floating DType.
+template <class F>
+auto dispatch_floating(DType t, F&& f) {
+  switch (t) {
+    case DType::f32: return f(Type<float>{});
+    case DType::f16: return f(Type<half>{});
+    case DType::bf16: return f(Type<bf16>{});
+    case DType::f64: return f(Type<double>{});
+    default: throw std::logic_error("dispatch_floating: not a floating dtype");
+  }
+}
+
+}  // namespace xgemm

@@ -1,0 +1,34 @@
+#include "device/properties.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <mutex>
+
+namespace xgemm {
+
+const DeviceProperties& device_properties(int index) {
+  constexpr int kMaxDevices = 64;
+  static std::array<DeviceProperties, kMaxDevices + 1> cache;
+  static std::array<std::once_flag, kMaxDevices> once;
+  if (index < 0 || index >= kMaxDevices) return cache[kMaxDevices];
+  std::call_once(once[static_cast<std::size_t>(index)], [index] {
+    const auto read = [index](cudaDeviceAttr attribute) {
+      int value = 0;
+      cudaDeviceGetAttribute(&value, attribute, index);
+      return value;
+    };
+    cache[static_cast<std::size_t>(index)] = {
+        .major = read(cudaDevAttrComputeCapabilityMajor),
+        .minor = read(cudaDevAttrComputeCapabilityMinor),
+        .sm_count = read(cudaDevAttrMultiProcessorCount),
+        .max_threads_per_sm = read(cudaDevAttrMaxThreadsPerMultiProcessor),
+        .l2_bytes = static_cast<std::size_t>(read(cudaDevAttrL2CacheSize)),
+        .smem_per_block = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+        .smem_per_sm = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerMultiprocessor)),
+    };
+  });
+  return cache[static_cast<std::size_t>(index)];
+}
+
+}  // namespace xgemm

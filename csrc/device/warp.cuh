@@ -1,0 +1,18 @@
+// Reductions over the lanes of a warp, in a fixed order: the same inputs give the same bits on every run.
+#pragma once
+
+namespace xgemm {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+/// Butterfly reduction over groups of `Width` consecutive lanes; every lane of a group gets the result. `op` must be commutative.
+/// T is a type that __shfl_xor_sync takes.
+template <int Width = kWarpSize, class T, class Op>
+__device__ __forceinline__ T warp_reduce(T value, Op op) {
+#pragma unroll
+  for (int offset = Width / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
+  return value;
+}
+
+}  // namespace xgemm

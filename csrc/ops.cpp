@@ -1,0 +1,40 @@
+// Every schema of torch.ops.xgemm, once. Each op is implemented in the folder of its family, which registers itself.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(xgemm, m) {
+  // ---- matrix products: fp32, fp16, bf16, fp64; any strides ----------------------------------------------------------------
+  // torch.matmul's semantics, 1-D to N-D with broadcast batch dims. For fp32 inputs `precision` is "highest" (at least as accurate
+  // as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (bf16 or better).
+  m.def("matmul(Tensor a, Tensor b, *, str precision=\"highest\") -> Tensor");
+  // beta * input + alpha * (mat1 @ mat2); `input` broadcasts to the product's shape and is not read when beta is 0.
+  m.def(
+      "addmm(Tensor input, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str precision=\"highest\") -> Tensor");
+  // activation(input @ weight^T + bias) + residual, fused; activation: none, relu, gelu, gelu_tanh, silu.
+  m.def(
+      "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "
+      "str precision=\"highest\") -> Tensor");
+
+  // ---- reductions over any dims (all of them when dim is None or empty), any strides ----------------------------------------
+  m.def("sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor");
+  m.def("mean(Tensor input, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor");
+  m.def("amax(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor");
+  m.def("amin(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor");
+  m.def("argmax(Tensor input, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def("argmin(Tensor input, int? dim=None, bool keepdim=False) -> Tensor");
+  m.def("logsumexp(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor");
+
+  // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
+  m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
+  m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
+
+  // ---- attention: scaled_dot_product_attention's names and layout (..., H, S, D) -------------------------------------------
+  // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: "top_left" (SDPA's) or
+  // "bottom_right". A row with every key masked gives 0.
+  m.def(
+      "attention(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
+      "bool enable_gqa=False, str causal_alignment=\"top_left\") -> Tensor");
+  // The same, with the natural log-sum-exp of each row's scaled scores, (..., H, Sq) in fp32 (fp64 for fp64 inputs).
+  m.def(
+      "attention_lse(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, "
+      "float? scale=None, bool enable_gqa=False, str causal_alignment=\"top_left\") -> (Tensor output, Tensor logsumexp)");
+}

@@ -1,0 +1,31 @@
+#include "torch/cuda.h"
+
+// Lives in libtorch_cuda only: weak, so that this library also loads on a torch without CUDA.
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
+
+namespace xgemm {
+
+CudaScope::CudaScope(const TensorView& v) : op_(v.op) {
+  check(v.cuda, op_, "expected ", v.name, " on cuda, got ", device_name(v));
+  check(aoti_torch_get_current_cuda_stream != nullptr, op_, "this torch has no CUDA support, got a tensor on ", device_name(v));
+  // torch's guard restores torch's current device; the static CUDA runtime in this library has a current device of its own.
+  if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
+  if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
+    fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(v.device_index, &stream));
+  stream_ = static_cast<cudaStream_t>(stream);
+  properties_ = &device_properties(v.device_index);
+}
+
+void CudaScope::check_launch() const {
+  const cudaError_t e = cudaGetLastError();
+  if (e == cudaSuccess) [[likely]]
+    return;
+  if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
+    fail(op_, "libxgemm.so holds no kernel image for this GPU (sm_", properties_->major, properties_->minor,
+         "); rebuild it with TORCH_CUDA_ARCH_LIST=", properties_->major, ".", properties_->minor);
+  fail(op_, "CUDA launch failed: ", cudaGetErrorString(e));
+}
+
+}  // namespace xgemm

@@ -1,0 +1,162 @@
+#include "torch/tensor.h"
+
+#include <algorithm>
+
+namespace xgemm {
+
+std::int64_t TensorView::numel() const {
+  std::int64_t n = 1;
+  for (auto s : sizes) n *= s;
+  return n;
+}
+
+namespace {
+ScalarType dtype_of(const char* op, const char* name, const Tensor& t) {
+  try {
+    return t.scalar_type();
+  } catch (const std::exception&) {  // quantised and other types that the stable ABI does not name
+    fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
+  }
+}
+}  // namespace
+
+TensorView view(const char* op, const char* name, const Tensor& t) {
+  check(t.defined(), op, "expected ", name, " to be a tensor, got an undefined one");
+  AtenTensorHandle h = t.get();
+  std::int32_t device_type = 0, device_index = -1, layout = 0;
+  std::int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(h, &layout));
+  check(layout == aoti_torch_layout_strided(), op, "expected ", name,
+        " to be a dense (strided) tensor, got a sparse or opaque layout; call to_dense() first");
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(h, &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(h, &device_index));
+  const bool cuda = device_type == aoti_torch_device_type_cuda();
+  check(cuda || device_type == aoti_torch_device_type_cpu(), op, "expected ", name, " on cpu or cuda, got another device");
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(h, &dim));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(h, &sizes));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(h, &strides));
+  void* data = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(h, &data));
+  const auto rank = static_cast<std::size_t>(dim);
+  return {.op = op,
+          .name = name,
+          .tensor = &t,
+          .data = data,
+          .sizes = {sizes, rank},
+          .strides = {strides, rank},
+          .dtype = dtype_of(op, name, t),
+          .device_index = cuda ? device_index : -1,
+          .cuda = cuda};
+}
+
+std::string to_string(ShapeRef shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+std::string to_string(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float: return "float32";
+    case ScalarType::Half: return "float16";
+    case ScalarType::BFloat16: return "bfloat16";
+    case ScalarType::Double: return "float64";
+    case ScalarType::Long: return "int64";
+    case ScalarType::Int: return "int32";
+    case ScalarType::Short: return "int16";
+    case ScalarType::Char: return "int8";
+    case ScalarType::Byte: return "uint8";
+    case ScalarType::Bool: return "bool";
+    case ScalarType::ComplexHalf: return "complex32";
+    case ScalarType::ComplexFloat: return "complex64";
+    case ScalarType::ComplexDouble: return "complex128";
+    default: return torch::headeronly::toString(dtype);
+  }
+}
+
+std::string device_name(const TensorView& v) { return v.cuda ? "cuda:" + std::to_string(v.device_index) : "cpu"; }
+
+void check_same_device(const TensorView& first, const TensorView& other) {
+  if (first.cuda == other.cuda && first.device_index == other.device_index) return;
+  fail(first.op, "expected ", first.name, " and ", other.name, " on one device, got ", device_name(first), " and ",
+       device_name(other));
+}
+
+void check_same_dtype(const TensorView& first, const TensorView& other) {
+  if (first.dtype == other.dtype) return;
+  fail(first.op, "expected ", first.name, " and ", other.name, " of one dtype, got ", to_string(first.dtype), " and ",
+       to_string(other.dtype));
+}
+
+void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed) {
+  std::string names;
+  for (auto t : allowed) {
+    if (v.dtype == t) return;
+    names += (names.empty() ? "" : ", ") + to_string(t);
+  }
+  fail(v.op, "expected ", v.name, " of dtype ", names, ", got ", to_string(v.dtype));
+}
+
+std::int64_t wrap_dim(const TensorView& v, std::int64_t dim) {
+  const std::int64_t rank = v.dim() == 0 ? 1 : v.dim();
+  check(dim >= -rank && dim < rank, v.op, "expected dim in [", -rank, ", ", rank - 1, "], got ", dim);
+  return dim < 0 ? dim + rank : dim;
+}
+
+Shape broadcast(const TensorView& va, ShapeRef a, const TensorView& vb, ShapeRef b) {
+  Shape out(std::max(a.size(), b.size()));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
+    check(x == y || x == 1 || y == 1, va.op, "expected ", va.name, " and ", vb.name, " with dims that broadcast, got shapes ",
+          to_string(va.sizes), " and ", to_string(vb.sizes));
+    out[out.size() - 1 - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape) {
+  Shape out(shape.size(), 0);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::size_t from = sizes.size() - 1 - i, to = shape.size() - 1 - i;
+    if (sizes[from] != 1) out[to] = strides[from];
+  }
+  return out;
+}
+
+DType to_dtype(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float: return DType::f32;
+    case ScalarType::Half: return DType::f16;
+    case ScalarType::BFloat16: return DType::bf16;
+    case ScalarType::Double: return DType::f64;
+    case ScalarType::Long: return DType::i64;
+    case ScalarType::Int: return DType::i32;
+    case ScalarType::Short: return DType::i16;
+    case ScalarType::Char: return DType::i8;
+    case ScalarType::Byte: return DType::u8;
+    case ScalarType::Bool: return DType::boolean;
+    default: throw std::runtime_error("xgemm: unsupported dtype " + to_string(dtype));
+  }
+}
+
+Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
+  Shape strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= shape[i] > 1 ? shape[i] : 1;
+  }
+  AtenTensorHandle out = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(),
+      torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
+      like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(), like.cuda ? like.device_index : 0, &out));
+  return Tensor(out);
+}
+
+Tensor workspace(std::size_t bytes, const TensorView& like) {
+  const std::int64_t n = static_cast<std::int64_t>(bytes);
+  return empty({&n, 1}, ScalarType::Byte, like);
+}
+
+}  // namespace xgemm

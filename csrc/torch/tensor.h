@@ -1,0 +1,74 @@
+// A torch tensor as this library sees it: metadata read once (each getter of the stable ABI is a C call), and the checks and
+// allocations that every op shares.
+#pragma once
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/dtype.h"
+#include "torch/error.h"
+
+namespace xgemm {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Shape = std::vector<std::int64_t>;
+using ShapeRef = std::span<const std::int64_t>;
+
+/// Metadata of one argument. Borrows sizes and strides from the tensor, which must outlive it.
+struct TensorView {
+  const char* op;    ///< op that received the tensor, for messages
+  const char* name;  ///< argument name, for messages
+  const Tensor* tensor;
+  void* data;
+  ShapeRef sizes;
+  ShapeRef strides;
+  ScalarType dtype;
+  int device_index;  ///< -1 on the CPU
+  bool cuda;
+
+  std::int64_t dim() const { return static_cast<std::int64_t>(sizes.size()); }
+  std::int64_t size(std::int64_t d) const { return sizes[static_cast<std::size_t>(d < 0 ? d + dim() : d)]; }
+  std::int64_t stride(std::int64_t d) const { return strides[static_cast<std::size_t>(d < 0 ? d + dim() : d)]; }
+  std::int64_t numel() const;
+};
+
+/// Reads the metadata of `t`; rejects layouts other than strided, devices other than CPU and CUDA, and undefined tensors.
+TensorView view(const char* op, const char* name, const Tensor& t);
+
+std::string to_string(ShapeRef shape);      ///< "[2, 3]"
+std::string to_string(ScalarType dtype);    ///< "float32"
+std::string device_name(const TensorView&); ///< "cpu", "cuda:0"
+
+/// All tensors on one device, else: `xgemm::matmul: expected a and b on one device, got cuda:0 and cpu`.
+void check_same_device(const TensorView& first, const TensorView& other);
+/// All tensors of one dtype, else: `xgemm::matmul: expected a and b of one dtype, got float32 and float64`.
+void check_same_dtype(const TensorView& first, const TensorView& other);
+/// dtype is among `allowed`.
+void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed);
+inline constexpr std::initializer_list<ScalarType> kFloating = {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16,
+                                                                ScalarType::Double};
+
+/// Wraps a possibly negative dim and checks its range; a 0-d tensor takes -1 and 0.
+std::int64_t wrap_dim(const TensorView& v, std::int64_t dim);
+/// NumPy broadcasting of two shapes, or an error that names both arguments. `a` and `b` are (parts of) the sizes of va and vb.
+Shape broadcast(const TensorView& va, ShapeRef a, const TensorView& vb, ShapeRef b);
+/// `view`'s strides when it is broadcast to `shape` (0 where a dim is expanded or missing). The shapes must be compatible.
+Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape);
+
+/// The kernels' name of a dtype (for dtypes that the library supports at all).
+DType to_dtype(ScalarType dtype);
+
+/// New contiguous tensor beside `like`. Never initialised.
+Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like);
+/// Scratch memory from torch's caching allocator, alive as long as the tensor is.
+Tensor workspace(std::size_t bytes, const TensorView& like);
+
+}  // namespace xgemm
