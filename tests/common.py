@@ -1,0 +1,84 @@
+"""What every op's test uses: random data in awkward layouts, poisoned outputs, float64 references and error bounds."""
+
+from collections.abc import Callable
+
+import torch
+
+FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Signed normal data, generated in float64 so that every dtype rounds the same values."""
+    return torch.randn(*shape, dtype=torch.float64, device=device).to(dtype)
+
+
+def poison(device: torch.device | str, megabytes: int = 64) -> None:
+    """Leaves freed blocks full of NaN in the allocator, so that an output element nobody wrote shows."""
+    if torch.device(device).type != "cuda":
+        return
+    blocks = [
+        torch.full((size // 4,), float("nan"), device=device) for size in (512, 4096, 1 << 16, 1 << 20, megabytes << 20)
+    ]
+    del blocks
+
+
+def misaligned(x: torch.Tensor) -> torch.Tensor:
+    """The same values, contiguous, at a storage offset of one element: no vector access is aligned."""
+    storage = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return storage[1:].view(x.shape).copy_(x)
+
+
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    """The same values and shape, the last two dims stored the other way round."""
+    return x.mT.contiguous().mT
+
+
+def sliced(x: torch.Tensor) -> torch.Tensor:
+    """The same values as every second element of the last dim of a larger tensor."""
+    wide = torch.full(
+        (*x.shape[:-1], 2 * x.shape[-1] + 1),
+        float("nan") if x.is_floating_point() else 1,
+        dtype=x.dtype,
+        device=x.device,
+    )
+    view = wide[..., 1::2][..., : x.shape[-1]]
+    return view.copy_(x)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "contiguous": lambda x: x.contiguous(),
+    "misaligned": misaligned,
+    "transposed": transposed,
+    "sliced": sliced,
+}
+
+
+def componentwise_error(c: torch.Tensor, c64: torch.Tensor, scale: torch.Tensor) -> float:
+    """max |c - c64| / scale, where scale is |A||B| (or the sum of |x|): the measure that SGEMM's bound speaks of."""
+    if c.numel() == 0:
+        return 0.0
+    error = (c.double() - c64).abs()
+    assert not torch.isnan(error).any(), "NaN in the result"
+    return (error / scale.clamp_min(torch.finfo(torch.float64).tiny)).max().item()
+
+
+def assert_as_good_as(
+    ours: torch.Tensor, theirs: torch.Tensor, reference: torch.Tensor, factor: float = 2.0, ulps: float = 1.0
+) -> None:
+    """Half precision's rule: our error against float64 is at most `factor` times torch's own, with a floor of `ulps` roundings."""
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape, (
+        ours.dtype,
+        theirs.dtype,
+        ours.shape,
+        theirs.shape,
+    )
+    if ours.numel() == 0:
+        return
+    error, allowed = (ours.double() - reference).abs(), (theirs.double() - reference).abs()
+    assert not torch.isnan(error).any(), "NaN in the result"
+    floor = ulps * torch.finfo(ours.dtype).eps * reference.abs().max().item()
+    assert error.max().item() <= factor * allowed.max().item() + floor, (
+        error.max().item(),
+        allowed.max().item(),
+        floor,
+    )

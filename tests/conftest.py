@@ -1,0 +1,34 @@
+"""Shared set-up: the device fixture, the cuda marker, poisoned memory."""
+
+import pytest
+import torch
+
+import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="no NVIDIA GPU")
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Runs the test on the CPU and, where there is one, on the GPU."""
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def fresh_seed(request: pytest.FixtureRequest) -> None:
+    """Fresh random data on every run; the seed is printed when the test fails."""
+    seed = torch.seed() & 0x7FFFFFFF
+    torch.manual_seed(seed)
+    request.node.user_properties.append(("seed", seed))
+    print(f"torch.manual_seed({seed})")
