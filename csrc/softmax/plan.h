@@ -34,6 +34,6 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 
 /// Values of one thread, within 64 registers; what a plan's capacities follow from. A column's thread also keeps its tile's maxima.
 constexpr int row_values(DType in) { return in == DType::f64 ? 8 : 32; }
-constexpr int column_values(DType in) { return in == DType::f64 ? 8 : 16; }
+constexpr int column_values(DType in) { return in == DType::f64 ? 4 : 16; }
 
 }  // namespace xgemm::softmax
