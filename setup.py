@@ -1,10 +1,11 @@
 """Lets pip build the package: CMakeLists.txt does the work, and one wheel serves every Python.
 
-XGEMM_CUDA=OFF builds without CUDA; TORCH_CUDA_ARCH_LIST, MAX_JOBS and ccache are honoured. XGEMM_BUILD_DIR names the CMake build
-folder: give it the one that `make build` filled (build) and nothing is compiled twice.
+XGEMM_CUDA=OFF builds without CUDA; TORCH_CUDA_ARCH_LIST, MAX_JOBS and ccache are honoured. XGEMM_BUILD_DIR names the
+CMake build folder: give it the one that `make build` filled (build) and nothing is compiled twice.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ class BuildWithCMake(build_py):
     """Adds libxgemm.so, the C++ header and the CMake package to the Python files."""
 
     def run(self) -> None:
+        shutil.rmtree(self.build_lib, ignore_errors=True)  # setuptools would pack what an earlier build left there
         super().run()
         # An editable install writes the library into the source tree, where `make build` writes it too.
         build = ROOT / os.environ.get("XGEMM_BUILD_DIR", "build" if self.editable_mode else "build/pip")
@@ -29,6 +31,8 @@ class BuildWithCMake(build_py):
         configure = ["cmake", "-S", ROOT, "-B", build, f"-DPython3_EXECUTABLE={sys.executable}"]
         if not self.editable_mode and "XGEMM_BUILD_DIR" not in os.environ:
             configure.append(f"-DXGEMM_LIBRARY_DIR={build / 'lib'}")
+        if shutil.which("ninja"):
+            os.environ.setdefault("CMAKE_GENERATOR", "Ninja")
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", build, "--parallel", jobs], check=True)
         if not self.editable_mode:

@@ -1,6 +1,6 @@
-"""Prints the CUDA compiler that the build uses: the first nvcc of release 12.4 or newer, or one line that says what to install.
+"""Prints the CUDA compiler that the build uses, or one line that says what to install.
 
-Asked by CMakeLists.txt, setup.py and tools/setup.sh, so that all three agree.
+It is the first nvcc of release 12.4 or newer. CMakeLists.txt, setup.py and tools/setup.sh all ask here, so they agree.
 """
 
 import os

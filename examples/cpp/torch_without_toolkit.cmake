@@ -1,5 +1,14 @@
 # What find_package(Torch) sets, from the folder of a LibTorch or a pip-installed torch, with no CUDA toolkit on the machine.
-find_path(TORCH_INSTALL_PREFIX include/ATen/ATen.h PATH_SUFFIXES ../.. REQUIRED)
+foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+  foreach(up "" "/../..")
+    if(EXISTS "${prefix}${up}/include/ATen/ATen.h")
+      get_filename_component(TORCH_INSTALL_PREFIX "${prefix}${up}" ABSOLUTE)
+    endif()
+  endforeach()
+endforeach()
+if(NOT TORCH_INSTALL_PREFIX)
+  message(FATAL_ERROR "no LibTorch in CMAKE_PREFIX_PATH")
+endif()
 add_library(torch_without_toolkit INTERFACE)
 target_include_directories(
   torch_without_toolkit SYSTEM INTERFACE ${TORCH_INSTALL_PREFIX}/include ${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include)
