@@ -19,6 +19,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 from find_nvcc import PYPI_COMPILER, find_nvcc  # noqa: E402
 
 
+cuda_wanted = os.environ.get("XGEMM_CUDA", "ON").upper() not in ("OFF", "0", "NO", "FALSE")
+
+
 class BuildWithCMake(build_py):
     """Adds libxgemm.so, the C++ header and the CMake package to the Python files."""
 
@@ -29,6 +32,7 @@ class BuildWithCMake(build_py):
         build = ROOT / os.environ.get("XGEMM_BUILD_DIR", "build" if self.editable_mode else "build/pip")
         jobs = os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)
         configure = ["cmake", "-S", ROOT, "-B", build, f"-DPython3_EXECUTABLE={sys.executable}"]
+        configure.append(f"-DXGEMM_CUDA={'ON' if cuda_wanted else 'OFF'}")
         if not self.editable_mode and "XGEMM_BUILD_DIR" not in os.environ:
             configure.append(f"-DXGEMM_LIBRARY_DIR={build / 'lib'}")
         if shutil.which("ninja"):
@@ -52,7 +56,6 @@ class BinaryDistribution(Distribution):
         return True
 
 
-cuda_wanted = os.environ.get("XGEMM_CUDA", "ON").upper() not in ("OFF", "0", "NO", "FALSE")
 setup(
     distclass=BinaryDistribution,
     cmdclass={"build_py": BuildWithCMake, "bdist_wheel": OneWheelForEveryPython},
