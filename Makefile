@@ -32,8 +32,9 @@ help: ## list the commands
 
 build: $(environment) ## build torch_ext/libxgemm.so
 	@$(setup)
+	@test $(XGEMM_CUDA) != ON || $(python) tools/find_nvcc.py >/dev/null
 	@test -f build/CMakeCache.txt || echo "Building libxgemm.so with $(MAX_JOBS) jobs (minutes the first time)"
-	@$(generator) cmake -S . -B build -DPython3_EXECUTABLE=$(python) -DXGEMM_CUDA=$(XGEMM_CUDA) --log-level=NOTICE
+	@$(generator) cmake -S . -B build -DPython3_EXECUTABLE=$(python) -DXGEMM_CUDA=$(XGEMM_CUDA) >/dev/null
 	@cmake --build build --parallel $(MAX_JOBS)
 
 test: build ## run the tests (ARGS="..." goes to pytest)
@@ -72,7 +73,7 @@ sass: ## machine code of kernels: make sass KERNEL=<regular expression> [ARCH=sm
 cpp: build ## build the C++ example against an installed package and run it
 	@rm -rf build/prefix && cmake --install build --prefix build/prefix --component cpp >/dev/null
 	@$(generator) cmake -S examples/cpp -B build/example -DCMAKE_BUILD_TYPE=Release \
-		-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" --log-level=WARNING
+		-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" -Wno-dev >/dev/null
 	@cmake --build build/example && build/example/example
 
 wheel: build ## one wheel for every Python 3.10+, in dist/

@@ -46,12 +46,15 @@ case ${1:-} in
     command -v "$python" >/dev/null 2>&1 || stop "no Python at '$python'"
     command -v cmake >/dev/null 2>&1 || stop "no cmake on PATH or beside $python: '$python -m pip install cmake ninja'"
     "$python" - torch "$@" <<'EOF' || exit 1
-import importlib.util, sys
+import importlib.metadata, importlib.util, sys
 missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 if sys.version_info < (3, 10):
     sys.exit(f"xgemm: {sys.executable} is Python {sys.version.split()[0]}: use 3.10 or newer")
 if missing:
     sys.exit(f"xgemm: {sys.executable} lacks {', '.join(missing)}: install with '{sys.executable} -m pip install -r requirements.txt'")
+version = importlib.metadata.version("torch")
+if tuple(int(part) for part in version.split(".")[:2]) < (2, 10):
+    sys.exit(f"xgemm: {sys.executable} has torch {version}: install 2.10 or newer, such as torch==2.11.0")
 EOF
     ;;
   *)
