@@ -26,7 +26,7 @@ torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
-.venv/complete: requirements.txt requirements-cuda.txt tools/setup.sh
+.venv/complete: requirements.txt requirements-cuda.txt
 	@tools/setup.sh venv .venv
 	@touch $@
 

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 from find_nvcc import PYPI_COMPILER, find_nvcc  # noqa: E402
 
-
 cuda_wanted = os.environ.get("XGEMM_CUDA", "ON").upper() not in ("OFF", "0", "NO", "FALSE")
 
 

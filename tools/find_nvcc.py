@@ -49,7 +49,7 @@ def find_nvcc() -> str | None:
 if __name__ == "__main__":
     if (nvcc := find_nvcc()) is None:
         sys.exit(
-            f"xgemm: no CUDA compiler (nvcc 12.4 or newer): install a CUDA toolkit, or run `{sys.executable} -m pip install "
-            f"'{PYPI_COMPILER}'`, or build without CUDA by XGEMM_CUDA=OFF"
+            "xgemm: no CUDA compiler (nvcc 12.4 or newer): install a CUDA toolkit, or run "
+            f"`{sys.executable} -m pip install '{PYPI_COMPILER}'`, or build without CUDA by XGEMM_CUDA=OFF"
         )
     print(nvcc)

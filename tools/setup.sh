@@ -24,8 +24,6 @@ case ${1:-} in
     python3 -c 'import ensurepip, venv' 2>/dev/null || stop "Python's venv is missing: 'apt install python3-venv'"
     [ "$(uname -sm)" = "Linux x86_64" ] || stop "builds on Linux x86_64, this is $(uname -sm)"
     echo "Installing PyTorch and the rest of requirements.txt into $venv (5 GB, minutes the first time)"
-    # Only a finished environment is kept.
-    rm -rf "$venv"
     python3 -m venv "$venv"
     offline="pip failed (see above); without a network use a Python that has torch: make PYTHON=/path/to/python3 ..."
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt || stop "$offline"

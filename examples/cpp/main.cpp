@@ -53,7 +53,8 @@ void run(at::Device device) {
   compare(d, "softmax", xgemm::softmax(a, -1), at::softmax(a64, -1), 1e-5);
   compare(d, "log_softmax", xgemm::log_softmax(a, 1), at::log_softmax(a64, 1), 1e-5);
   compare(d, "sum", xgemm::sum(a), at::sum(a64), 1e-4);
-  compare(d, "sum of two dims", xgemm::sum(a, {0, 2}, /*keepdim=*/true), at::sum(a64, at::OptionalIntArrayRef({0, 2}), true), 1e-5);
+  compare(d, "sum of two dims", xgemm::sum(a, {0, 2}, /*keepdim=*/true), at::sum(a64, at::OptionalIntArrayRef({0, 2}), true),
+          1e-5);
   compare(d, "mean", xgemm::mean(a, 1), at::mean(a64, 1), 1e-5);
   compare(d, "amax", xgemm::amax(a, -1), at::amax(a64, -1), 0);
   compare(d, "amin", xgemm::amin(a, -1), at::amin(a64, -1), 0);

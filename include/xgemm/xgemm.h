@@ -32,7 +32,8 @@ namespace detail {
 template <class Signature>
 c10::TypedOperatorHandle<Signature> find(const char* name) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
-  if (!op) throw std::runtime_error(std::string(name) + ": libxgemm.so is not loaded; link xgemm::xgemm or call xgemm::load(path)");
+  if (!op)
+    throw std::runtime_error(std::string(name) + ": libxgemm.so is not loaded; link xgemm::xgemm or call xgemm::load(path)");
   return op->template typed<Signature>();
 }
 
@@ -43,15 +44,17 @@ inline bool requires_grad(const std::optional<at::Tensor>& t) { return t.has_val
 template <class... Tensors>
 void check_forward_only(const char* name, const Tensors&... inputs) {
   if (c10::GradMode::is_enabled() && (requires_grad(inputs) || ...))
-    throw std::runtime_error(std::string(name) +
-                             ": has no backward, got an input that requires grad; hold a torch::NoGradGuard or c10::InferenceMode");
+    throw std::runtime_error(
+        std::string(name) +
+        ": has no backward, got an input that requires grad; hold a torch::NoGradGuard or c10::InferenceMode");
 }
 
 }  // namespace detail
 
 // ---- matrix products ---------------------------------------------------------------------------------------------------------
-// dtypes float32, float16, bfloat16, float64; any strides. `precision` says how float32 inputs are multiplied: "highest" (at least
-// as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (bf16 or better).
+// dtypes float32, float16, bfloat16, float64; any strides. `precision` says how float32 inputs are multiplied: "highest" (at
+// least as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (bf16 or
+// better).
 
 /// a @ b with torch.matmul's semantics: 1-D to N-D, batch dims broadcast.
 inline at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, std::string_view precision = "highest") {
@@ -60,8 +63,8 @@ inline at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, std::string_v
   return op.call(a, b, precision);
 }
 
-/// beta * input + alpha * (mat1 @ mat2), for mat1 (M, K), mat2 (K, N) and an input that broadcasts to (M, N); the input is not read
-/// when beta is 0.
+/// beta * input + alpha * (mat1 @ mat2), for mat1 (M, K), mat2 (K, N) and an input that broadcasts to (M, N); the input is not
+/// read when beta is 0.
 inline at::Tensor addmm(const at::Tensor& input, const at::Tensor& mat1, const at::Tensor& mat2, double beta = 1,
                         double alpha = 1, std::string_view precision = "highest") {
   static const auto op =
@@ -71,20 +74,21 @@ inline at::Tensor addmm(const at::Tensor& input, const at::Tensor& mat1, const a
   return op.call(input, mat1, mat2, beta, alpha, precision);
 }
 
-/// activation(input @ weight^T + bias) + residual in one kernel, for input (..., K), weight (N, K), bias (N) and residual (..., N).
-/// activation: "none", "relu", "gelu", "gelu_tanh", "silu".
+/// activation(input @ weight^T + bias) + residual in one kernel, for input (..., K), weight (N, K), bias (N) and residual (...,
+/// N). activation: "none", "relu", "gelu", "gelu_tanh", "silu".
 inline at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias = std::nullopt,
                          std::string_view activation = "none", const std::optional<at::Tensor>& residual = std::nullopt,
                          std::string_view precision = "highest") {
-  static const auto op = detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                                                 std::string_view, const std::optional<at::Tensor>&, std::string_view)>(
-      "xgemm::linear");
+  static const auto op =
+      detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
+                              const std::optional<at::Tensor>&, std::string_view)>("xgemm::linear");
   detail::check_forward_only("xgemm::linear", input, weight, bias, residual);
   return op.call(input, weight, bias, activation, residual, precision);
 }
 
 // ---- reductions --------------------------------------------------------------------------------------------------------------
-// Over the dims given, all of them when none is; any strides. Sums are kept in float32 or wider; `keepdim` keeps reduced dims as 1.
+// Over the dims given, all of them when none is; any strides. Sums are kept in float32 or wider; `keepdim` keeps reduced dims
+// as 1.
 
 namespace detail {
 using Reduce = at::Tensor(const at::Tensor&, at::OptionalIntArrayRef, bool);
@@ -167,8 +171,8 @@ inline at::Tensor log_softmax(const at::Tensor& input, std::int64_t dim, std::op
 struct AttentionOptions {
   std::optional<at::Tensor> attn_mask;  ///< bool (true takes part) or additive; broadcasts to (..., H, Sq, Sk)
   bool is_causal = false;
-  std::optional<double> scale;  ///< default 1 / sqrt(D)
-  bool enable_gqa = false;      ///< query heads are a multiple of key heads
+  std::optional<double> scale;                     ///< default 1 / sqrt(D)
+  bool enable_gqa = false;                         ///< query heads are a multiple of key heads
   std::string_view causal_alignment = "top_left";  ///< or "bottom_right"
 };
 
