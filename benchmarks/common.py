@@ -1,0 +1,736 @@
+"""What every benchmark shares: cases and contenders, the check before the timing, the interleaved timing itself, and the result files.
+
+How a figure is made. Every contender's result is first compared with a float64 reference; one that is wrong is not timed. The
+contenders of a case then take turns, a block of calls each, over several rounds; a figure is the median of its blocks and the spread
+their quartiles. A row says where its data lay and what launched it:
+
+- ``l2: hot, graph: false``: the same buffers again and again, launched from Python (launch cost hidden only where kernels are longer);
+- ``l2: hot, graph: true``: the same calls back to back in a CUDA graph, without Python's launch cost;
+- ``l2: cold``: inputs and outputs rotate over buffers that together exceed three times the L2 (in a graph where the call is short).
+  A case whose data alone exceed four times the L2 is cold by nature and is measured once.
+"""
+
+import argparse
+import contextlib
+import datetime
+import gc
+import hashlib
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import timeit
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils.benchmark import timer as synchronised_clock
+
+import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+SHORT = {dtype: name for name, dtype in DTYPES.items()}
+
+# Dense rates of an H200 by its datasheet, in TFLOP/s: what floors divide operations by. "highest" is three half-precision products
+# (reference/fp32_on_tensor_cores.md), "ieee" the CUDA cores.
+TFLOPS = {
+    (torch.float32, "highest"): 990.0 / 3,
+    (torch.float32, "ieee"): 67.0,
+    (torch.float32, "high"): 495.0,
+    (torch.float32, "medium"): 990.0,
+    (torch.float32, None): 67.0,
+    (torch.bfloat16, None): 990.0,
+    (torch.float16, None): 990.0,
+    (torch.float64, None): 67.0,
+}
+LAUNCH_BOUND_S = 300e-6  # a call shorter than this is also measured inside a CUDA graph
+GRAPH_CALLS_S = 1e-3  # work captured into one graph
+MAX_COPIES = 256  # of a case's data, when they rotate; smaller data than this can make cold are measured hot only
+
+
+class WrongResult(AssertionError):
+    """A contender's result is further from the float64 reference than its case allows."""
+
+
+class ContextLost(RuntimeError):
+    """The CUDA context no longer works: nothing more can be measured in this process."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation. `call(*inputs)` returns the output; `context` is entered around checks and blocks, outside the timing."""
+
+    name: str
+    call: Callable[..., torch.Tensor]
+    context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
+    tolerance: float = 0.0  # where wider than the case's, e.g. a TF32 product beside an fp32 case
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: how to make its inputs, who competes, what is right, and how many bytes and operations it owes."""
+
+    name: str
+    shape: dict[str, Any]
+    dtype: torch.dtype
+    make: Callable[[torch.device], tuple[torch.Tensor, ...]]
+    contenders: list[Contender]
+    # inputs -> (float64 result, float64 scale): an element's error is |result - reference| / scale, at most `tolerance`.
+    reference: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    tolerance: float
+    read: int
+    written: int
+    flops: float = 0.0
+    mode: str | None = None
+    comparable: Callable[..., torch.Tensor] = field(default=lambda output, *inputs: output)  # what `reference` speaks of
+    host: bool = False  # time the host's side of a call only
+    peak_memory: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {SHORT[self.dtype]}" + (f" {self.mode}" if self.mode else "")
+
+
+@dataclass
+class Options:
+    """The command line, and what follows from it."""
+
+    device: torch.device = field(default_factory=lambda: torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    quick: bool = False
+    filter: str = ""
+    budget: float = math.inf
+    set: str = "peers"
+    dtypes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ("highest",)
+    compile: bool = False
+    out: Path | None = None
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def all(self) -> bool:
+        return self.set == "all"
+
+    def wants(self, dtype: torch.dtype) -> bool:
+        return not self.dtypes or SHORT[dtype] in self.dtypes
+
+
+def sum_tolerance(terms: int, dtype: torch.dtype) -> float:
+    """Of a sum of products of `terms` terms, relative to the sum of their magnitudes: rounding while adding, and of the result."""
+    if dtype == torch.float64:
+        return (2 * math.sqrt(terms) + 8) * 2.0**-52
+    result = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps
+    return result + (2 * math.sqrt(terms) + 8) * 2.0**-24
+
+
+# ---- where and what: metadata -------------------------------------------------------------------------------------------------
+
+
+def sources_digest(paths: Iterable[str], root: Path = ROOT) -> str:
+    """First 16 hex digits of sha256 over the lines `<sha256 of file>  <path>` of all files under `paths`, sorted by path."""
+    files = sorted(
+        os.path.relpath(os.path.join(folder, name), root)
+        for path in paths
+        for folder, _, names in os.walk(root / path)
+        for name in names
+    )
+    lines = "".join(f"{hashlib.sha256((root / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def commit() -> str:
+    """The measured commit: XGEMM_COMMIT, git, or a file `.commit` (a tree that travels without .git carries one of these)."""
+    if value := os.environ.get("XGEMM_COMMIT"):
+        return value
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        git = ["git", "-C", str(ROOT)]
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "csrc"], capture_output=True, text=True, check=True)
+        return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
+    with contextlib.suppress(OSError):
+        return (ROOT / ".commit").read_text().strip()
+    return "unknown"
+
+
+class Gpu:
+    """Driver version and SM clock, from NVML where its Python binding is there, else from nvidia-smi."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.clocks: list[int] = []
+        self._handle = self._nvml = None
+        self._index = str(device.index or 0)
+        self._asked = -math.inf
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            self._handle, self._nvml = pynvml.nvmlDeviceGetHandleByUUID(uuid), pynvml
+            version = pynvml.nvmlSystemGetDriverVersion()
+            self.driver = version.decode() if isinstance(version, bytes) else version
+        except Exception:  # no binding, no library, or a container that hides NVML: figures matter more than the clock
+            self.driver = self._smi("driver_version") or "unknown"
+
+    def _smi(self, field_name: str) -> str:
+        command = ["nvidia-smi", f"--query-gpu={field_name}", "--format=csv,noheader,nounits", "-i", self._index]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return ""
+
+    def sample_clock(self) -> None:
+        """Notes the SM clock; to be called right after a block of work, outside every timing."""
+        if self._nvml is not None:
+            with contextlib.suppress(self._nvml.NVMLError):
+                self.clocks.append(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+        elif time.monotonic() - self._asked > 5:  # a process each time: seldom
+            self._asked = time.monotonic()
+            if (value := self._smi("clocks.sm")).isdigit():
+                self.clocks.append(int(value))
+
+
+def gpu_folder(name: str) -> str:
+    """'NVIDIA H200' -> 'nvidia_h200'."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+@dataclass
+class Machine:
+    """What the run runs on, with its measured bandwidths: one for all ops of a process."""
+
+    name: str
+    l2: int
+    copy_gbps: float | None = None
+    read_gbps: float | None = None
+    gpu: Gpu | None = None
+
+    def floor_us(self, case: Case) -> float | None:
+        """The larger of bytes over measured bandwidth and operations over the stated rate; None where neither is known."""
+        if case.host or self.copy_gbps is None or self.read_gbps is None:
+            return None
+        # A stream of reads is faster than a copy: the copy's figure holds once writes are a good part of the traffic.
+        gbps = self.copy_gbps if 8 * case.written >= case.read else self.read_gbps
+        return max((case.read + case.written) / gbps / 1e3, case.flops / TFLOPS[case.dtype, case.mode] / 1e6)
+
+    def memory_bound(self, case: Case) -> bool:
+        rate = TFLOPS[case.dtype, case.mode]
+        return (case.read + case.written) / ((self.copy_gbps or 4284.0) * 1e9) >= case.flops / (rate * 1e12)
+
+
+def cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return "CPU"
+
+
+def machine(device: torch.device) -> Machine:
+    """Describes the device; on a GPU also warms it up and measures copy and read bandwidth (about 0.2 s)."""
+    if device.type != "cuda":
+        return Machine(cpu_name(), 0)
+    properties = torch.cuda.get_device_properties(device)
+    size = min(4 << 30, properties.total_memory // 4) // 4
+
+    def best(call: Callable[[], object], repeats: int) -> float:
+        """Seconds of one call, the least of several: a ceiling."""
+        times = []
+        for _ in range(repeats):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) / 1e3)
+        return min(times)
+
+    source = torch.randn(size, device=device)
+    read = 4 * size / best(source.sum, 20) / 1e9
+    first, second = source.chunk(2)
+    copy = 4 * size / best(lambda: first.copy_(second), 20) / 1e9
+    del source, first, second
+    torch.cuda.empty_cache()
+    return Machine(properties.name, properties.L2_cache_size, copy, read, Gpu(device))
+
+
+# ---- the check before the timing -----------------------------------------------------------------------------------------------
+
+
+def poison(like: torch.Tensor) -> None:
+    """Leaves a freed block of `like`'s size full of NaN in the allocator: an element nobody writes shows in the check."""
+    block = torch.empty(max(like.numel() * like.element_size() // 4, 1), device=like.device)
+    block.fill_(float("nan"))
+
+
+def check(case: Case, contender: Contender, output: torch.Tensor, inputs: tuple, reference: tuple) -> dict[str, float]:
+    """The contender's error figures; raises WrongResult where the result is off, of another shape, or not a number."""
+    expected, scale = reference
+    value = case.comparable(output, *inputs)
+    if value.shape != expected.shape:
+        raise WrongResult(f"{contender.name} on {case.key}: shape {list(value.shape)}, expected {list(expected.shape)}")
+    difference = value.double() - expected
+    tiny = torch.finfo(torch.float64).tiny
+    fro = (difference.norm() / expected.norm().clamp_min(tiny)).item()
+    largest = difference.abs_().div_(scale.clamp_min(tiny)).max().item() if difference.numel() else 0.0
+    allowed = max(case.tolerance, contender.tolerance)
+    if not largest <= allowed:  # NaN fails
+        raise WrongResult(f"{contender.name} on {case.key}: error {largest:.3g} of the scale, allowed {allowed:.3g}")
+    return {"fro": float(f"{fro:.3g}"), "max": float(f"{largest:.3g}")}
+
+
+# ---- timing --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Runner:
+    """One contender made ready for one way of measuring: `block(n)` gives seconds per call over n repetitions."""
+
+    contender: Contender
+    block: Callable[[int], float]
+    repetitions: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+    def calibrate(self, block_s: float) -> float:
+        """Chooses the repetitions that fill a block; returns the seconds that one block takes."""
+        with self.contender.context():
+            seconds = self.block(1)  # warm-up
+            seconds = self.block(1)
+            if seconds < block_s / 10:
+                seconds = self.block(max(1, int(block_s / 10 / seconds)))
+        return seconds
+
+
+def eager_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
+    """Calls from Python, over the sets in turn; with several sets the outputs stay alive for a turn, so that they rotate too."""
+    call, outputs = contender.call, [None] * len(sets)
+    if len(sets) == 1:
+        statement, scope = "call(*inputs)", {"call": call, "inputs": sets[0]}
+    else:
+
+        def turn() -> None:
+            for i, inputs in enumerate(sets):
+                outputs[i] = call(*inputs)
+
+        statement, scope = "turn()", {"turn": turn}
+    # torch.utils.benchmark's clock (it synchronises) without its Timer's two warm-up calls a block: slow cases would triple.
+    timing = timeit.Timer(statement, globals=scope, timer=synchronised_clock)
+    return Runner(contender, lambda n: timing.timeit(n) / (n * len(sets))), len(sets)
+
+
+def host_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
+    """Time until the call has returned, the device not awaited: batches short enough that the launch queue never fills."""
+    scope = {"call": contender.call, "inputs": sets[0]}
+    timing = timeit.Timer("call(*inputs)", globals=scope, timer=timeit.default_timer)
+
+    def block(n: int) -> float:
+        total = 0.0
+        for start in range(0, n, 100):
+            synchronised_clock()
+            total += timing.timeit(min(100, n - start))
+        synchronised_clock()
+        return total / n
+
+    return Runner(contender, block), 1
+
+
+def graph_runner(contender: Contender, sets: list[tuple], calls: int) -> tuple[Runner, int]:
+    """`calls` calls captured back to back in one CUDA graph, timed by events around its replays."""
+    stream = torch.cuda.Stream()
+    graph, outputs = torch.cuda.CUDAGraph(), []
+    with contender.context():
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            contender.call(*sets[0])  # what an implementation sets up once (handles, workspaces) stays out of the graph
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            for i in range(calls):
+                output = contender.call(*sets[i % len(sets)])
+                if len(sets) > 1:
+                    outputs.append(output)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def block(n: int) -> float:
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(n):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / (n * calls)
+
+    return Runner(contender, block), calls
+
+
+def interleave(runners: list[tuple[Runner, int]], block_s: float, budget_s: float, rounds: int, gpu: Gpu | None) -> None:
+    """Blocks in turn, forward and backward, so that drift of the clocks meets every contender alike."""
+    total = 0.0
+    for runner, calls in runners:
+        seconds = max(runner.calibrate(block_s), 1e-9)
+        runner.repetitions = max(1, int(block_s / (seconds * calls)))
+        total += seconds * calls * runner.repetitions
+    rounds = max(3, min(rounds, int(budget_s / max(total, 1e-9))))
+    for round_ in range(rounds):
+        for runner, _ in runners if round_ % 2 == 0 else reversed(runners):
+            with runner.contender.context():
+                runner.seconds.append(runner.block(runner.repetitions))
+            if gpu:
+                gpu.sample_clock()
+
+
+# ---- one op's run --------------------------------------------------------------------------------------------------------------
+
+
+def alive() -> None:
+    """Raises ContextLost where the CUDA context no longer answers."""
+    if torch.cuda.is_available():
+        try:
+            torch.cuda.synchronize()
+        except Exception as error:
+            raise ContextLost(str(error).splitlines()[0]) from error
+
+
+class Benchmark:
+    """Runs the cases of one op and keeps what came out: rows, failures, skipped cases."""
+
+    def __init__(self, op: str, sources: list[str], options: Options, where: Machine) -> None:
+        self.op, self.sources, self.options, self.where = op, sources, options, where
+        self.rows: list[dict] = []
+        self.failures: list[str] = []  # xgemm's own: they make the exit code
+        self.notes: list[str] = []  # peers that failed, cases without room
+        self._deadline = time.monotonic() + options.budget
+
+    def run(self, cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> None:
+        """Measures all cases within the budget; what is left over at its end is noted, not measured."""
+        pattern = re.compile(self.options.filter)
+        cases = [case for case in cases if self.options.wants(case.dtype) and pattern.search(case.key)]
+        for index, case in enumerate(cases):
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self.notes.append(f"budget spent: {len(cases) - index} of {len(cases)} cases not measured, from {case.key} on")
+                break
+            progress(case.key)
+            self.measure(case, left / (len(cases) - index))
+            if self.options.out or self.options.cuda:
+                write_results(self)
+
+    def measure(self, case: Case, share_s: float = 60.0) -> list[dict]:
+        """Checks every contender of `case`, then times those that are right; returns (and keeps) the rows."""
+        started = time.monotonic()
+        rows: list[dict] = []
+        try:
+            with torch.inference_mode():
+                inputs = case.make(self.options.device)
+                reference = case.reference(*inputs)
+                passed: list[tuple[Contender, dict]] = []
+                for contender in case.contenders:
+                    with self._guard(case, contender.name):
+                        passed.append((contender, self._check(case, contender, inputs, reference)))
+                del reference
+                for l2, graph, runners in self._ways(case, inputs, passed):
+                    share = max(share_s - (time.monotonic() - started), 0.0)
+                    self._time(case, runners, share / 2)
+                    rows += self._rows(case, l2, graph, runners, dict((c.name, error) for c, error in passed))
+                    del runners
+        except ContextLost:
+            raise
+        except Exception as error:  # the inputs or the reference did not fit, or a block broke: the next case may do
+            self._note(case, "xgemm" if not isinstance(error, torch.OutOfMemoryError) else "case", error)
+        self.rows += rows
+        gc.collect()
+        if self.options.cuda:
+            torch.cuda.empty_cache()
+        return rows
+
+    @contextlib.contextmanager
+    def _guard(self, case: Case, name: str) -> Iterator[None]:
+        """One contender's failure is noted and the run goes on; a lost context ends it."""
+        try:
+            yield
+        except Exception as error:
+            self._note(case, name, error)
+
+    def _note(self, case: Case, name: str, error: Exception) -> None:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"
+        ours = name.startswith("xgemm") and not isinstance(error, torch.OutOfMemoryError)
+        (self.failures if ours else self.notes).append(f"{self.op}: {text}")
+        error.__traceback__ = None  # its frames hold tensors
+        alive()
+
+    def _check(self, case: Case, contender: Contender, inputs: tuple, reference: tuple) -> dict:
+        cuda = self.options.cuda and not case.host
+        with contender.context():
+            if cuda:
+                poison(reference[0])
+                poison(inputs[0])
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+            output = contender.call(*inputs)
+            error = {}
+            if cuda and case.peak_memory:
+                torch.cuda.synchronize()
+                error["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+        return error | {"error": check(case, contender, output, inputs, reference)}
+
+    def _ways(self, case: Case, inputs: tuple, passed: list) -> Iterator[tuple[str, bool, list]]:
+        """The ways in which this case is measured, one after the other so that only one holds memory."""
+        if case.host or not self.options.cuda:
+            make = host_runner if case.host else eager_runner
+            yield "hot", False, self._ready(case, passed, lambda c: make(c, [inputs]))
+            return
+        data = case.read + case.written
+        runners = self._ready(case, passed, lambda c: eager_runner(c, [inputs]))
+        by_nature = data >= 4 * self.where.l2
+        yield "cold" if by_nature else "hot", False, runners
+        done = [(runner.contender, statistics.median(runner.seconds)) for runner, _ in runners if runner.seconds]
+        if not done or by_nature:
+            return
+        short = min(seconds for _, seconds in done) < LAUNCH_BOUND_S
+        kept = [entry for entry in passed if any(entry[0] is contender for contender, _ in done)]
+        seconds_of = {contender.name: seconds for contender, seconds in done}
+
+        def calls(contender: Contender, turn: int) -> int:
+            return turn * max(1, min(64, int(GRAPH_CALLS_S / seconds_of[contender.name])) // turn)
+
+        if short:
+            yield "hot", True, self._ready(case, kept, lambda c: graph_runner(c, [inputs], calls(c, 1)))
+        copies = math.ceil(3 * self.where.l2 / max(data, 1)) + 1
+        if copies > MAX_COPIES or not self.where.memory_bound(case):
+            return
+        sets = [inputs, *(case.make(self.options.device) for _ in range(copies - 1))]
+        if short:
+            yield "cold", True, self._ready(case, kept, lambda c: graph_runner(c, sets, calls(c, copies)))
+        else:
+            yield "cold", False, self._ready(case, kept, lambda c: eager_runner(c, sets))
+
+    def _ready(self, case: Case, passed: list, make: Callable[[Contender], tuple[Runner, int]]) -> list[tuple[Runner, int]]:
+        runners = []
+        for contender, _ in passed:
+            with self._guard(case, contender.name):
+                runners.append(make(contender))
+        return runners
+
+    def _time(self, case: Case, runners: list[tuple[Runner, int]], budget_s: float) -> None:
+        quick = self.options.quick
+        block_s = 0.004 if quick else 0.01
+        interleave(runners, block_s, budget_s, 5 if quick else 11, self.where.gpu)
+
+    def _rows(self, case: Case, l2: str, graph: bool, runners: list[tuple[Runner, int]], errors: dict) -> list[dict]:
+        rows = []
+        floor = self.where.floor_us(case)
+        bandwidth = not case.host and self.where.memory_bound(case)
+        for runner, _ in runners:
+            us = statistics.median(runner.seconds) * 1e6
+            low, _, high = statistics.quantiles(runner.seconds, n=4, method="inclusive")
+            row = {
+                "case": case.name,
+                "shape": case.shape,
+                "dtype": str(case.dtype).removeprefix("torch."),
+                "mode": case.mode,
+                "l2": l2,
+                "graph": graph,
+                "contender": runner.contender.name,
+                "us": round(us, 3),
+                "us_quartiles": [round(low * 1e6, 3), round(high * 1e6, 3)],
+                "tflops": round(case.flops / us / 1e6, 2) if case.flops and not case.host else None,
+                "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
+                "floor_us": round(floor, 3) if floor is not None else None,
+            }
+            rows.append(row | errors[runner.contender.name])
+        return rows
+
+
+# ---- result files --------------------------------------------------------------------------------------------------------------
+
+GROUP = ("case", "dtype", "mode", "l2", "graph")
+
+
+def group_key(row: dict) -> tuple:
+    """What the contenders of one interleaved measurement share."""
+    return tuple(row[name] for name in GROUP)
+
+
+def merge_rows(old: list[dict], new: list[dict]) -> list[dict]:
+    """New measurements replace the old ones of the same group as a whole (a ratio is of one run); other groups stay."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in old:
+        groups.setdefault(group_key(row), []).append(row)
+    for key in {group_key(row) for row in new}:
+        if key in groups:
+            groups[key] = []
+    for row in new:
+        groups.setdefault(group_key(row), []).append(row)
+    return [row for rows in groups.values() for row in rows]
+
+
+def dump(document: dict) -> str:
+    """The document as JSON with one row a line, so that a change of one figure is a change of one line."""
+    head = json.dumps({key: value for key, value in document.items() if key != "rows"}, indent=1)
+    rows = ",\n".join("  " + json.dumps(row) for row in document["rows"])
+    return f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+
+
+def write_results(benchmark: Benchmark) -> Path | None:
+    """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
+
+    Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is written there
+    and, when DIR has none yet, starts from the committed one: a partial run on another machine brings a whole file back.
+    """
+    if not benchmark.rows:
+        return None
+    where, options = benchmark.where, benchmark.options
+    folder = RESULTS / (gpu_folder(where.name) if options.cuda else "cpu")
+    path = (options.out or folder) / f"{benchmark.op}.json"
+    sources = {"paths": benchmark.sources, "sha256": sources_digest(benchmark.sources)}
+    clocks = list(where.gpu.clocks) if where.gpu else []
+    old_rows: list[dict] = []
+    for candidate in (path, folder / path.name):
+        if candidate.exists():
+            old = json.loads(candidate.read_text())
+            if old["sources"] == sources and old["gpu"] == where.name:
+                old_rows, clocks = old["rows"], clocks + old["clocks_mhz"]
+            break
+    document = {
+        "op": benchmark.op,
+        "gpu": where.name,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": commit(),
+        "versions": {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "driver": where.gpu.driver if where.gpu else None,
+        },
+        "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
+        "ceilings_gbps": {
+            "copy": round(where.copy_gbps, 1) if where.copy_gbps else None,
+            "read": round(where.read_gbps, 1) if where.read_gbps else None,
+        },
+        "sources": sources,
+        "rows": merge_rows(old_rows, benchmark.rows),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(dump(document))
+    temporary.replace(path)
+    return path
+
+
+# ---- what a person sees ----------------------------------------------------------------------------------------------------------
+
+
+def grouped(rows: Iterable[dict]) -> list[dict[str, dict]]:
+    """Rows of one measurement together, by contender."""
+    groups: dict[tuple, dict[str, dict]] = {}
+    for row in rows:
+        groups.setdefault(group_key(row), {})[row["contender"]] = row
+    return list(groups.values())
+
+
+def rate(row: dict) -> str:
+    if row["gbps"] is not None:
+        return f"{row['gbps']:.0f} GB/s"
+    if row["tflops"] is not None:
+        return f"{row['tflops']:.1f} TF"
+    return "-"
+
+
+def table(rows: list[dict]) -> str:
+    """One short line a measurement: our time, rate, part of the floor, spread, and each peer's time over ours."""
+    lines = []
+    for group in grouped(rows):
+        first = next(iter(group.values()))
+        ours = group.get("xgemm")
+        how = first["l2"] + ("/g" if first["graph"] else "")
+        mode = f"/{first['mode']}" if first["mode"] not in (None, "highest") else ""
+        kind = SHORT[getattr(torch, first["dtype"])] + mode
+        line = f"{first['case']:<26} {kind:<5} {how:<6}"
+        if ours:
+            spread = (ours["us_quartiles"][1] - ours["us_quartiles"][0]) / max(ours["us"], 1e-9)
+            floor = f"{ours['floor_us'] / ours['us']:4.0%}" if ours["floor_us"] else "   -"
+            line += f" {ours['us']:>9.1f}us {rate(ours):>9} {floor} ±{spread:.0%}"
+        for name, row in group.items():
+            if name != "xgemm":
+                line += f" {name} {row['us'] / ours['us']:.2f}x" if ours else f" {name} {row['us']:.1f}us"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def geomean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def summary(benchmark: Benchmark) -> str:
+    """Per peer: the geometric mean and the worst of its time over ours."""
+    ratios: dict[str, list[tuple[float, str]]] = {}
+    for group in grouped(benchmark.rows):
+        if ours := group.get("xgemm"):
+            for name, row in group.items():
+                if name != "xgemm":
+                    how = f"{row['case']} {row['dtype']} {row['l2']}{'/g' if row['graph'] else ''}"
+                    ratios.setdefault(name, []).append((row["us"] / ours["us"], how))
+    return "\n".join(
+        f"{benchmark.op:<12} {name:<16} {geomean([value for value, _ in entries]):5.2f}x of {len(entries)}; worst "
+        f"{min(entries)[0]:.2f}x {min(entries)[1]}"
+        for name, entries in ratios.items()
+    )
+
+
+# ---- command line ----------------------------------------------------------------------------------------------------------------
+
+
+def parse(argv: list[str] | None = None, description: str = "", budget: float = math.inf) -> Options:
+    """The options that every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
+    parser.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
+    parser.add_argument("--budget", type=float, default=budget, help="seconds; cases beyond it are left out and named")
+    parser.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
+    parser.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
+    parser.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
+    parser.add_argument("--compile", action="store_true", help="torch.compile of the same function as one more contender")
+    parser.add_argument("--out", type=Path, help="folder for the result files (default: benchmarks/results/<gpu>; CPU: none)")
+    parser.add_argument("--device", type=torch.device, default=Options().device)
+    arguments = vars(parser.parse_args(argv))
+    for name in ("dtypes", "modes"):
+        arguments[name] = tuple(part for part in arguments[name].split(",") if part)
+    return Options(**arguments)
+
+
+def run_op(module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None) -> Benchmark:
+    """Measures one benchmark module (its OP, SOURCES and cases(options)) and prints its table."""
+    benchmark = Benchmark(module.OP, module.SOURCES, options, where)
+    try:
+        benchmark.run(module.cases(options), progress)
+    except ContextLost as error:
+        benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
+    return benchmark
+
+
+def show(benchmark: Benchmark) -> None:
+    print(f"\n== {benchmark.op} on {benchmark.where.name} (time, rate, of floor, spread; peers: their time over ours)")
+    print(table(benchmark.rows))
+    for note in benchmark.notes:
+        print(f"note: {note}")
+    for failure in benchmark.failures:
+        print(f"FAILED: {failure}")
+
+
+def main(module: ModuleType, argv: list[str] | None = None) -> int:
+    """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed."""
+    options = parse(argv, (module.__doc__ or "").splitlines()[0])
+    benchmark = run_op(module, options, machine(options.device), lambda text: print(f"… {text}", file=sys.stderr))
+    show(benchmark)
+    print(summary(benchmark))
+    return 1 if benchmark.failures else 0
