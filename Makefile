@@ -46,7 +46,7 @@ demo: build ## semantic search with a real model on xgemm's operators, then a sh
 	@$(python) -m examples.demo $(ARGS)
 
 bench: build ## measure every operator against torch; fills benchmarks/results
-	@$(python) -m benchmarks $(ARGS)
+	@$(python) -m benchmarks.run $(ARGS)
 
 lab: build ## run the optimisation ladders: tables and plots
 	@$(python) -m torch_ext.lab $(ARGS)

@@ -139,12 +139,16 @@ def sum_tolerance(terms: int, dtype: torch.dtype) -> float:
 
 
 def sources_digest(paths: Iterable[str], root: Path = ROOT) -> str:
-    """First 16 hex digits of sha256 over the lines `<sha256 of file>  <path>` of all files under `paths`, sorted by path."""
+    """First 16 hex digits of sha256 over the lines `<sha256 of file>  <path>` of all files under `paths`, sorted by path.
+
+    What running and building leave there (caches, libraries) is no source.
+    """
     files = sorted(
         os.path.relpath(os.path.join(folder, name), root)
         for path in paths
         for folder, _, names in os.walk(root / path)
         for name in names
+        if not folder.endswith("__pycache__") and not name.endswith(".so")
     )
     lines = "".join(f"{hashlib.sha256((root / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
@@ -605,7 +609,7 @@ def write_results(benchmark: Benchmark) -> Path | None:
     document = {
         "op": benchmark.op,
         "gpu": where.name,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": commit(),
         "versions": {
             "torch": torch.__version__,

@@ -4,6 +4,7 @@
 second third of the tests of each. Results of the same sources are merged into the file, so that a long run can be done
 in parts; results of other sources are dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every
 kernel: they are 10 to 50 times slower). ``--select EXPRESSION`` (pytest's -k) looks at some and records nothing.
+``--out DIR`` writes to another folder, starting from the committed file: a machine that is only lent brings it back.
 """
 
 import argparse
@@ -137,22 +138,34 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=tools, default=tools, help="what to run")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run the I-th of N parts of the tests")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest's -k; records nothing")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the results")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/gpu_tests.json instead")
     arguments = parser.parse_args()
     if not re.fullmatch(r"[1-9]\d*/[1-9]\d*", arguments.shard):
         parser.error(f"--shard: expected I/N such as 2/3, got {arguments.shard}")
 
     import torch
-    from benchmarks.common import gpu_folder, metadata
+
+    from benchmarks.common import RESULTS, Gpu, commit, gpu_folder, sources_digest
 
     if not torch.cuda.is_available():
         sys.exit("no NVIDIA GPU here: the GPU tests and the sanitizers need one")
     if set(arguments.only) & SANITIZERS.keys() and shutil.which("compute-sanitizer") is None:
         sys.exit("no compute-sanitizer on PATH: install a CUDA toolkit or PyPI's 'cuda-toolkit[sanitizer]==13.0.*'")
-    header = metadata("gpu_tests", SOURCES)
-    path = arguments.results / gpu_folder() / "gpu_tests.json"
-    old = json.loads(path.read_text()) if path.exists() else {}
-    parts = old["parts"] if old.get("sources") == header["sources"] else []
+    gpu = torch.cuda.get_device_name()
+    sources = {"paths": SOURCES, "sha256": sources_digest(SOURCES)}
+    versions = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "driver": Gpu(torch.device("cuda", 0)).driver,
+    }
+    committed = RESULTS / gpu_folder(gpu) / "gpu_tests.json"
+    path = arguments.out / committed.name if arguments.out else committed
+    parts: list[dict[str, Any]] = []
+    for earlier in (path, committed):
+        if earlier.exists():
+            old = json.loads(earlier.read_text())
+            parts = old["parts"] if old["sources"] == sources and old["gpu"] == gpu else []
+            break
     good = True
     for tool in arguments.only:
         part = run_part(tool, arguments.shard, arguments.select)
@@ -160,9 +173,11 @@ def main() -> None:
         if arguments.select:
             print(json.dumps(part))
             continue
-        parts = merge(parts, part | {"date": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+        date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        parts = merge(parts, part | {"date": date})
+        header = {"gpu": gpu, "date": date, "commit": commit(), "versions": versions, "sources": sources}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**header, **summarise(parts)}, indent=1) + "\n")
+        path.write_text(json.dumps({"op": "gpu_tests", **header, **summarise(parts)}, indent=1) + "\n")
     if not arguments.select:
         result = summarise(parts)
         print(json.dumps({key: value for key, value in result.items() if key != "parts"}, indent=1))
