@@ -52,11 +52,9 @@ bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stri
   return ok;
 }
 
-bool serves(const Problem& p, Kernel k, bool vector, const DeviceProperties& gpu) {
+bool serves(const Problem& p, Kernel k, const DeviceProperties& gpu) {
   const Tile& t = info(k).tile;
-  // fp64 sums of more than 32 elements a thread do not fit in registers, nor element-wise loads beside the largest tile's sums.
-  if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;
-  if (k == Kernel::simt_128x256 && (p.dtype != DType::f32 || !vector)) return false;
+  if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
   return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
 }
 
@@ -81,7 +79,7 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
   double best = 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
-    if (!serves(p, kernel, plan.vector, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
+    if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
       best = e.seconds;
