@@ -1,1 +1,1 @@
-"""Benchmarks, one file an op; `python -m benchmarks.run` runs them all, `python -m benchmarks.report` shows what they wrote."""
+"""Benchmarks, one file an op; `python -m benchmarks.run` runs them, `python -m benchmarks.report` shows the results."""
