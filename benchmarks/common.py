@@ -143,6 +143,44 @@ def sum_tolerance(terms: int, dtype: torch.dtype) -> float:
     return (2 * math.sqrt(min(terms, 16384)) + 8) * unit  # longer sums are made of partial sums
 
 
+def compiled(call: Callable[..., torch.Tensor], options: Options) -> list[Contender]:
+    """torch.compile of a peer as one more contender, where the command line asks for it."""
+    return [Contender("torch_compile", torch.compile(call, dynamic=False))] if options.compile else []
+
+
+def row_case(
+    shape: tuple[int, ...],
+    dim: int | None,
+    dtype: torch.dtype,
+    ours: Callable[..., torch.Tensor],
+    theirs: Callable[..., torch.Tensor],
+    reference: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    tolerance: float,
+    options: Options,
+    *,
+    prefix: str = "",
+    result_bytes: int | None = None,
+    comparable: Callable[..., torch.Tensor] = lambda output, *inputs: output,
+) -> Case:
+    """An op that takes one contiguous tensor of normal data: `ours(x)` against `theirs(x)`, over `dim` (None: all)."""
+    size = math.prod(shape)
+    name = "x".join(map(str, shape)) + (" all" if dim is None else f" dim{dim}")
+    if result_bytes is None:
+        result_bytes = (1 if dim is None else size // shape[dim]) * dtype.itemsize
+    return Case(
+        name=f"{prefix} {name}".strip(),
+        shape={"sizes": list(shape), "dim": dim},
+        dtype=dtype,
+        make=lambda device: (torch.randn(shape, dtype=dtype, device=device),),
+        contenders=[Contender("xgemm", ours), Contender("torch", theirs), *compiled(theirs, options)],
+        reference=reference,
+        tolerance=tolerance,
+        read=size * dtype.itemsize,
+        written=result_bytes,
+        comparable=comparable,
+    )
+
+
 # ---- where and what: metadata ----------------------------------------------------------------------------------------
 
 
@@ -285,7 +323,7 @@ class Runner:
 
 
 def eager_runner(contender: Contender, sets: list[tuple]) -> Runner:
-    """Calls from Python, over the sets in turn; with several, outputs stay alive for a turn, so that they rotate too."""
+    """Calls from Python, over the sets in turn; with several, outputs stay alive for a turn: they rotate too."""
     call, outputs = contender.call, [None] * len(sets)
     if len(sets) == 1:
         statement, scope = "call(*inputs)", {"call": call, "inputs": sets[0]}
@@ -349,7 +387,7 @@ def graph_runner(contender: Contender, sets: list[tuple], calls: int) -> Runner:
 def interleave(runners: list[Runner], budget_s: float, rounds: int, gpu: Gpu | None) -> None:
     """Blocks in turn, forward and backward, so that drift of the clocks meets every contender alike."""
     total = sum(runner.block_s for runner in runners)
-    rounds = max(3, min(rounds, int(budget_s / max(total, 1e-9))))
+    rounds = int(max(3, min(rounds, budget_s / max(total, 1e-9))))
     for round_ in range(rounds):
         for runner in runners if round_ % 2 == 0 else reversed(runners):
             with runner.contender.context():
@@ -378,6 +416,7 @@ class Benchmark:
         self.rows: list[dict] = []
         self.failures: list[str] = []  # xgemm's own: they make the exit code
         self.notes: list[str] = []  # peers that failed, cases without room
+        self.lost = False  # the CUDA context is gone
         self.digest = sources_digest(sources)  # as they are when the run starts
         self.commit = commit()
         self._deadline = time.monotonic() + options.budget
@@ -658,6 +697,7 @@ def run_op(
     try:
         benchmark.run(module.cases(options), progress)
     except ContextLost as error:
+        benchmark.lost = True
         benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
     return benchmark
 
