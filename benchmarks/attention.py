@@ -124,7 +124,9 @@ def decode(keys: int, options: Options) -> Case:
 
 def cases(options: Options) -> list[Case]:
     if not options.cuda:
-        return [case("S128 D64", (1, 4, 128, 64), (4, 128), causal, torch.float32, options) for causal in (False, True)]
+        names = {"S128 D64": False, "S128 D64 causal": True}
+        shape = (1, 4, 128, 64), (4, 128)
+        return [case(name, *shape, causal, torch.float32, options) for name, causal in names.items()]
     if options.quick:
         found = [prefill(2048, 128, causal, torch.bfloat16, options) for causal in (False, True)]
         return [*found, prefill(2048, 64, False, torch.float32, options), decode(8192, options)]

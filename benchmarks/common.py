@@ -164,7 +164,7 @@ def row_case(
 ) -> Case:
     """An op that takes one contiguous tensor of normal data: `ours(x)` against `theirs(x)`, over `dim` (None: all)."""
     size = math.prod(shape)
-    name = "x".join(map(str, shape)) + (" all" if dim is None else f" dim{dim}")
+    name = "x".join(map(str, shape)) + (" all" if dim is None else f" dim{dim % len(shape)}")
     if result_bytes is None:
         result_bytes = (1 if dim is None else size // shape[dim]) * dtype.itemsize
     return Case(
@@ -239,8 +239,10 @@ class Machine:
         return max((case.read + case.written) / gbps / 1e3, case.flops / TFLOPS[case.dtype, case.mode] / 1e6)
 
     def memory_bound(self, case: Case) -> bool:
-        rate = TFLOPS[case.dtype, case.mode]
-        return (case.read + case.written) / ((self.copy_gbps or 4284.0) * 1e9) >= case.flops / (rate * 1e12)
+        """Whether the bytes are the larger term of the floor."""
+        if self.copy_gbps is None:
+            return False
+        return (case.read + case.written) / self.copy_gbps / 1e3 >= case.flops / TFLOPS[case.dtype, case.mode] / 1e6
 
 
 def machine(device: torch.device) -> Machine:

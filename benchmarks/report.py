@@ -13,7 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.results import RESULTS, ROOT, geomean, grouped
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.results import ROOT, geomean, grouped
 
 OPS = [
     "matmul",
@@ -29,6 +32,7 @@ OPS = [
 ]
 COMPUTE = {"matmul", "linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
+ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
 MARKED = re.compile(r"(<!-- results:begin(?: (\w+))? -->\n).*?(<!-- results:end -->)", re.DOTALL)
 
@@ -55,12 +59,16 @@ class Results:
         tests = folder / "gpu_tests.json"
         return cls(folder, documents, json.loads(tests.read_text()) if tests.exists() else None)
 
-    def groups(self, op: str, dtype: str | None = None, mode: str | None = None) -> list[Group]:
+    @property
+    def url(self) -> str:
+        return f"benchmarks/results/{self.folder.name}"
+
+    def groups(self, op: str, dtype: str | None = None, mode: str | None = ANY) -> list[Group]:
         """One group a case: the measurement that shows what the op is about (see `preference`)."""
         best: dict[tuple, Group] = {}
         for group in grouped(self.documents.get(op, {"rows": []})["rows"]):
             row = next(iter(group.values()))
-            if OURS not in group or (dtype and row["dtype"] != dtype) or (mode and row["mode"] != mode):
+            if OURS not in group or (dtype and row["dtype"] != dtype) or mode not in (ANY, row["mode"]):
                 continue
             key = row["case"], row["dtype"], row["mode"]
             if key not in best or preference(op, row) < preference(op, next(iter(best[key].values()))):
@@ -110,7 +118,6 @@ def provenance(document: dict) -> str:
     )
 
 
-# What the overview shows: op, dtype, title, and the group's figure.
 def overview_table(results: Results) -> str:
     """A line an op and dtype: the geometric mean and the range of the best peer's time over ours, and one case."""
     rows = []
@@ -145,8 +152,8 @@ def overview(results: Results) -> str:
     text = f"{provenance(newest)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
     text += "interleaved runs on random normal data, each result checked against float64 first. All cases: docs/.\n\n"
     text += overview_table(results)
-    if (plot := results.folder / "headline.png").exists() or has_headline(results):
-        text += f"\n![Measured on {newest['gpu']}]({plot.relative_to(ROOT).as_posix()})\n"
+    if headline_panels(results):
+        text += f"\n![Measured on {newest['gpu']}]({results.url}/headline.png)\n"
     if tests := results.gpu_tests:
         tools = ", ".join(
             f"{tool} {figures['errors']} errors in {figures['tests']} tests"
@@ -186,8 +193,8 @@ def op_table(op: str, results: Results) -> str:
     text = f"{provenance(document)}.\nIn brackets: the peer's time over ours. Floor: "
     text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n\n"
     text += markdown(header, rows)
-    if op in PLOTS and op_has_plot(op, results):
-        text += f"\n![{op}](../{(results.folder / f'{op}.png').relative_to(ROOT).as_posix()})\n"
+    if op in PLOTS and results.groups(op):
+        text += f"\n![{op}](../{results.url}/{op}.png)\n"
     return text
 
 
@@ -216,7 +223,7 @@ def series(groups: list[Group], x: Callable[[dict], float], unit: str) -> dict[s
     return {name: sorted(points) for name, points in lines.items()}
 
 
-def lines(axes, groups: list[Group], x: Callable[[dict], float], unit: str, title: str, label: str) -> None:  # noqa: ANN001
+def lines(axes: Axes, groups: list[Group], x: Callable[[dict], float], unit: str, title: str, label: str) -> None:
     for name, points in series(groups, x, unit).items():
         style = {"linewidth": 2.4, "zorder": 3} if name == OURS else {"linewidth": 1.4}
         axes.plot(
@@ -236,7 +243,7 @@ def lines(axes, groups: list[Group], x: Callable[[dict], float], unit: str, titl
     axes.legend(fontsize=8)
 
 
-def bars(axes, groups: list[Group], unit: str, title: str) -> None:  # noqa: ANN001
+def bars(axes: Axes, groups: list[Group], unit: str, title: str) -> None:
     names = list(dict.fromkeys(name for group in groups for name in group))
     width = 0.8 / max(len(names), 1)
     for i, name in enumerate(names):
@@ -279,7 +286,7 @@ def prefill(groups: list[Group], d: int, causal: bool) -> list[Group]:
     return [g for g, s in shapes if s["q"] == s["kv"] and s["d"] == d and s["causal"] == causal]
 
 
-def plot_matmul(results: Results, figure) -> None:  # noqa: ANN001
+def plot_matmul(results: Results, figure: Figure) -> None:
     kinds = [("float32", "highest"), ("bfloat16", None), ("float16", None)]
     shown = [(kind, groups) for kind in kinds if (groups := results.groups("matmul", *kind))]
     figure.set_size_inches(11, 4.2 * len(shown))
@@ -288,7 +295,7 @@ def plot_matmul(results: Results, figure) -> None:  # noqa: ANN001
 
 
 def plot_rows(op: str) -> Callable:
-    def plot(results: Results, figure) -> None:  # noqa: ANN001
+    def plot(results: Results, figure: Figure) -> None:
         dtypes = [dtype for dtype in ("float32", "bfloat16") if tall(results.groups(op, dtype))]
         figure.set_size_inches(5.5 * len(dtypes), 4)
         for index, dtype in enumerate(dtypes):
@@ -298,14 +305,14 @@ def plot_rows(op: str) -> Callable:
     return plot
 
 
-def plot_sum(results: Results, figure) -> None:  # noqa: ANN001
+def plot_sum(results: Results, figure: Figure) -> None:
     dtypes = [dtype for dtype in ("float32", "bfloat16") if results.groups("sum", dtype)]
     figure.set_size_inches(5.5 * len(dtypes), 5)
     for index, dtype in enumerate(dtypes):
         bars(figure.add_subplot(1, len(dtypes), index + 1), results.groups("sum", dtype), "gbps", f"sum, {dtype}")
 
 
-def plot_attention(results: Results, figure) -> None:  # noqa: ANN001
+def plot_attention(results: Results, figure: Figure) -> None:
     panels = [
         (dtype, d, causal, groups)
         for dtype in ("float32", "bfloat16")
@@ -322,20 +329,20 @@ def plot_attention(results: Results, figure) -> None:  # noqa: ANN001
         lines(axes, groups, lambda row: row["shape"]["q"], "tflops", title, "sequence length")
 
 
-def headline_panels(results: Results) -> list[tuple]:
-    found = [
-        (square(results.groups("matmul", "float32", "highest")), lambda row: row["shape"]["n"], "tflops", "matmul, float32", "M = N = K"),
-        (tall(results.groups("softmax", "float32")), columns, "gbps", "softmax, float32", "columns"),
-        (prefill(results.groups("attention", "float32"), 128, False), lambda row: row["shape"]["q"], "tflops", "attention, float32, head size 128", "sequence length"),
-    ]  # fmt: skip
-    return [panel for panel in found if panel[0]]
+def headline_panels(results: Results) -> list[tuple[list[Group], Callable[[dict], float], str, str, str]]:
+    """What the README's picture shows: groups, x, unit, title and the name of x, of each panel that has results."""
+    products = square(results.groups("matmul", "float32", "highest"))
+    rows = tall(results.groups("softmax", "float32"))
+    heads = prefill(results.groups("attention", "float32"), 128, False)
+    panels = [
+        (products, lambda row: row["shape"]["n"], "tflops", "matmul, float32", "M = N = K"),
+        (rows, columns, "gbps", "softmax, float32", "columns"),
+        (heads, lambda row: row["shape"]["q"], "tflops", "attention, float32, head size 128", "sequence length"),
+    ]
+    return [panel for panel in panels if panel[0]]
 
 
-def has_headline(results: Results) -> bool:
-    return bool(headline_panels(results))
-
-
-def plot_headline(results: Results, figure) -> None:  # noqa: ANN001
+def plot_headline(results: Results, figure: Figure) -> None:
     panels = headline_panels(results)
     figure.set_size_inches(4.4 * len(panels), 3.6)
     for index, (groups, x, unit, title, label) in enumerate(panels):
@@ -352,19 +359,10 @@ PLOTS: dict[str, Callable] = {
 }
 
 
-def op_has_plot(op: str, results: Results) -> bool:
-    return bool(results.groups(op))
-
-
 def draw(results: Results) -> list[Path]:
     """Writes the PNG files; the same files give the same pictures on the same matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    plots = {op: plot for op, plot in PLOTS.items() if op_has_plot(op, results)}
-    if has_headline(results):
+    plots = {op: plot for op, plot in PLOTS.items() if results.groups(op)}
+    if headline_panels(results):
         plots["headline"] = plot_headline
     written = []
     for name, plot in plots.items():
@@ -392,26 +390,26 @@ def filled(page: Path, text: str, results: Results) -> str:
     return MARKED.sub(block, text)
 
 
-def pages(root: Path = ROOT) -> list[Path]:
+def pages(root: Path) -> list[Path]:
     return [page for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))] if page.exists()]
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is out of date")
     parser.add_argument("--gpu", default="nvidia_h200", help="folder under benchmarks/results (default: %(default)s)")
     arguments = parser.parse_args(argv)
-    results = Results.read(RESULTS / arguments.gpu)
-    outdated = [page for page in pages() if filled(page, page.read_text(), results) != page.read_text()]
+    results = Results.read(root / "benchmarks" / "results" / arguments.gpu)
+    outdated = [page for page in pages(root) if filled(page, page.read_text(), results) != page.read_text()]
     if arguments.check:
         for page in outdated:
-            print(f"{page.relative_to(ROOT)} is not what {results.folder.relative_to(ROOT)} gives: make report")
+            print(f"{page.relative_to(root)} is not what {results.url} gives: run `python -m benchmarks.report`")
         return 1 if outdated else 0
     for path in draw(results):
-        print(path.relative_to(ROOT))
+        print(path.relative_to(root))
     for page in outdated:
         page.write_text(filled(page, page.read_text(), results))
-        print(page.relative_to(ROOT))
+        print(page.relative_to(root))
     return 0
 
 

@@ -72,8 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         if benchmark.rows:
             print(common.summary(benchmark))
     failures = [failure for benchmark in finished for failure in benchmark.failures]
-    for failure in failures:
-        print(f"FAILED: {failure}")
+    if failures:
+        print(f"FAILED: {len(failures)} contenders of ours, as listed above; the first: {failures[0]}")
     where_to = options.out or (common.RESULTS / common.gpu_folder(where.name) if options.cuda else None)
     print(
         f"{time.monotonic() - started:.0f} s; " + (f"results in {where_to}" if where_to else "nothing written (--out)")
