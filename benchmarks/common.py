@@ -413,8 +413,13 @@ def alive() -> None:
 class Benchmark:
     """Runs the cases of one op and keeps what came out: rows, failures, skipped cases."""
 
-    def __init__(self, op: str, sources: list[str], options: Options, where: Machine) -> None:
+    def __init__(
+        self, op: str, sources: list[str], options: Options, where: Machine, *, keep: bool | None = None
+    ) -> None:
+        """`keep`: whether rows go to the result files (by default: on a GPU, or with `--out`)."""
         self.op, self.sources, self.options, self.where = op, sources, options, where
+        self.keep = (options.cuda or options.out is not None) if keep is None else keep
+        self.wrong = 0  # results that the check refused, whoever made them
         self.rows: list[dict] = []
         self.failures: list[str] = []  # xgemm's own: they make the exit code
         self.notes: list[str] = []  # peers that failed, cases without room
@@ -441,7 +446,7 @@ class Benchmark:
                 break
             progress(case.key)
             self.measure(case, left / (len(cases) - index))
-            if self.options.out or self.options.cuda:
+            if self.keep:
                 write_results(self)
 
     def measure(self, case: Case, share_s: float = 60.0) -> list[dict]:
@@ -483,6 +488,7 @@ class Benchmark:
             self._note(case, name, error)
 
     def _note(self, case: Case, name: str, error: Exception) -> None:
+        self.wrong += isinstance(error, WrongResult)
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
         text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"
         ours = name in ("xgemm", "case") and not isinstance(error, torch.OutOfMemoryError)
@@ -669,26 +675,30 @@ def summary(benchmark: Benchmark) -> str:
 # ---- command line ----------------------------------------------------------------------------------------------------
 
 
-def parse(argv: list[str] | None = None, description: str = "", budget: float = math.inf) -> Options:
+def parser(description: str = "") -> argparse.ArgumentParser:
     """The options that every benchmark takes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
-    parser.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
-    parser.add_argument("--budget", type=float, default=budget, help="seconds; cases beyond it are left out and named")
-    parser.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
-    parser.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
-    parser.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
-    parser.add_argument(
-        "--compile", action="store_true", help="torch.compile of the same function as one more contender"
-    )
-    parser.add_argument(
-        "--out", type=Path, help="folder for the result files (default: benchmarks/results/<gpu>; CPU: none)"
-    )
-    parser.add_argument("--device", type=torch.device, default=Options().device)
-    arguments = vars(parser.parse_args(argv))
+    found = argparse.ArgumentParser(description=description)
+    found.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
+    found.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
+    found.add_argument("--budget", type=float, default=math.inf, help="seconds; cases beyond it are left out and named")
+    found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
+    found.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
+    found.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
+    found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
+    found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
+    found.add_argument("--device", type=torch.device, default=Options().device)
+    return found
+
+
+def parse(argv: list[str] | None = None, description: str = "") -> Options:
+    return options_of(parser(description).parse_args(argv))
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    values = {name: getattr(arguments, name) for name in Options.__dataclass_fields__}
     for name in ("dtypes", "modes"):
-        arguments[name] = tuple(part for part in arguments[name].split(",") if part)
-    return Options(**arguments)
+        values[name] = tuple(part for part in values[name].split(",") if part)
+    return Options(**values)
 
 
 def run_op(
