@@ -489,7 +489,7 @@ class Benchmark:
 
     def _note(self, case: Case, name: str, error: Exception) -> None:
         self.wrong += isinstance(error, WrongResult)
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"
         ours = name in ("xgemm", "case") and not isinstance(error, torch.OutOfMemoryError)
         (self.failures if ours else self.notes).append(f"{self.op}: {text}")

@@ -63,14 +63,15 @@ def main(argv: list[str] | None = None) -> int:
                 lambda text: progress.update(task, description=text),
             )
             progress.advance(task)
-            common.show(benchmark)
+            if benchmark.rows or benchmark.failures or benchmark.notes:
+                common.show(benchmark)
             finished.append(benchmark)
             if benchmark.lost:
                 break
     print("\n== their time over ours: geometric mean, worst")
     for benchmark in finished:
-        if benchmark.rows:
-            print(common.summary(benchmark))
+        if text := common.summary(benchmark):
+            print(text)
     failures = [failure for benchmark in finished for failure in benchmark.failures]
     if failures:
         print(f"FAILED: {len(failures)} contenders of ours, as listed above; the first: {failures[0]}")
