@@ -180,18 +180,23 @@ def op_table(op: str, results: Results) -> str:
         if ours:
             low, high = ours["us_quartiles"]
             floor = f"{ours['floor_us'] / ours['us']:.0%}" if ours["floor_us"] else ""
-            error = f"{ours['error']['fro']:.1e}"
-            line += [f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}", rate(ours), floor, error]
+            memory = f", {ours['peak_bytes'] / 2**20:.0f} MiB" if "peak_bytes" in ours else ""
+            time = f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}{memory}"
+            line += [time, rate(ours), floor, f"{ours['error']['fro']:.1e}"]
         else:
             line += ["", "", "", ""]
         for name in names:
             row = group.get(name)
             ratio = f" ({row['us'] / ours['us']:.2f})" if row and ours else ""
-            line.append(f"{microseconds(row['us'])}{ratio}" if row else "")
+            memory = f", {row['peak_bytes'] / 2**20:.0f} MiB" if row and "peak_bytes" in row else ""
+            line.append(f"{microseconds(row['us'])}{ratio}{memory}" if row else "")
         rows.append(line)
     header = ["case", "dtype", "L2", "xgemm us", "rate", "of floor", "error (Frobenius)", *(f"{n} us" for n in names)]
     text = f"{provenance(document)}.\nIn brackets: the peer's time over ours. Floor: "
-    text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n\n"
+    text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n"
+    if any("peak_bytes" in row for row in document["rows"]):
+        text += "MiB: device memory that the call took on top of its inputs, its result included.\n"
+    text += "\n"
     text += markdown(header, rows)
     if op in PLOTS and results.groups(op):
         text += f"\n![{op}](../{results.url}/{op}.png)\n"
@@ -235,7 +240,7 @@ def lines(axes: Axes, groups: list[Group], x: Callable[[dict], float], unit: str
             **style,
         )
     axes.set_xscale("log", base=2)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.dataLim.ymax)
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(label, fontsize=9)
     axes.set_ylabel({"tflops": "TFLOP/s", "gbps": "GB/s"}[unit], fontsize=9)
@@ -291,7 +296,8 @@ def plot_matmul(results: Results, figure: Figure) -> None:
     shown = [(kind, groups) for kind in kinds if (groups := results.groups("matmul", *kind))]
     figure.set_size_inches(11, 4.2 * len(shown))
     for index, ((dtype, mode), groups) in enumerate(shown):
-        bars(figure.add_subplot(len(shown), 1, index + 1), groups, "tflops", f"matmul, {dtype} {mode or ''}".strip())
+        axes = figure.add_subplot(len(shown), 1, index + 1)
+        bars(axes, groups[:24], "tflops", f"matmul, {dtype} {mode or ''}".strip())
 
 
 def plot_rows(op: str) -> Callable:
@@ -316,8 +322,8 @@ def plot_attention(results: Results, figure: Figure) -> None:
     panels = [
         (dtype, d, causal, groups)
         for dtype in ("float32", "bfloat16")
-        for d in (64, 128, 256)
         for causal in (False, True)
+        for d in (64, 128, 256)
         if (groups := prefill(results.groups("attention", dtype), d, causal))
     ]
     across = min(len(panels), 3) or 1
