@@ -254,7 +254,9 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the largest value (of equal ones the first; a NaN is the largest), the semantics of :func:`torch.argmax`.
+    """Index of the largest value, of equal ones the first; a NaN is the largest.
+
+    The semantics of :func:`torch.argmax`.
 
     Args:
         input: any shape, not empty; floating or integer.
@@ -277,7 +279,9 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the smallest value (of equal ones the first; a NaN is the smallest), the semantics of :func:`torch.argmin`.
+    """Index of the smallest value, of equal ones the first; a NaN is the smallest.
+
+    The semantics of :func:`torch.argmin`.
 
     Arguments, results and errors as in :func:`argmax`.
 

@@ -200,7 +200,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _mask(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, given: int, total: int
     ) -> Tensor | None:
-        """The sum of both masks in additive form, broadcastable to (N, heads, L, total); appended keys are not masked."""
+        """Both masks, added, broadcastable to (N, heads, L, total); appended keys are not masked."""
         batch, heads, length, _ = q.shape
         masks = []
         if attn_mask is not None:
