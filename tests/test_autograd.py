@@ -40,7 +40,8 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
 
 
 @pytest.mark.parametrize(
-    ("op", "kwarg"), [("linear", "bias"), ("linear", "residual"), ("attention", "attn_mask"), ("attention_lse", "attn_mask")]
+    ("op", "kwarg"),
+    [("linear", "bias"), ("linear", "residual"), ("attention", "attn_mask"), ("attention_lse", "attn_mask")],
 )
 def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:
     shapes = {"linear": [(5, 5), (5, 5)], "attention": [(1, 1, 5, 5)] * 3, "attention_lse": [(1, 1, 5, 5)] * 3}[op]

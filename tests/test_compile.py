@@ -31,16 +31,16 @@ CASES = [
     *(("matmul", shapes, {}) for shapes in [((5, 1, 2, 3), (4, 3, 6)), ((0, 3), (3, 4)), ((2, 0), (0, 3))]),
     *(("addmm", ((), (2, 3), (3, 4)), {}), ("addmm", ((2, 1), (2, 3), (3, 4)), {"beta": 0.0})),
     *(("linear", ((3,), (4, 3)), {}), ("linear", ((2, 0, 3), (4, 3), (4,)), {"activation": "gelu"})),
-    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None, [], [0, -1], [1]) for keep in (False, True)),
-    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)),
-    *((op, ((),), {}) for op in ("sum", "mean", "amin", "argmax", "logsumexp")),
-    *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
+    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None,
+    [], [0, -1], [1]) for keep in (False, True)), *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in
+    ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
+    "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
     *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
-    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})),
-    *((op, ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")),
-    *((op, ((2, 4, 5, 8), (1, 2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")),
-    *((op, ((4, 5, 8), (4, 0, 8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")),
-    ("attention", ((5, 8), (6, 8), (6, 8)), {}),
+    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})), *((op,
+    ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
+    2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
+    8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
+    8)), {}),
 ]  # fmt: skip
 
 

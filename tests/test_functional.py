@@ -116,7 +116,11 @@ def test_attention_options(device: torch.device) -> None:
     sdpa = torch.nn.functional.scaled_dot_product_attention
     mask = torch.rand(5, 9, device=device) > 0.3
     mask[2] = False
-    for kwargs in ({"attn_mask": mask}, {"attn_mask": randn(2, 1, 5, 9, device=device)}, {"is_causal": True, "scale": 0.3}):
+    for kwargs in (
+        {"attn_mask": mask},
+        {"attn_mask": randn(2, 1, 5, 9, device=device)},
+        {"is_causal": True, "scale": 0.3},
+    ):
         ours, lse = torch_ext.attention(q, k, v, enable_gqa=True, return_lse=True, **kwargs)
         torch.testing.assert_close(ours, sdpa(q, k, v, enable_gqa=True, **kwargs))
         assert lse.shape == (2, 6, 5) and lse.dtype is torch.float32

@@ -63,7 +63,9 @@ def test_linear_from_torch_shares_parameters() -> None:
 
 
 def test_linear_refuses_an_unknown_activation() -> None:
-    with pytest.raises(ValueError, match="expected activation to be one of none, relu, gelu, gelu_tanh, silu, got 'tanh'"):
+    with pytest.raises(
+        ValueError, match="expected activation to be one of none, relu, gelu, gelu_tanh, silu, got 'tanh'"
+    ):
         nn.Linear(3, 4, activation="tanh")
 
 

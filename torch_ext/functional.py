@@ -56,10 +56,9 @@ _BelowAutograd = torch._C._AutoDispatchBelowAutograd
 _inference_mode = torch.is_inference_mode_enabled
 _compiling = torch.compiler.is_compiling
 
-_WRONG_TYPE = re.compile(
-    r"(xgemm::\w+)\(\) Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\."
-)
-_WRONG_BACKEND = re.compile(r"Could not run '(xgemm::\w+)' with arguments from the '(\w+)' backend")
+_WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
+_UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
+_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment) ")
 
 
 def _precision() -> str:
@@ -75,18 +74,21 @@ def _precision() -> str:
 _precision._dynamo_marked_constant = True
 
 
-def _python_error(error: RuntimeError) -> Exception:
-    """The exception that torch's own op raises in this case: the C++ side knows RuntimeError only."""
-    message = str(error)
+def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
+    """What torch's own function raises in this case, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
+    message, name = str(error), op._schema.name
     if ": expected dim in [" in message:
         return IndexError(message)
-    if re.search(r": expected (precision|activation|causal_alignment) ", message):
+    if _WRONG_CHOICE.search(message):
         return ValueError(message)
-    if wrong := _WRONG_TYPE.match(message):
-        op, expected, argument, found = wrong.groups()
-        return TypeError(f"{op}: expected {argument} of type {expected}, got {found}")
-    if wrong := _WRONG_BACKEND.match(message):
-        return RuntimeError(f"{wrong[1]}: expected dense tensors on cpu or cuda, got one of torch's {wrong[2]} backend")
+    if wrong := _WRONG_TYPE.search(message):
+        return TypeError(f"{name}: expected {wrong[2]} of type {wrong[1]}, got {wrong[3]}")
+    if wrong := _UNDEFINED.search(message):
+        return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
+    if isinstance(error, NotImplementedError):
+        if "no tensor arguments" in message:
+            return TypeError(f"{name}: expected input of type Tensor, got None")
+        return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
     return error
 
 
@@ -99,7 +101,7 @@ def _call(op: torch._ops.OpOverload, *args, **kwargs):
         with _BelowAutograd():
             return op(*args, **kwargs)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(op, error) from None
 
 
 def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
@@ -275,7 +277,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     try:
         return _argmax(input, dim, keepdim)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(_argmax, error) from None
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -290,7 +292,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     try:
         return _argmin(input, dim, keepdim)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(_argmin, error) from None
 
 
 def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
