@@ -214,7 +214,7 @@ def test_attention_mask_on_another_device() -> None:
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:
-    """torch itself refuses negative sizes and strides; what can be made (flipped, imaginary) is a copy or another dtype."""
+    """torch refuses negative sizes and strides itself; what looks like one (flipped, conjugated) must come out right."""
     with pytest.raises(RuntimeError):
         torch.empty(3).as_strided((-1,), (1,))
     x = randn(4, 4)

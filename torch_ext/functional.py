@@ -75,7 +75,7 @@ _precision._dynamo_marked_constant = True
 
 
 def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
-    """What torch's own function raises in this case, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
+    """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
     message, name = str(error), op._schema.name
     if ": expected dim in [" in message:
         return IndexError(message)
