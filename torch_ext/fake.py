@@ -1,7 +1,7 @@
 """What the operators' results look like (shape, dtype, device; always contiguous) without computing them.
 
-torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these. Sizes may be symbolic; a size that is not known while
-tracing is taken to be other than 1, as torch's own ops do.
+torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these. Sizes may be symbolic; a size that is not
+known while tracing is taken to be other than 1, as torch's own ops do.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ def _check_inputs(op: str, dtypes: Sequence[torch.dtype] = FLOATING, **tensors: 
         torch._check(
             t.dtype == first.dtype,
             lambda name=name, t=t: (
-                f"xgemm::{op}: expected {first_name} and {name} of one dtype, got {_name(first.dtype)} and {_name(t.dtype)}"
+                f"xgemm::{op}: expected {first_name} and {name} of one dtype, "
+                f"got {_name(first.dtype)} and {_name(t.dtype)}"
             ),
         )
 
@@ -255,8 +256,8 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
             torch._check(
                 query.shape[-3] % shape[-1] == 0,
                 lambda name=name, shape=shape: (
-                    f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads with enable_gqa, "
-                    f"got {query.shape[-3]} and {shape[-1]}"
+                    f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads "
+                    f"with enable_gqa, got {query.shape[-3]} and {shape[-1]}"
                 ),
             )
             shape[-1] = query.shape[-3]

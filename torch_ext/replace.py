@@ -17,12 +17,12 @@ __all__ = ["Replacement", "replace"]
 
 
 class Replacement:
-    """What :func:`replace` swapped, and how many calls went where since. ``print`` shows it as a table; :meth:`undo` reverts it.
+    """What :func:`replace` swapped, and where calls went since then. Prints as a table; :meth:`undo` reverts the swap.
 
     Attributes:
         modules: number of modules swapped, by kind.
-        calls: number of calls by (kind, where), where is "xgemm" or "torch: <reason>". Calls inside a compiled graph are not
-            counted: counting would be an effect that breaks the graph.
+        calls: number of calls by (kind, where), where is "xgemm" or "torch: <reason>". Calls inside a compiled graph
+            are not counted: counting would be an effect that breaks the graph.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -57,15 +57,16 @@ class Replacement:
 def replace(model: torch.nn.Module) -> Replacement:
     """Swaps a model's operators for xgemm's, in place.
 
-    - Modules: every ``nn.Linear``, ``nn.Softmax``, ``nn.LogSoftmax`` and ``nn.MultiheadAttention`` in the model (exactly these classes:
-      a subclass has a forward of its own). Parameters, hooks, names and state_dict stay as they are.
-    - Functions: while ``model.forward`` runs, its calls of ``F.linear``, ``torch.matmul``/``@``/``bmm``, ``addmm``, ``softmax``,
-      ``log_softmax`` and ``F.scaled_dot_product_attention`` in every spelling, wherever in the model and in whatever library they
-      are made. That covers "sdpa" and "eager" attention of Hugging Face transformers. A submodule called on its own, past
-      ``model.forward``, has its modules swapped but not its functions.
+    - Modules: every ``nn.Linear``, ``nn.Softmax``, ``nn.LogSoftmax`` and ``nn.MultiheadAttention`` in the model
+      (exactly these classes: a subclass has a forward of its own). Parameters, hooks, names and state_dict stay as they
+      are.
+    - Functions: while ``model.forward`` runs, its calls of ``F.linear``, ``torch.matmul``/``@``/``bmm``, ``addmm``,
+      ``softmax``, ``log_softmax`` and ``F.scaled_dot_product_attention`` in every spelling, wherever in the model and
+      in whatever library they are made. That covers "sdpa" and "eager" attention of Hugging Face transformers. A
+      submodule called on its own, past ``model.forward``, has its modules swapped but not its functions.
 
-    A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad in grad mode,
-    dropout in training, a dtype or layout that xgemm does not take, a head size over 256.
+    A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
+    in grad mode, dropout in training, a dtype or layout that xgemm does not take, a head size over 256.
 
     Works under torch.compile and torch.export (swap first, then compile) and in every thread.
 
@@ -131,8 +132,9 @@ def _swap_functions(model: torch.nn.Module, report: Replacement) -> None:
     report._undo.append(undo)
 
 
-# ---- who serves a call -----------------------------------------------------------------------------------------------------------
-# Each of these takes the arguments of a torch function and gives the reason why torch must serve the call, or None, and our call.
+# ---- who serves a call -----------------------------------------------------------------------------------------------
+# Each of these takes the arguments of a torch function and gives the reason why torch must serve the call, or None, and
+# our call.
 
 
 def _unserved(*inputs: Tensor | None) -> str | None:
@@ -234,7 +236,7 @@ class _Functions(TorchFunctionMode):
         return ours() if reason is None else func(*args, **kwargs)
 
 
-# ---- swapped modules -------------------------------------------------------------------------------------------------------------
+# ---- swapped modules -------------------------------------------------------------------------------------------------
 
 
 class _Swapped:
