@@ -15,7 +15,7 @@ constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile of C, and the
 constexpr int kTM = 8, kTN = 8;                // the thread's square
 constexpr int kThreads = (kBM / kTM) * (kBN / kTN);
 
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Problem p) {
   __shared__ float As[kBM][kBK], Bs[kBK][kBN];
   const int t = threadIdx.x;
   const int col_tiles = (p.n + kBN - 1) / kBN;
@@ -24,9 +24,9 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
   float sum[kTM][kTN] = {};
   for (int k0 = 0; k0 < p.k; k0 += kBK) {
-#pragma unroll
+#pragma unroll 2  // all at once would cost the registers of another block on the SM
     for (int i = t; i < kBM * kBK; i += kThreads) As[i / kBK][i % kBK] = load(p.a, row0 + i / kBK, k0 + i % kBK, p.m, p.k);
-#pragma unroll
+#pragma unroll 2
     for (int i = t; i < kBK * kBN; i += kThreads) Bs[i / kBN][i % kBN] = load(p.b, k0 + i / kBN, col0 + i % kBN, p.k, p.n);
     __syncthreads();
 #pragma unroll

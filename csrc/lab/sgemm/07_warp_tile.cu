@@ -20,7 +20,7 @@ constexpr int kThreads = (kBM / kWM) * (kBN / kWN) * 32;
 static_assert((kWM / kTM) * (kSlabN / kTN) == 32, "a slab is one lane's part times 32 lanes");
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads, 3) kernel(const __grid_constant__ Problem p) {
   __shared__ alignas(16) float As[kBK][kBM + kPad];  // transposed
   __shared__ alignas(16) float Bs[kBK][kBN];
   const int t = threadIdx.x, warp = t / 32, lane = t % 32;
@@ -31,14 +31,14 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
   float sum[kSlabs][kTM][kTN] = {};
   for (int k0 = 0; k0 < p.k; k0 += kBK) {
-#pragma unroll
+#pragma unroll 2  // all at once would cost the registers of another block on the SM
     for (int i = t; i < kBM * kBK / 4; i += kThreads) {
       const int r = i / (kBK / 4), c = i % (kBK / 4) * 4;
       const Float4 v = load4<kVector>(p.a, row0 + r, k0 + c, p.m, p.k);
 #pragma unroll
       for (int j = 0; j < 4; ++j) As[c + j][r] = v[j];
     }
-#pragma unroll
+#pragma unroll 2
     for (int i = t; i < kBK * kBN / 4; i += kThreads) {
       const int r = i / (kBN / 4), c = i % (kBN / 4) * 4;
       store_vector(&Bs[r][c], load4<kVector>(p.b, k0 + r, col0 + c, p.k, p.n));

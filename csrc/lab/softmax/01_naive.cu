@@ -12,8 +12,10 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
   Sum d{0};
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) d.value += expf(x[i]);
   d = block_reduce(d);
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i]) / d.value;
 }
 

@@ -11,11 +11,14 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
   Max m{-INFINITY};
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) m.value = fmaxf(m.value, x[i]);
   m = block_reduce(m);  // fmaxf passes over NaN; the sum below does not
   Sum d{0};
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) d.value += expf(x[i] - m.value);
   d = block_reduce(d);
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i] - m.value) / d.value;
 }
 

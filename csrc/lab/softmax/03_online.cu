@@ -37,8 +37,10 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
   MaxSum row{-INFINITY, 0};
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) row.add(x[i]);
   row = block_reduce(row);
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i] - row.m) / row.d;
 }
 
