@@ -1,0 +1,31 @@
+"""The optimisation ladders and experiments as ``torch.ops.xgemm_lab.*``; ``python -m torch_ext.lab`` runs and measures them.
+
+CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See ``docs/lab_*.md``.
+"""
+
+import torch
+
+import torch_ext  # noqa: F401  (loads the library)
+
+
+@torch.library.register_fake("xgemm_lab::sgemm")
+def _sgemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    *,
+    step: int,
+    alpha: float = 1,
+    beta: float = 0,
+) -> torch.Tensor:
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+@torch.library.register_fake("xgemm_lab::reduce_sum")
+def _reduce_sum(x: torch.Tensor, version: int) -> torch.Tensor:
+    return x.new_empty(())
+
+
+@torch.library.register_fake("xgemm_lab::softmax")
+def _softmax(x: torch.Tensor, variant: str) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
