@@ -23,7 +23,9 @@ def plan(quick: bool) -> dict[str, Iterator[measure.Row]]:
     return {
         "lab_sgemm": ladders.sgemm([256, 1024] if quick else [128, 256, 512, 1024, 2048, 4096], budget),
         "lab_reduction": ladders.reduction([1 << 24] if quick else [1 << 24, 1 << 28], budget),
-        "lab_softmax": ladders.softmax([(1024, 4096)] if quick else [(4096, 1024), (4096, 4096), (4096, 32768)], budget),
+        "lab_softmax": ladders.softmax(
+            [(1024, 4096)] if quick else [(4096, 1024), (4096, 4096), (4096, 32768)], budget
+        ),
         "lab_experiments": experiments.run(quick, budget),
     }
 

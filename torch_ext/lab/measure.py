@@ -19,10 +19,11 @@ Row = dict[str, Any]
 def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[float, float]]:
     """Median and quartiles of the time of one call on the GPU, in microseconds.
 
-    Calls are recorded in a CUDA graph, enough of them that a replay lasts about 0.3 ms, so that neither the host's launch
-    cost nor the event's resolution counts. Inputs stay the same: what fits in L2 is hot.
+    Calls are recorded in a CUDA graph, enough that a replay lasts about 0.3 ms, so that neither the host's launch cost
+    nor the event's resolution counts. Inputs stay the same: what fits in L2 is hot.
     """
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.stream(stream):
         call()  # module load, workspaces

@@ -27,9 +27,7 @@ def _table(title: str, *columns: str) -> Table:
 def sgemm_table(rows: list[Row]) -> Table:
     cases = _cases(rows)
     sizes = [case.split("x")[0] for case in cases]
-    table = _table(
-        "SGEMM ladder: GFLOP/s over n (hot L2)", "step", *sizes, "% of cuBLAS", "documents (3090 / A6000)"
-    )
+    table = _table("SGEMM ladder: GFLOP/s over n (hot L2)", "step", *sizes, "% of cuBLAS", "documents (3090 / A6000)")
     for step, document in SGEMM_STEPS.items():
         of_case = [_by(rows, step, case=case) for case in cases]
         rates = [f"{r['tflops'] * 1e3:,.0f}" if r else "-" for r in of_case]
@@ -114,11 +112,16 @@ def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
         cases = _cases(rows)
         figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
         names = list(REDUCTION_VERSIONS)
-        series = [(f"{case} float32, {gpu}", [r["gbps"] if (r := _by(rows, v, case=case)) else 0 for v in names]) for case in cases]
+        series = [
+            (f"{case} float32, {gpu}", [r["gbps"] if (r := _by(rows, v, case=case)) else 0 for v in names])
+            for case in cases
+        ]
         series.append(("2^24 int32, M2090 (document)", [d[1] if (d := REDUCTION_VERSIONS[v]) else 0 for v in names]))
         width = 0.8 / len(series)
         for i, (label, heights) in enumerate(series):
-            bars = axes.bar([x + (i - (len(series) - 1) / 2) * width for x in range(len(names))], heights, width, label=label)
+            bars = axes.bar(
+                [x + (i - (len(series) - 1) / 2) * width for x in range(len(names))], heights, width, label=label
+            )
             axes.bar_label(bars, [f"{h:,.0f}" if h else "" for h in heights], fontsize=6)
         axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
         axes.set(yscale="log", ylabel="GB/s", title=f"Reduction ladder, {gpu}")

@@ -56,7 +56,9 @@ Tensor run(const TensorView& like, ShapeRef sizes, Launch&& launch) {
 #define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
 namespace ex = experiments;
 #else
-#define XGEMM_LAB_RUN(like, sizes, ...) fail((like).op, "this libxgemm.so was built without CUDA")
+#define XGEMM_LAB_RUN(like, sizes, ...) \
+  (void)(sizes);                        \
+  fail((like).op, "this libxgemm.so was built without CUDA")
 #endif
 
 Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) {
@@ -120,13 +122,13 @@ Tensor fma_chains(const Tensor& x, std::int64_t threads, std::int64_t chains, st
   });
 }
 
-Tensor parity(const Tensor& x, bool branch) {
+Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
   const TensorView v = array("lab::parity", "x", x, ScalarType::Int);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, { ex::parity(data<int>(v), data<int>(out), v.numel(), branch, scope.stream()); });
 }
 
-Tensor paths(const Tensor& x, std::int64_t count, bool per_lane) {
+Tensor paths(const Tensor& x, std::int64_t count, [[maybe_unused]] bool per_lane) {
   const TensorView v = array("lab::paths", "x", x, ScalarType::Float);
   check(count >= 1 && count <= 32, v.op, "expected count in [1, 32], got ", count);
   check_cuda(v);
@@ -162,7 +164,7 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const std::string& variant) 
   });
 }
 
-Tensor window_sum(const Tensor& x, std::int64_t window, bool shared) {
+Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool shared) {
   const TensorView v = array("lab::window_sum", "x", x, ScalarType::Float);
   check(window >= 1 && window <= 1025 && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ", window);
   check_cuda(v);
@@ -170,7 +172,7 @@ Tensor window_sum(const Tensor& x, std::int64_t window, bool shared) {
                 { ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream()); });
 }
 
-Tensor histogram(const Tensor& x, std::int64_t bins, bool privatised) {
+Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {
   const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
   check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
   check_cuda(v);
