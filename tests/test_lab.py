@@ -7,7 +7,11 @@ import torch
 from common import componentwise_error, misaligned, poison, randn
 
 import torch_ext.lab  # noqa: F401  (fakes)
-from torch_ext.lab import experiments, ladders, measure
+
+pytest.importorskip("rich")
+from rich.console import Console  # noqa: E402
+
+from torch_ext.lab import experiments, ladders, measure, report  # noqa: E402
 
 lab = torch.ops.xgemm_lab
 STEPS = range(1, 8)
@@ -109,6 +113,46 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     assert len(content["sources"]["sha256"]) == 16
     assert content["sources"]["sha256"] == measure.sources_digest(measure.SOURCES)
     assert measure.gpu_folder() == "nvidia_test"
+
+
+def test_window_reference_is_a_zero_padded_convolution():
+    for n, window in ((1, 1), (1, 5), (7, 3), (100, 129), (1000, 5)):
+        x = torch.randn(n, dtype=torch.float64)
+        padded = torch.nn.functional.pad(x, (window // 2, window // 2))
+        torch.testing.assert_close(experiments.window_reference(x, window), padded.unfold(0, window, 1).sum(1))
+
+
+def made_up_rows() -> dict[str, list[measure.Row]]:
+    timing = (10.0, (9.0, 11.0))
+    return {
+        "lab_sgemm": [
+            measure.row(f"{n}x{n}x{n}", step, timing, shape={"n": n}, flops=2e9)
+            for n in (128, 4096)
+            for step in ladders.SGEMM_STEPS
+        ],
+        "lab_reduction": [
+            measure.row("2^24", version, timing, shape={"n": 1 << 24}, dtype=dtype, bytes_moved=1e6)
+            for dtype in ("float32", "int32")
+            for version in ladders.REDUCTION_VERSIONS
+        ],
+        "lab_softmax": [
+            measure.row("4x5", variant, timing, shape={"rows": 4, "cols": 5}, bytes_moved=1e6)
+            for variant in ladders.SOFTMAX_VARIANTS
+        ],
+    }
+
+
+def test_tables_and_plots(tmp_path):
+    rows = made_up_rows()
+    console = Console(width=150, record=True)
+    report.show(console, rows)
+    experiments.show(console, rows["lab_softmax"])
+    text = console.export_text()
+    for expected in ("07_warp_tile", "100.0 % at 4096", "v6_several_elements", "103 GB/s", "11.8x", "1.00x (paper"):
+        assert expected in text, expected
+    pytest.importorskip("matplotlib")
+    assert [p.name for p in report.plot(tmp_path, "test", rows)] == ["lab_sgemm.png", "lab_reduction.png"]
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("lab_sgemm.png", "lab_reduction.png"))
 
 
 # ---- the SGEMM ladder -----------------------------------------------------------------------------------------------
@@ -361,8 +405,7 @@ def test_window_sum_has_a_halo(shared):
     for n in (1, 4, 255, 256, 257, 1000, 5003):
         for window in (1, 3, 5, 257, 1025):
             x = torch.randint(-100, 100, (n,), device="cuda").float()  # exact in fp32: an edge is right or wrong
-            ones = torch.ones(1, 1, window, device="cuda", dtype=torch.float64)
-            expected = torch.nn.functional.conv1d(x.double().view(1, 1, -1), ones, padding=window // 2).view(-1)
+            expected = experiments.window_reference(x.double(), window)
             poison("cuda", 1)
             assert torch.equal(lab.window_sum(x, window, shared).double(), expected), (n, window)
 

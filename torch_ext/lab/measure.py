@@ -34,9 +34,12 @@ def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[f
         once = max(start.elapsed_time(end) * 1e-3, 1e-6)
         calls = max(1, min(64, round(300e-6 / once)))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        graph.capture_begin()  # not torch.cuda.graph: it empties the allocator's cache each time
+        try:
             for _ in range(calls):
                 call()
+        finally:
+            graph.capture_end()
         graph.replay()
         samples = max(3, min(100, int(budget_s / (once * calls))))
         times = []

@@ -1,7 +1,8 @@
 // Coalescing (S1-04, S1-05) and the occupancy API (S1-06): out[i] = in[(i * stride) % n].
 //
-// Stride 1: a warp reads 4 sectors of 32 bytes. Stride 2: 8 sectors, half of each unused; the modulo walks the array twice, so the bytes
-// that leave DRAM are 2 x 4 n read (unless L2 holds the array) and 4 n written. Floor: 8 n bytes; documents: 1.37x (T4) and 1.72x (4090).
+// Stride 1: a warp reads 4 sectors of 32 bytes. Stride 2: 8 sectors, half of each unused; the modulo walks the array twice, so
+// the bytes that leave DRAM are 2 x 4 n read (unless L2 holds the array) and 4 n written. Floor: 8 n bytes; documents: 1.37x (T4)
+// and 1.72x (4090).
 #include "lab/experiments/experiments.h"
 
 namespace xgemm::lab::experiments {

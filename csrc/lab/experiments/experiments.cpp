@@ -67,7 +67,8 @@ Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) 
   check_threads(v.op, threads);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
-    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads), scope.stream());
+    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
+                     scope.stream());
   });
 }
 
@@ -112,8 +113,8 @@ Tensor fma_chains(const Tensor& x, std::int64_t threads, std::int64_t chains, st
   check_threads(v.op, threads);
   check_one_of(v.op, "chains", chains, {1, 2, 4, 8, 16});
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
-  check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op, "expected x of threads elements a block, up to 65535 blocks, got ",
-        v.numel(), " elements and ", threads, " threads");
+  check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
+        "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
     check(ex::fma_chains(data<float>(v), data<float>(out), static_cast<int>(threads), static_cast<int>(v.numel() / threads),
@@ -137,7 +138,8 @@ Tensor paths(const Tensor& x, std::int64_t count, [[maybe_unused]] bool per_lane
 }
 
 Tensor vector_add(const Tensor& a, const Tensor& b, const std::string& variant) {
-  const TensorView va = array("lab::vector_add", "a", a, ScalarType::Float), vb = array("lab::vector_add", "b", b, ScalarType::Float);
+  const TensorView va = array("lab::vector_add", "a", a, ScalarType::Float),
+                   vb = array("lab::vector_add", "b", b, ScalarType::Float);
   check_same_device(va, vb);
   check(std::ranges::equal(va.sizes, vb.sizes), va.op, "expected a and b of one shape, got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
@@ -159,8 +161,8 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const std::string& variant) 
   check(!found->vector || !(unaligned(va) || unaligned(vb)), va.op, "expected a and b aligned to 16 bytes for variant ", variant);
   check_cuda(va);
   XGEMM_LAB_RUN(va, va.sizes, {
-    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), found->factor, found->vector, found->privatised,
-                   scope.stream());
+    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), found->factor, found->vector,
+                   found->privatised, scope.stream());
   });
 }
 
@@ -168,8 +170,9 @@ Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool sh
   const TensorView v = array("lab::window_sum", "x", x, ScalarType::Float);
   check(window >= 1 && window <= 1025 && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ", window);
   check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes,
-                { ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream()); });
+  XGEMM_LAB_RUN(v, v.sizes, {
+    ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream());
+  });
 }
 
 Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {

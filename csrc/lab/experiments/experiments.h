@@ -8,7 +8,9 @@
 namespace xgemm::lab::experiments {
 
 /// Elements of a thread-per-element grid.
-inline unsigned blocks_for(std::int64_t n, int per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
+inline unsigned blocks_for(std::int64_t n, int per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
 
 // coalescing.cu
 void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, cudaStream_t);
@@ -29,7 +31,8 @@ void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);
 void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t);
 
 // coarsening.cu
-void vector_add(const float* a, const float* b, float* out, std::int64_t n, int factor, bool vector, bool privatised, cudaStream_t);
+void vector_add(const float* a, const float* b, float* out, std::int64_t n, int factor, bool vector, bool privatised,
+                cudaStream_t);
 
 // privatisation.cu
 inline constexpr int kMaxWindow = 1025;

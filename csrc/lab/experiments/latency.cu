@@ -1,7 +1,7 @@
 // Latency hiding by instruction-level parallelism (S4-05 to S4-13, Volkov). One block an SM, so threads a block = threads an SM.
 //
-// fma_chains: `chains` independent chains of FMAs a thread. Little's law: an SM needs latency x 128 FMAs in flight, about 4 x 128; what
-// threads do not supply, chains must. 2 * iterations * chains operations a thread, no memory traffic to speak of.
+// fma_chains: `chains` independent chains of FMAs a thread. Little's law: an SM needs latency x 128 FMAs in flight, about 4 x
+// 128; what threads do not supply, chains must. 2 * iterations * chains operations a thread, no memory traffic to speak of.
 // concurrent_copy: `loads` loads of `width` floats in flight a thread before the first store. Floor: 8 n bytes; what counts is
 // threads * loads * width * 4 bytes in flight an SM against latency x bandwidth (about 25 KB an SM on an H200).
 #include "device/vector.cuh"

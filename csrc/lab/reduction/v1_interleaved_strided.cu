@@ -32,7 +32,11 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void interleaved_strided(const Pass<float>& p) { launch(p); }
-void interleaved_strided(const Pass<Int>& p) { launch(p); }
+void interleaved_strided(const Pass<float>& p) {
+  launch(p);
+}
+void interleaved_strided(const Pass<Int>& p) {
+  launch(p);
+}
 
 }  // namespace xgemm::lab::reduction

@@ -1,8 +1,8 @@
 // v2, sequential addressing (S4-20).
 //
-// Idea: the step halves instead of doubling: thread t adds element t + s. Neighbouring lanes touch neighbouring words, so there are
-// no bank conflicts (S4-19) and no divergence above a warp.
-// Limit: half of the threads never add anything, they only loaded. Document: 17 GB/s, 1.9x v0.
+// Idea: the step halves instead of doubling: thread t adds element t + s. Neighbouring lanes touch neighbouring words, so there
+// are no bank conflicts (S4-19) and no divergence above a warp. Limit: half of the threads never add anything, they only loaded.
+// Document: 17 GB/s, 1.9x v0.
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
@@ -30,7 +30,11 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void sequential(const Pass<float>& p) { launch(p); }
-void sequential(const Pass<Int>& p) { launch(p); }
+void sequential(const Pass<float>& p) {
+  launch(p);
+}
+void sequential(const Pass<Int>& p) {
+  launch(p);
+}
 
 }  // namespace xgemm::lab::reduction

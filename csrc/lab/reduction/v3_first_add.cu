@@ -1,8 +1,8 @@
 // v3, first addition during the load (S4-21).
 //
-// Idea: half as many blocks; each thread loads two elements and adds them on the way into shared memory. No thread only loads, and
-// twice as many requests are in flight.
-// Limit: the tree still runs eight steps with a barrier each for 512 elements. Document: 31 GB/s, 3.5x v0.
+// Idea: half as many blocks; each thread loads two elements and adds them on the way into shared memory. No thread only loads,
+// and twice as many requests are in flight. Limit: the tree still runs eight steps with a barrier each for 512 elements.
+// Document: 31 GB/s, 3.5x v0.
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
@@ -30,7 +30,11 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void first_add(const Pass<float>& p) { launch(p); }
-void first_add(const Pass<Int>& p) { launch(p); }
+void first_add(const Pass<float>& p) {
+  launch(p);
+}
+void first_add(const Pass<Int>& p) {
+  launch(p);
+}
 
 }  // namespace xgemm::lab::reduction

@@ -1,7 +1,7 @@
 // v6, several elements a thread (S4-24).
 //
-// Idea: a grid of as many blocks as the GPU holds at once, which strides over the input; a thread adds many elements in a register
-// and the tree of v5 runs once a block. Fewer blocks to start, fewer barriers an element, more requests in flight.
+// Idea: a grid of as many blocks as the GPU holds at once, which strides over the input; a thread adds many elements in a
+// register and the tree of v5 runs once a block. Fewer blocks to start, fewer barriers an element, more requests in flight.
 // Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125 measured, 11.8x v0.
 #include "lab/reduction/grid_stride.cuh"
 
@@ -40,7 +40,11 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void several_elements(const Pass<float>& p) { launch(p); }
-void several_elements(const Pass<Int>& p) { launch(p); }
+void several_elements(const Pass<float>& p) {
+  launch(p);
+}
+void several_elements(const Pass<Int>& p) {
+  launch(p);
+}
 
 }  // namespace xgemm::lab::reduction

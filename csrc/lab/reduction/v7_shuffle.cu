@@ -1,8 +1,8 @@
 // v7, shuffles only (part B6, cuda-samples reduce7).
 //
-// Idea: lanes exchange registers directly. A warp adds its 32 values in five shuffles without shared memory; only one value a warp
-// goes through shared memory, and the first warp adds those the same way. One barrier in all.
-// Limit: memory bandwidth, as v6; what is left to win is the tail of each block, which matters for small n.
+// Idea: lanes exchange registers directly. A warp adds its 32 values in five shuffles without shared memory; only one value a
+// warp goes through shared memory, and the first warp adds those the same way. One barrier in all. Limit: memory bandwidth, as
+// v6; what is left to win is the tail of each block, which matters for small n.
 #include "device/warp.cuh"
 #include "lab/reduction/grid_stride.cuh"
 
@@ -36,7 +36,11 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void shuffle(const Pass<float>& p) { launch(p); }
-void shuffle(const Pass<Int>& p) { launch(p); }
+void shuffle(const Pass<float>& p) {
+  launch(p);
+}
+void shuffle(const Pass<Int>& p) {
+  launch(p);
+}
 
 }  // namespace xgemm::lab::reduction

@@ -1,7 +1,7 @@
 // The SGEMM ladder: out = alpha * A B + beta * C in fp32, one file a step.
-// Contract of every step: A is m x k, B is k x n, C and out are m x n, all contiguous and row-major, any sizes from 0, any alignment.
-// C is read only when beta is not 0, so NaN in an unused C never leaks. Sums run over k in ascending order with one FMA a term.
-// Work: 2 m n k operations. Floor in bytes: 4 (m k + k n + m n), plus 4 m n when C is read.
+// Contract of every step: A is m x k, B is k x n, C and out are m x n, all contiguous and row-major, any sizes from 0, any
+// alignment. C is read only when beta is not 0, so NaN in an unused C never leaks. Sums run over k in ascending order with one
+// FMA a term. Work: 2 m n k operations. Floor in bytes: 4 (m k + k n + m n), plus 4 m n when C is read.
 #pragma once
 #include <cuda_runtime.h>
 

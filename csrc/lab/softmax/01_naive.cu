@@ -1,8 +1,8 @@
 // Naive softmax (S1-20): d = sum of exp(x); y = exp(x) / d.
 //
-// Two reads and one store an element: 12 bytes. Overflows BY DESIGN: exp(x) is Inf above x = 88.7 in fp32, so that a row which holds such
-// an x gives Inf / Inf = NaN there and 0 elsewhere; and a row far below -88 gives 0 / 0. That is what safe softmax is for.
-// Limit: memory bandwidth; a row of up to 48 KiB or so comes from L1 or L2 on its second read.
+// Two reads and one store an element: 12 bytes. Overflows BY DESIGN: exp(x) is Inf above x = 88.7 in fp32, so that a row which
+// holds such an x gives Inf / Inf = NaN there and 0 elsewhere; and a row far below -88 gives 0 / 0. That is what safe softmax is
+// for. Limit: memory bandwidth; a row of up to 48 KiB or so comes from L1 or L2 on its second read.
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
@@ -21,6 +21,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 }  // namespace
 
-void naive(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void naive(const Problem& p, cudaStream_t stream) {
+  kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p);
+}
 
 }  // namespace xgemm::lab::softmax

@@ -17,8 +17,8 @@ constexpr const char* kOp = "lab::softmax";
 Tensor softmax_op(const Tensor& x, const std::string& variant) {
   const TensorView v = view(kOp, "x", x);
   check_matrix(v);
-  check(variant == "naive" || variant == "safe" || variant == "online", kOp,
-        "expected variant to be naive, safe or online, got ", variant);
+  check(variant == "naive" || variant == "safe" || variant == "online", kOp, "expected variant to be naive, safe or online, got ",
+        variant);
   check(v.size(0) <= std::numeric_limits<std::int32_t>::max(), kOp, "expected fewer than 2^31 rows, got ", v.size(0));
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
