@@ -9,9 +9,9 @@ from common import componentwise_error, misaligned, poison, randn
 import torch_ext.lab  # noqa: F401  (fakes)
 
 pytest.importorskip("rich")
-from rich.console import Console  # noqa: E402
+from rich.console import Console
 
-from torch_ext.lab import experiments, ladders, measure, report  # noqa: E402
+from torch_ext.lab import experiments, ladders, measure, report
 
 lab = torch.ops.xgemm_lab
 STEPS = range(1, 8)
