@@ -46,9 +46,15 @@ demo: build ## semantic search with a real model on xgemm's operators, then a sh
 	@$(python) -m torch_ext.demo $(ARGS)
 
 bench: build ## measure every operator against torch; fills benchmarks/results
+	@$(setup) matplotlib rich
 	@$(python) -m benchmarks.run $(ARGS)
 
+report: $(environment) ## make the tables of the pages and the plots from benchmarks/results
+	@$(setup) matplotlib
+	@$(python) -m benchmarks.report $(ARGS)
+
 lab: build ## run the optimisation ladders: tables and plots
+	@$(setup) matplotlib rich
 	@$(python) -m torch_ext.lab $(ARGS)
 
 lint: $(environment) ## check formatting and lint
