@@ -214,7 +214,7 @@ def test_attention_mask_on_another_device() -> None:
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:
-    """torch refuses negative sizes and strides itself; what looks like one (flipped, conjugated) must come out right."""
+    """torch itself refuses negative sizes and strides; what looks alike (flipped, conjugated) must come out right."""
     with pytest.raises(RuntimeError):
         torch.empty(3).as_strided((-1,), (1,))
     x = randn(4, 4)
