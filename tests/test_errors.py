@@ -44,7 +44,12 @@ SINGLE = [c for c in CALLS if c.op != "attention_lse"]
 def test_mixed_dtypes(call: Call, device: torch.device) -> None:
     args = call.args(device, f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "of one dtype, got float32 and float64", *replaced(args, i, torch.Tensor.double))
+        check(
+            call.op,
+            RuntimeError,
+            "of one dtype, got float(32 and float64|64 and float32)",
+            *replaced(args, i, torch.Tensor.double),
+        )
 
 
 @pytest.mark.cuda
@@ -52,7 +57,12 @@ def test_mixed_dtypes(call: Call, device: torch.device) -> None:
 def test_mixed_devices(call: Call) -> None:
     args = call.args(torch.device("cuda"), f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "on one device, got cuda:0 and cpu", *replaced(args, i, torch.Tensor.cpu))
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cuda:0 and cpu|cpu and cuda:0)",
+            *replaced(args, i, torch.Tensor.cpu),
+        )
     args = call.args(torch.device("cpu"), f32)
     check(
         call.op,
@@ -66,7 +76,12 @@ def test_mixed_devices(call: Call) -> None:
 def test_meta_and_cpu_tensors(call: Call) -> None:
     args = call.args(torch.device("cpu"), f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "on one device, got cpu and meta", *replaced(args, i, lambda t: t.to("meta")))
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cpu and meta|meta and cpu)",
+            *replaced(args, i, lambda t: t.to("meta")),
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int32, torch.bool, torch.float8_e4m3fn], ids=str)
