@@ -1,6 +1,6 @@
 """A small transformer on xgemm: eager, compiled, and a torch model swapped in place.
 
-Run: python examples/python_model.py
+Run from the project's folder: python -m examples.python_model
 """
 
 import torch

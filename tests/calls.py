@@ -34,7 +34,8 @@ def _logsumexp(x: torch.Tensor, dim: list[int] | None = None, keepdim: bool = Fa
 
 
 def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-    scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    scores = q.to(wide) @ k.to(wide).mT * q.shape[-1] ** -0.5
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
 
 

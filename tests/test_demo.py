@@ -115,3 +115,12 @@ def test_bad_folders_are_one_line(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().err.endswith("is not a folder\n")
     assert demo.main(["--folder", str(tmp_path)]) == 1
     assert "no text" in capsys.readouterr().err
+
+
+def test_python_example() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.python_model"], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "8 Linear, 4 MultiheadAttention" in done.stdout
+    assert "has no backward" in done.stdout.splitlines()[-1]

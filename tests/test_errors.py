@@ -44,7 +44,12 @@ SINGLE = [c for c in CALLS if c.op != "attention_lse"]
 def test_mixed_dtypes(call: Call, device: torch.device) -> None:
     args = call.args(device, f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "of one dtype, got float32 and float64", *replaced(args, i, torch.Tensor.double))
+        check(
+            call.op,
+            RuntimeError,
+            "of one dtype, got float(32 and float64|64 and float32)",
+            *replaced(args, i, torch.Tensor.double),
+        )
 
 
 @pytest.mark.cuda
@@ -52,7 +57,12 @@ def test_mixed_dtypes(call: Call, device: torch.device) -> None:
 def test_mixed_devices(call: Call) -> None:
     args = call.args(torch.device("cuda"), f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "on one device, got cuda:0 and cpu", *replaced(args, i, torch.Tensor.cpu))
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cuda:0 and cpu|cpu and cuda:0)",
+            *replaced(args, i, torch.Tensor.cpu),
+        )
     args = call.args(torch.device("cpu"), f32)
     check(
         call.op,
@@ -66,7 +76,12 @@ def test_mixed_devices(call: Call) -> None:
 def test_meta_and_cpu_tensors(call: Call) -> None:
     args = call.args(torch.device("cpu"), f32)
     for i in tensors(args)[1:]:
-        check(call.op, RuntimeError, "on one device, got cpu and meta", *replaced(args, i, lambda t: t.to("meta")))
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cpu and meta|meta and cpu)",
+            *replaced(args, i, lambda t: t.to("meta")),
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int32, torch.bool, torch.float8_e4m3fn], ids=str)
@@ -214,7 +229,7 @@ def test_attention_mask_on_another_device() -> None:
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:
-    """torch refuses negative sizes and strides itself; what looks like one (flipped, conjugated) must come out right."""
+    """torch itself refuses negative sizes and strides; what looks alike (flipped, conjugated) must come out right."""
     with pytest.raises(RuntimeError):
         torch.empty(3).as_strided((-1,), (1,))
     x = randn(4, 4)

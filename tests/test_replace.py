@@ -129,6 +129,24 @@ def test_other_reasons() -> None:
 
 
 @torch.no_grad()
+def test_tensor_subclasses_keep_their_own_functions() -> None:
+    class Packed(torch.Tensor):
+        """A weight as quantisation libraries have it: it answers F.linear itself."""
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is F.linear:
+                return torch.full((2, 3), 7.0)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False))
+    model[0].weight = torch.nn.Parameter(randn(3, 4).as_subclass(Packed), requires_grad=False)
+    report = torch_ext.replace(model)
+    assert (model(randn(2, 4)) == 7).all()
+    assert report.calls == {("linear", "torch: Packed"): 1}
+
+
+@torch.no_grad()
 def test_submodules_called_on_their_own(block: Block, device: torch.device) -> None:
     x = randn(3, 5, 16, dtype=torch.float64, device=device)
     expected = block.qkv(x), block.heads(x, x, x)
