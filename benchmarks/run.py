@@ -49,7 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     where = common.machine(options.device)
     finished: list[common.Benchmark] = []
     columns = TextColumn("{task.fields[op]:>11}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    bar = Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+    )  # tables that go to a file stay out of the bar's way
+    with bar as progress:
         task = progress.add_task("", total=len(SHARES), op="")
         left = float(sum(SHARES.values()))
         for module, share in SHARES.items():

@@ -108,11 +108,12 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     row = measure.row("c", "x", (2.0, (1.5, 2.5)), shape={"n": 4}, flops=4e6, bytes_moved=8e3)
     assert row["tflops"] == 2.0 and row["gbps"] == 4.0 and row["us_quartiles"] == [1.5, 2.5]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
-    content = json.loads(measure.write_results(tmp_path, "lab_test", [row, row], [1700, 1980]).read_text())
-    assert content["op"] == "lab_test" and content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
-    assert len(content["sources"]["sha256"]) == 16
-    assert content["sources"]["sha256"] == measure.sources_digest(measure.SOURCES)
-    assert measure.gpu_folder() == "nvidia_test"
+    written = measure.write_results(tmp_path, "lab_softmax", [row, row], [1980, 1700])
+    content = json.loads(written.read_text())
+    assert written.name == "lab_softmax.json" and content["op"] == "lab_softmax" and content["gpu"] == "NVIDIA Test"
+    assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
+    assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
+    assert measure.results_folder().name == "nvidia_test"
 
 
 def test_window_reference_is_a_zero_padded_convolution():

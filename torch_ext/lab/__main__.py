@@ -13,8 +13,10 @@ try:
 except ImportError:
     sys.exit("the lab prints its tables with rich: pip install rich")
 
-import torch_ext.lab  # noqa: F401  (fakes)
-from torch_ext.lab import experiments, ladders, measure, report
+try:
+    from torch_ext.lab import experiments, ladders, measure, report
+except ImportError as error:
+    sys.exit(str(error))
 
 
 def plan(quick: bool) -> dict[str, Iterator[measure.Row]]:
@@ -42,7 +44,7 @@ def main() -> int:
         console.print("The rest of the lab measures CUDA kernels and needs an NVIDIA GPU; there is none here.")
         return 0
 
-    folder = arguments.out or measure.ROOT / "benchmarks" / "results" / measure.gpu_folder()
+    folder = arguments.out or measure.results_folder()
     rows_of: dict[str, list[measure.Row]] = {}
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with torch.inference_mode(), Progress(*columns, console=console, transient=True) as progress:

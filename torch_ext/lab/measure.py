@@ -1,18 +1,26 @@
-"""How the lab measures and what it writes: CUDA-graph timing, result rows, the result file of docs/DESIGN's format."""
+"""How the lab measures and what it writes: CUDA-graph timing, result rows, the result files."""
 
 import datetime
-import hashlib
-import json
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ["csrc/device", "csrc/lab", "torch_ext/lab"]
+try:
+    from benchmarks import results
+except ImportError:
+    raise ImportError("the lab runs from a checkout of xgemm, with its root as the current folder") from None
+
+# Result file -> the sources that its figures depend on.
+SOURCES = {
+    "lab_sgemm": ["csrc/device", "csrc/lab/sgemm", "csrc/matmul"],
+    "lab_reduction": ["csrc/device", "csrc/lab/reduction"],
+    "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
+    "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],
+}
 Row = dict[str, Any]
 
 
@@ -102,24 +110,9 @@ def require(ok: bool, what: str) -> None:
         raise RuntimeError(f"xgemm lab: {what} is wrong; not timed")
 
 
-def sources_digest(paths: Iterable[str]) -> str:
-    """sha256 over the lines ``<sha256 of file>  <path>`` of all files under `paths`, sorted bytewise; 16 hex digits."""
-    files = sorted(
-        (
-            file.relative_to(ROOT).as_posix()
-            for path in paths
-            for file in (ROOT / path).rglob("*")
-            if file.is_file() and file.suffix != ".pyc"
-        ),
-        key=str.encode,
-    )
-    lines = "".join(f"{hashlib.sha256((ROOT / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-
 def _output_of(*command: str) -> str:
     try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -130,28 +123,28 @@ def sm_clock_mhz() -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def gpu_folder() -> str:
-    return torch.cuda.get_device_name().lower().replace(" ", "_")
-
-
 def write_results(folder: Path, op: str, rows: list[Row], clocks: list[int]) -> Path:
-    """Writes ``<folder>/<op>.json``."""
+    """Writes ``<folder>/<op>.json``, whole: a run measures all rows of a file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{op}.json"
-    content = {
+    document = {
         "op": op,
         "gpu": torch.cuda.get_device_name(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _output_of("git", "rev-parse", "--short=12", "HEAD"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": results.commit(),
         "versions": {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "driver": _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
         },
-        "clocks_mhz": [min(clocks), max(clocks)] if clocks else None,
-        "sources": {"paths": SOURCES, "sha256": sources_digest(SOURCES)},
+        "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
+        "sources": {"paths": SOURCES[op], "sha256": results.sources_digest(SOURCES[op])},
+        "rows": rows,
     }
-    head = json.dumps(content, indent=1)[:-2]
-    body = ",\n  ".join(json.dumps(r) for r in rows)
-    path.write_text(f'{head},\n "rows": [\n  {body}\n ]\n}}\n')
+    path.write_text(results.dump(document))
     return path
+
+
+def results_folder() -> Path:
+    """benchmarks/results/<gpu>."""
+    return results.RESULTS / results.gpu_folder(torch.cuda.get_device_name())

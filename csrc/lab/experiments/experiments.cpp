@@ -65,6 +65,8 @@ Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) 
   const TensorView v = array("lab::strided_copy", "x", x, ScalarType::Float);
   check(stride >= 1 && stride <= 32, v.op, "expected stride in [1, 32], got ", stride);
   check_threads(v.op, threads);
+  check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
+        " elements and ", threads, " threads");
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
     ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
@@ -202,10 +204,14 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const std::string& variant
   const std::int64_t m = va.size(0), k = va.size(1), n = vb.size(1);
   if (variant == "naive" || variant == "dynamic")
     check(tile >= 1 && tile <= 32, va.op, "expected tile in [1, 32], got ", tile);
-  else
+  else if (variant == "fixed")
     check_one_of(va.op, "tile", tile, {8, 16, 32});
+  else
+    check_one_of(va.op, "tile", tile, {32});
   for (const std::int64_t size : {m, n, k})
     check(size < (std::int64_t{1} << 31) - 1024, va.op, "expected sizes below 2^31 - 1024, got ", size);
+  check((m + tile - 1) / tile * ((n + tile - 1) / tile) < std::int64_t{1} << 31, va.op,
+        "expected fewer than 2^31 tiles, got sizes ", m, " and ", n, " with tile ", tile);
   check(variant != "single_block" || (m <= 32 && n <= 32 && k * (m + n) <= 48 * 1024 / 4), va.op,
         "expected m, n <= 32 and A and B within 48 KiB for variant single_block, got ", m, ", ", n, " and k = ", k);
   check_cuda(va);
