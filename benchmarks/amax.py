@@ -1,6 +1,7 @@
 """torch.ops.xgemm.amax against torch.amax."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -12,21 +13,22 @@ OP = "amax"
 SOURCES = ["csrc/device", "csrc/reduce"]
 
 
+def largest(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    result = x.amax(dim).double()
+    return result, result.abs()
+
+
 def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options) -> Case:
-    def reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        largest = x.amax(dim).double()
-        return largest, largest.abs()
-
     ours, theirs = partial(torch.ops.xgemm.amax, dim=dim), partial(torch.amax, dim=dim)
-    return row_case(shape, dim, dtype, ours, theirs, reference, 0.0, options)
+    return row_case(shape, dim, dtype, ours, theirs, partial(largest, dim=dim), 0.0, options)
 
 
-def cases(options: Options) -> list[Case]:
+def cases(options: Options, one: Callable[..., Case] = case) -> list[Case]:
     if not options.cuda:
-        return [case((256, 1024), 1, torch.float32, options)]
+        return [one((256, 1024), 1, torch.float32, options)]
     if options.quick:
-        return [case(shape, 1, torch.float32, options) for shape in MATRICES[::2]]
-    return [case(shape, 1, dtype, options) for dtype in (torch.float32, torch.bfloat16) for shape in MATRICES]
+        return [one(shape, 1, torch.float32, options) for shape in MATRICES[::2]]
+    return [one(shape, 1, dtype, options) for dtype in (torch.float32, torch.bfloat16) for shape in MATRICES]
 
 
 if __name__ == "__main__":
