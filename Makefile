@@ -46,9 +46,15 @@ demo: build ## semantic search with a real model on xgemm's operators, then a sh
 	@$(python) -m torch_ext.demo $(ARGS)
 
 bench: build ## measure every operator against torch; fills benchmarks/results
+	@$(setup) matplotlib rich
 	@$(python) -m benchmarks.run $(ARGS)
 
+report: $(environment) ## make the tables of the pages and the plots from benchmarks/results
+	@$(setup) matplotlib
+	@$(python) -m benchmarks.report $(ARGS)
+
 lab: build ## run the optimisation ladders: tables and plots
+	@$(setup) matplotlib rich
 	@$(python) -m torch_ext.lab $(ARGS)
 
 lint: $(environment) ## check formatting and lint
@@ -73,7 +79,7 @@ sass: ## machine code of kernels: make sass KERNEL=<regular expression> [ARCH=sm
 cpp: build ## build the C++ example against an installed package and run it
 	@rm -rf build/prefix && cmake --install build --prefix build/prefix --component cpp >/dev/null
 	@$(generator) cmake -S examples/cpp -B build/example -DCMAKE_BUILD_TYPE=Release \
-		-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" -Wno-dev >/dev/null
+		-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" --log-level=ERROR >/dev/null
 	@cmake --build build/example && build/example/example
 
 wheel: build ## one wheel for every Python 3.10+, in dist/

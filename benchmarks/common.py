@@ -1,31 +1,30 @@
-"""What every benchmark shares: cases and contenders, the check before the timing, the interleaved timing itself, and the result files.
+"""What every benchmark shares: cases and contenders, the check before the timing, the interleaved timing, the files.
 
-How a figure is made. Every contender's result is first compared with a float64 reference; one that is wrong is not timed. The
-contenders of a case then take turns, a block of calls each, over several rounds; a figure is the median of its blocks and the spread
-their quartiles. A row says where its data lay and what launched it:
+How a figure is made. Every contender's result is first compared with a float64 reference; one that is wrong is not
+timed. The contenders of a case then take turns, a block of calls each, over several rounds; a figure is the median of
+its blocks and the spread their quartiles. A row says where its data lay and what launched it:
 
-- ``l2: hot, graph: false``: the same buffers again and again, launched from Python (launch cost hidden only where kernels are longer);
+- ``l2: hot, graph: false``: the same buffers again and again, launched from Python (a call costs at least its launch);
 - ``l2: hot, graph: true``: the same calls back to back in a CUDA graph, without Python's launch cost;
-- ``l2: cold``: inputs and outputs rotate over buffers that together exceed three times the L2 (in a graph where the call is short).
-  A case whose data alone exceed four times the L2 is cold by nature and is measured once.
+- ``l2: cold``: inputs and outputs rotate over buffers that together exceed three times the L2 (in a graph where the
+  call is short). A case whose data alone exceed four times the L2 is cold by nature and is measured once.
 """
 
 import argparse
 import contextlib
 import datetime
 import gc
-import hashlib
 import json
 import math
-import os
 import re
 import statistics
 import subprocess
 import sys
 import time
 import timeit
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,15 +33,23 @@ import torch
 from torch.utils.benchmark import timer as synchronised_clock
 
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
-
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks.results import (
+    RESULTS,
+    commit,
+    cpu_name,
+    dump,
+    geomean,
+    gpu_folder,
+    grouped,
+    merge_rows,
+    sources_digest,
+)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 SHORT = {dtype: name for name, dtype in DTYPES.items()}
 
-# Dense rates of an H200 by its datasheet, in TFLOP/s: what floors divide operations by. "highest" is three half-precision products
-# (reference/fp32_on_tensor_cores.md), "ieee" the CUDA cores.
+# Dense rates of an H200 by its datasheet, in TFLOP/s: what floors divide operations by. "highest" is three products in
+# half precision (the fp32 split on tensor cores), "ieee" the CUDA cores.
 TFLOPS = {
     (torch.float32, "highest"): 990.0 / 3,
     (torch.float32, "ieee"): 67.0,
@@ -68,7 +75,7 @@ class ContextLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Contender:
-    """One implementation. `call(*inputs)` returns the output; `context` is entered around checks and blocks, outside the timing."""
+    """One implementation. `call(*inputs)` returns the output; `context` is entered outside every timing."""
 
     name: str
     call: Callable[..., torch.Tensor]
@@ -78,21 +85,24 @@ class Contender:
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: how to make its inputs, who competes, what is right, and how many bytes and operations it owes."""
+    """One problem: how to make its inputs, who competes, what is right, what bytes and operations it owes."""
 
     name: str
     shape: dict[str, Any]
     dtype: torch.dtype
     make: Callable[[torch.device], tuple[torch.Tensor, ...]]
     contenders: list[Contender]
-    # inputs -> (float64 result, float64 scale): an element's error is |result - reference| / scale, at most `tolerance`.
+    # inputs -> (float64 result, float64 scale). |output - result| may be `tolerance` of the scale, and one rounding of
+    # the result to its dtype on top; tolerance 0 means exactly equal.
     reference: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     tolerance: float
     read: int
     written: int
     flops: float = 0.0
     mode: str | None = None
-    comparable: Callable[..., torch.Tensor] = field(default=lambda output, *inputs: output)  # what `reference` speaks of
+    comparable: Callable[..., torch.Tensor] = field(
+        default=lambda output, *inputs: output
+    )  # what `reference` speaks of
     host: bool = False  # time the host's side of a call only
     peak_memory: bool = False
 
@@ -128,44 +138,50 @@ class Options:
 
 
 def sum_tolerance(terms: int, dtype: torch.dtype) -> float:
-    """Of a sum of products of `terms` terms, relative to the sum of their magnitudes: rounding while adding, and of the result."""
-    if dtype == torch.float64:
-        return (2 * math.sqrt(terms) + 8) * 2.0**-52
-    result = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps
-    return result + (2 * math.sqrt(terms) + 8) * 2.0**-24
+    """Rounding while `terms` terms are added in fp32 (fp64 for fp64), relative to the sum of their magnitudes."""
+    unit = 2.0**-53 if dtype == torch.float64 else 2.0**-24
+    return (2 * math.sqrt(min(terms, 16384)) + 8) * unit  # longer sums are made of partial sums
 
 
-# ---- where and what: metadata -------------------------------------------------------------------------------------------------
+def compiled(call: Callable[..., torch.Tensor], options: Options) -> list[Contender]:
+    """torch.compile of a peer as one more contender, where the command line asks for it."""
+    return [Contender("torch_compile", torch.compile(call, dynamic=False))] if options.compile else []
 
 
-def sources_digest(paths: Iterable[str], root: Path = ROOT) -> str:
-    """First 16 hex digits of sha256 over the lines `<sha256 of file>  <path>` of all files under `paths`, sorted by path.
-
-    What running and building leave there (caches, libraries) is no source.
-    """
-    files = sorted(
-        os.path.relpath(os.path.join(folder, name), root)
-        for path in paths
-        for folder, _, names in os.walk(root / path)
-        for name in names
-        if not folder.endswith("__pycache__") and not name.endswith(".so")
+def row_case(
+    shape: tuple[int, ...],
+    dim: int | None,
+    dtype: torch.dtype,
+    ours: Callable[..., torch.Tensor],
+    theirs: Callable[..., torch.Tensor],
+    reference: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    tolerance: float,
+    options: Options,
+    *,
+    prefix: str = "",
+    result_bytes: int | None = None,
+    comparable: Callable[..., torch.Tensor] = lambda output, *inputs: output,
+) -> Case:
+    """An op that takes one contiguous tensor of normal data: `ours(x)` against `theirs(x)`, over `dim` (None: all)."""
+    size = math.prod(shape)
+    name = "x".join(map(str, shape)) + (" all" if dim is None else f" dim{dim % len(shape)}")
+    if result_bytes is None:
+        result_bytes = (1 if dim is None else size // shape[dim]) * dtype.itemsize
+    return Case(
+        name=f"{prefix} {name}".strip(),
+        shape={"sizes": list(shape), "dim": dim},
+        dtype=dtype,
+        make=lambda device: (torch.randn(shape, dtype=dtype, device=device),),
+        contenders=[Contender("xgemm", ours), Contender("torch", theirs), *compiled(theirs, options)],
+        reference=reference,
+        tolerance=tolerance,
+        read=size * dtype.itemsize,
+        written=result_bytes,
+        comparable=comparable,
     )
-    lines = "".join(f"{hashlib.sha256((root / file).read_bytes()).hexdigest()}  {file}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def commit() -> str:
-    """The measured commit: XGEMM_COMMIT, git, or a file `.commit` (a tree that travels without .git carries one of these)."""
-    if value := os.environ.get("XGEMM_COMMIT"):
-        return value
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        git = ["git", "-C", str(ROOT)]
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "csrc"], capture_output=True, text=True, check=True)
-        return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
-    with contextlib.suppress(OSError):
-        return (ROOT / ".commit").read_text().strip()
-    return "unknown"
+# ---- where and what: metadata ----------------------------------------------------------------------------------------
 
 
 class Gpu:
@@ -204,11 +220,6 @@ class Gpu:
                 self.clocks.append(int(value))
 
 
-def gpu_folder(name: str) -> str:
-    """'NVIDIA H200' -> 'nvidia_h200'."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-
-
 @dataclass
 class Machine:
     """What the run runs on, with its measured bandwidths: one for all ops of a process."""
@@ -220,7 +231,7 @@ class Machine:
     gpu: Gpu | None = None
 
     def floor_us(self, case: Case) -> float | None:
-        """The larger of bytes over measured bandwidth and operations over the stated rate; None where neither is known."""
+        """The larger of bytes over measured bandwidth and operations over the stated rate; None where not measured."""
         if case.host or self.copy_gbps is None or self.read_gbps is None:
             return None
         # A stream of reads is faster than a copy: the copy's figure holds once writes are a good part of the traffic.
@@ -228,16 +239,10 @@ class Machine:
         return max((case.read + case.written) / gbps / 1e3, case.flops / TFLOPS[case.dtype, case.mode] / 1e6)
 
     def memory_bound(self, case: Case) -> bool:
-        rate = TFLOPS[case.dtype, case.mode]
-        return (case.read + case.written) / ((self.copy_gbps or 4284.0) * 1e9) >= case.flops / (rate * 1e12)
-
-
-def cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return "CPU"
+        """Whether the bytes are the larger term of the floor."""
+        if self.copy_gbps is None:
+            return False
+        return (case.read + case.written) / self.copy_gbps / 1e3 >= case.flops / TFLOPS[case.dtype, case.mode] / 1e6
 
 
 def machine(device: torch.device) -> Machine:
@@ -259,22 +264,21 @@ def machine(device: torch.device) -> Machine:
             times.append(start.elapsed_time(end) / 1e3)
         return min(times)
 
-    source = torch.randn(size, device=device)
-    read = 4 * size / best(source.sum, 20) / 1e9
-    first, second = source.chunk(2)
-    copy = 4 * size / best(lambda: first.copy_(second), 20) / 1e9
-    del source, first, second
+    source = torch.randn(2, size // 2, device=device)
+    read = 4 * source.numel() / best(source.sum, 20) / 1e9
+    copy = 4 * source.numel() / best(partial(source[0].copy_, source[1]), 20) / 1e9
+    del source
     torch.cuda.empty_cache()
     return Machine(properties.name, properties.L2_cache_size, copy, read, Gpu(device))
 
 
-# ---- the check before the timing -----------------------------------------------------------------------------------------------
+# ---- the check before the timing -------------------------------------------------------------------------------------
 
 
-def poison(like: torch.Tensor) -> None:
-    """Leaves a freed block of `like`'s size full of NaN in the allocator: an element nobody writes shows in the check."""
-    block = torch.empty(max(like.numel() * like.element_size() // 4, 1), device=like.device)
-    block.fill_(float("nan"))
+def poison(reference: torch.Tensor, dtype: torch.dtype) -> None:
+    """Leaves freed blocks of the result's size full of NaN in the allocator: an element nobody writes shows."""
+    for kind in (torch.float64, dtype):  # float64: also the size of an index result
+        torch.full((max(reference.numel(), 1),), float("nan"), dtype=kind, device=reference.device)
 
 
 def check(case: Case, contender: Contender, output: torch.Tensor, inputs: tuple, reference: tuple) -> dict[str, float]:
@@ -286,14 +290,17 @@ def check(case: Case, contender: Contender, output: torch.Tensor, inputs: tuple,
     difference = value.double() - expected
     tiny = torch.finfo(torch.float64).tiny
     fro = (difference.norm() / expected.norm().clamp_min(tiny)).item()
-    largest = difference.abs_().div_(scale.clamp_min(tiny)).max().item() if difference.numel() else 0.0
+    relative = difference.abs_().div_(scale.clamp_min(tiny))
+    largest = relative.max().item() if relative.numel() else 0.0
     allowed = max(case.tolerance, contender.tolerance)
-    if not largest <= allowed:  # NaN fails
+    rounding = torch.finfo(case.dtype).eps if allowed else 0.0
+    excess = relative.sub_(expected.abs().div_(scale.clamp_min(tiny)).mul_(rounding))
+    if excess.numel() and not excess.max().item() <= allowed:  # NaN fails
         raise WrongResult(f"{contender.name} on {case.key}: error {largest:.3g} of the scale, allowed {allowed:.3g}")
     return {"fro": float(f"{fro:.3g}"), "max": float(f"{largest:.3g}")}
 
 
-# ---- timing --------------------------------------------------------------------------------------------------------------------
+# ---- timing ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -302,21 +309,23 @@ class Runner:
 
     contender: Contender
     block: Callable[[int], float]
+    calls: int = 1  # in one repetition
     repetitions: int = 1
+    block_s: float = 0.0
     seconds: list[float] = field(default_factory=list)
 
-    def calibrate(self, block_s: float) -> float:
-        """Chooses the repetitions that fill a block; returns the seconds that one block takes."""
+    def calibrate(self, block_s: float) -> None:
+        """Warms up and chooses the repetitions that fill a block."""
         with self.contender.context():
-            seconds = self.block(1)  # warm-up
-            seconds = self.block(1)
-            if seconds < block_s / 10:
-                seconds = self.block(max(1, int(block_s / 10 / seconds)))
-        return seconds
+            seconds = self.block(1) * self.calls
+            if seconds < block_s:  # a first block of short calls tells little
+                seconds = self.block(max(1, int(block_s / 4 / max(seconds, 1e-7)))) * self.calls
+        self.repetitions = max(1, int(block_s / max(seconds, 1e-7)))
+        self.block_s = self.repetitions * seconds
 
 
-def eager_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
-    """Calls from Python, over the sets in turn; with several sets the outputs stay alive for a turn, so that they rotate too."""
+def eager_runner(contender: Contender, sets: list[tuple]) -> Runner:
+    """Calls from Python, over the sets in turn; with several, outputs stay alive for a turn: they rotate too."""
     call, outputs = contender.call, [None] * len(sets)
     if len(sets) == 1:
         statement, scope = "call(*inputs)", {"call": call, "inputs": sets[0]}
@@ -327,13 +336,14 @@ def eager_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
                 outputs[i] = call(*inputs)
 
         statement, scope = "turn()", {"turn": turn}
-    # torch.utils.benchmark's clock (it synchronises) without its Timer's two warm-up calls a block: slow cases would triple.
+    # torch.utils.benchmark's clock (it synchronises) without its Timer's two warm-up calls a block, which would triple
+    # the slow cases.
     timing = timeit.Timer(statement, globals=scope, timer=synchronised_clock)
-    return Runner(contender, lambda n: timing.timeit(n) / (n * len(sets))), len(sets)
+    return Runner(contender, lambda n: timing.timeit(n) / (n * len(sets)), len(sets))
 
 
-def host_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
-    """Time until the call has returned, the device not awaited: batches short enough that the launch queue never fills."""
+def host_runner(contender: Contender, sets: list[tuple]) -> Runner:
+    """Time until the call has returned, the device not awaited; batches too short to fill the launch queue."""
     scope = {"call": contender.call, "inputs": sets[0]}
     timing = timeit.Timer("call(*inputs)", globals=scope, timer=timeit.default_timer)
 
@@ -345,10 +355,10 @@ def host_runner(contender: Contender, sets: list[tuple]) -> tuple[Runner, int]:
         synchronised_clock()
         return total / n
 
-    return Runner(contender, block), 1
+    return Runner(contender, block)
 
 
-def graph_runner(contender: Contender, sets: list[tuple], calls: int) -> tuple[Runner, int]:
+def graph_runner(contender: Contender, sets: list[tuple], calls: int) -> Runner:
     """`calls` calls captured back to back in one CUDA graph, timed by events around its replays."""
     stream = torch.cuda.Stream()
     graph, outputs = torch.cuda.CUDAGraph(), []
@@ -373,26 +383,22 @@ def graph_runner(contender: Contender, sets: list[tuple], calls: int) -> tuple[R
         end.synchronize()
         return start.elapsed_time(end) / 1e3 / (n * calls)
 
-    return Runner(contender, block), calls
+    return Runner(contender, block, calls)
 
 
-def interleave(runners: list[tuple[Runner, int]], block_s: float, budget_s: float, rounds: int, gpu: Gpu | None) -> None:
+def interleave(runners: list[Runner], budget_s: float, rounds: int, gpu: Gpu | None) -> None:
     """Blocks in turn, forward and backward, so that drift of the clocks meets every contender alike."""
-    total = 0.0
-    for runner, calls in runners:
-        seconds = max(runner.calibrate(block_s), 1e-9)
-        runner.repetitions = max(1, int(block_s / (seconds * calls)))
-        total += seconds * calls * runner.repetitions
-    rounds = max(3, min(rounds, int(budget_s / max(total, 1e-9))))
+    total = sum(runner.block_s for runner in runners)
+    rounds = int(max(3, min(rounds, budget_s / max(total, 1e-9))))
     for round_ in range(rounds):
-        for runner, _ in runners if round_ % 2 == 0 else reversed(runners):
+        for runner in runners if round_ % 2 == 0 else reversed(runners):
             with runner.contender.context():
                 runner.seconds.append(runner.block(runner.repetitions))
             if gpu:
                 gpu.sample_clock()
 
 
-# ---- one op's run --------------------------------------------------------------------------------------------------------------
+# ---- one op's run ----------------------------------------------------------------------------------------------------
 
 
 def alive() -> None:
@@ -407,12 +413,25 @@ def alive() -> None:
 class Benchmark:
     """Runs the cases of one op and keeps what came out: rows, failures, skipped cases."""
 
-    def __init__(self, op: str, sources: list[str], options: Options, where: Machine) -> None:
+    def __init__(
+        self, op: str, sources: list[str], options: Options, where: Machine, *, keep: bool | None = None
+    ) -> None:
+        """`keep`: whether rows go to the result files (by default: on a GPU, or with `--out`)."""
         self.op, self.sources, self.options, self.where = op, sources, options, where
+        self.keep = (options.cuda or options.out is not None) if keep is None else keep
+        self.wrong = 0  # results that the check refused, whoever made them
         self.rows: list[dict] = []
         self.failures: list[str] = []  # xgemm's own: they make the exit code
         self.notes: list[str] = []  # peers that failed, cases without room
+        self.lost = False  # the CUDA context is gone
+        self.digest = sources_digest(sources)  # as they are when the run starts
+        self.commit = commit()
         self._deadline = time.monotonic() + options.budget
+        self._first_clock = len(where.gpu.clocks) if where.gpu else 0
+
+    @property
+    def clocks(self) -> list[int]:
+        return self.where.gpu.clocks[self._first_clock :] if self.where.gpu else []
 
     def run(self, cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> None:
         """Measures all cases within the budget; what is left over at its end is noted, not measured."""
@@ -421,11 +440,13 @@ class Benchmark:
         for index, case in enumerate(cases):
             left = self._deadline - time.monotonic()
             if left <= 0:
-                self.notes.append(f"budget spent: {len(cases) - index} of {len(cases)} cases not measured, from {case.key} on")
+                self.notes.append(
+                    f"budget spent: {len(cases) - index} of {len(cases)} cases not measured, from {case.key} on"
+                )
                 break
             progress(case.key)
             self.measure(case, left / (len(cases) - index))
-            if self.options.out or self.options.cuda:
+            if self.keep:
                 write_results(self)
 
     def measure(self, case: Case, share_s: float = 60.0) -> list[dict]:
@@ -443,13 +464,15 @@ class Benchmark:
                 del reference
                 for l2, graph, runners in self._ways(case, inputs, passed):
                     share = max(share_s - (time.monotonic() - started), 0.0)
-                    self._time(case, runners, share / 2)
-                    rows += self._rows(case, l2, graph, runners, dict((c.name, error) for c, error in passed))
+                    interleave(runners, share / 2, 5 if self.options.quick else 11, self.where.gpu)
+                    rows += self._rows(case, l2, graph, runners, {c.name: error for c, error in passed})
                     del runners
         except ContextLost:
             raise
-        except Exception as error:  # the inputs or the reference did not fit, or a block broke: the next case may do
-            self._note(case, "xgemm" if not isinstance(error, torch.OutOfMemoryError) else "case", error)
+        except (
+            Exception
+        ) as error:  # the inputs or the reference did not fit, or a timed block broke: the next case may do
+            self._note(case, "case", error)
         self.rows += rows
         gc.collect()
         if self.options.cuda:
@@ -465,9 +488,10 @@ class Benchmark:
             self._note(case, name, error)
 
     def _note(self, case: Case, name: str, error: Exception) -> None:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        self.wrong += isinstance(error, WrongResult)
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"
-        ours = name.startswith("xgemm") and not isinstance(error, torch.OutOfMemoryError)
+        ours = name in ("xgemm", "case") and not isinstance(error, torch.OutOfMemoryError)
         (self.failures if ours else self.notes).append(f"{self.op}: {text}")
         error.__traceback__ = None  # its frames hold tensors
         alive()
@@ -476,8 +500,7 @@ class Benchmark:
         cuda = self.options.cuda and not case.host
         with contender.context():
             if cuda:
-                poison(reference[0])
-                poison(inputs[0])
+                poison(reference[0], case.dtype)
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
@@ -498,7 +521,7 @@ class Benchmark:
         runners = self._ready(case, passed, lambda c: eager_runner(c, [inputs]))
         by_nature = data >= 4 * self.where.l2
         yield "cold" if by_nature else "hot", False, runners
-        done = [(runner.contender, statistics.median(runner.seconds)) for runner, _ in runners if runner.seconds]
+        done = [(runner.contender, statistics.median(runner.seconds)) for runner in runners if runner.seconds]
         if not done or by_nature:
             return
         short = min(seconds for _, seconds in done) < LAUNCH_BOUND_S
@@ -519,23 +542,20 @@ class Benchmark:
         else:
             yield "cold", False, self._ready(case, kept, lambda c: eager_runner(c, sets))
 
-    def _ready(self, case: Case, passed: list, make: Callable[[Contender], tuple[Runner, int]]) -> list[tuple[Runner, int]]:
+    def _ready(self, case: Case, passed: list, make: Callable[[Contender], Runner]) -> list[Runner]:
         runners = []
         for contender, _ in passed:
             with self._guard(case, contender.name):
-                runners.append(make(contender))
+                runner = make(contender)
+                runner.calibrate(0.004 if self.options.quick else 0.01)
+                runners.append(runner)
         return runners
 
-    def _time(self, case: Case, runners: list[tuple[Runner, int]], budget_s: float) -> None:
-        quick = self.options.quick
-        block_s = 0.004 if quick else 0.01
-        interleave(runners, block_s, budget_s, 5 if quick else 11, self.where.gpu)
-
-    def _rows(self, case: Case, l2: str, graph: bool, runners: list[tuple[Runner, int]], errors: dict) -> list[dict]:
+    def _rows(self, case: Case, l2: str, graph: bool, runners: list[Runner], errors: dict) -> list[dict]:
         rows = []
         floor = self.where.floor_us(case)
         bandwidth = not case.host and self.where.memory_bound(case)
-        for runner, _ in runners:
+        for runner in runners:
             us = statistics.median(runner.seconds) * 1e6
             low, _, high = statistics.quantiles(runner.seconds, n=4, method="inclusive")
             row = {
@@ -556,49 +576,22 @@ class Benchmark:
         return rows
 
 
-# ---- result files --------------------------------------------------------------------------------------------------------------
-
-GROUP = ("case", "dtype", "mode", "l2", "graph")
-
-
-def group_key(row: dict) -> tuple:
-    """What the contenders of one interleaved measurement share."""
-    return tuple(row[name] for name in GROUP)
-
-
-def merge_rows(old: list[dict], new: list[dict]) -> list[dict]:
-    """New measurements replace the old ones of the same group as a whole (a ratio is of one run); other groups stay."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in old:
-        groups.setdefault(group_key(row), []).append(row)
-    for key in {group_key(row) for row in new}:
-        if key in groups:
-            groups[key] = []
-    for row in new:
-        groups.setdefault(group_key(row), []).append(row)
-    return [row for rows in groups.values() for row in rows]
-
-
-def dump(document: dict) -> str:
-    """The document as JSON with one row a line, so that a change of one figure is a change of one line."""
-    head = json.dumps({key: value for key, value in document.items() if key != "rows"}, indent=1)
-    rows = ",\n".join("  " + json.dumps(row) for row in document["rows"])
-    return f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+# ---- result files ----------------------------------------------------------------------------------------------------
 
 
 def write_results(benchmark: Benchmark) -> Path | None:
     """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
 
-    Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is written there
-    and, when DIR has none yet, starts from the committed one: a partial run on another machine brings a whole file back.
+    Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is
+    written there and, when DIR has none yet, starts from the committed one: a partial run brings a whole file back.
     """
     if not benchmark.rows:
         return None
     where, options = benchmark.where, benchmark.options
     folder = RESULTS / (gpu_folder(where.name) if options.cuda else "cpu")
     path = (options.out or folder) / f"{benchmark.op}.json"
-    sources = {"paths": benchmark.sources, "sha256": sources_digest(benchmark.sources)}
-    clocks = list(where.gpu.clocks) if where.gpu else []
+    sources = {"paths": benchmark.sources, "sha256": benchmark.digest}
+    clocks = list(benchmark.clocks)
     old_rows: list[dict] = []
     for candidate in (path, folder / path.name):
         if candidate.exists():
@@ -610,7 +603,7 @@ def write_results(benchmark: Benchmark) -> Path | None:
         "op": benchmark.op,
         "gpu": where.name,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit(),
+        "commit": benchmark.commit,
         "versions": {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
@@ -631,15 +624,7 @@ def write_results(benchmark: Benchmark) -> Path | None:
     return path
 
 
-# ---- what a person sees ----------------------------------------------------------------------------------------------------------
-
-
-def grouped(rows: Iterable[dict]) -> list[dict[str, dict]]:
-    """Rows of one measurement together, by contender."""
-    groups: dict[tuple, dict[str, dict]] = {}
-    for row in rows:
-        groups.setdefault(group_key(row), {})[row["contender"]] = row
-    return list(groups.values())
+# ---- what a person sees ----------------------------------------------------------------------------------------------
 
 
 def rate(row: dict) -> str:
@@ -671,10 +656,6 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def geomean(values: list[float]) -> float:
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
 def summary(benchmark: Benchmark) -> str:
     """Per peer: the geometric mean and the worst of its time over ours."""
     ratios: dict[str, list[tuple[float, str]]] = {}
@@ -691,33 +672,44 @@ def summary(benchmark: Benchmark) -> str:
     )
 
 
-# ---- command line ----------------------------------------------------------------------------------------------------------------
+# ---- command line ----------------------------------------------------------------------------------------------------
 
 
-def parse(argv: list[str] | None = None, description: str = "", budget: float = math.inf) -> Options:
+def parser(description: str = "") -> argparse.ArgumentParser:
     """The options that every benchmark takes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
-    parser.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
-    parser.add_argument("--budget", type=float, default=budget, help="seconds; cases beyond it are left out and named")
-    parser.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
-    parser.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
-    parser.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
-    parser.add_argument("--compile", action="store_true", help="torch.compile of the same function as one more contender")
-    parser.add_argument("--out", type=Path, help="folder for the result files (default: benchmarks/results/<gpu>; CPU: none)")
-    parser.add_argument("--device", type=torch.device, default=Options().device)
-    arguments = vars(parser.parse_args(argv))
+    found = argparse.ArgumentParser(description=description)
+    found.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
+    found.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
+    found.add_argument("--budget", type=float, default=math.inf, help="seconds; cases beyond it are left out and named")
+    found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
+    found.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
+    found.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
+    found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
+    found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
+    found.add_argument("--device", type=torch.device, default=Options().device)
+    return found
+
+
+def parse(argv: list[str] | None = None, description: str = "") -> Options:
+    return options_of(parser(description).parse_args(argv))
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    values = {name: getattr(arguments, name) for name in Options.__dataclass_fields__}
     for name in ("dtypes", "modes"):
-        arguments[name] = tuple(part for part in arguments[name].split(",") if part)
-    return Options(**arguments)
+        values[name] = tuple(part for part in values[name].split(",") if part)
+    return Options(**values)
 
 
-def run_op(module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None) -> Benchmark:
+def run_op(
+    module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
+) -> Benchmark:
     """Measures one benchmark module (its OP, SOURCES and cases(options)) and prints its table."""
     benchmark = Benchmark(module.OP, module.SOURCES, options, where)
     try:
         benchmark.run(module.cases(options), progress)
     except ContextLost as error:
+        benchmark.lost = True
         benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
     return benchmark
 

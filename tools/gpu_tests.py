@@ -145,7 +145,8 @@ def main() -> None:
 
     import torch
 
-    from benchmarks.common import RESULTS, Gpu, commit, gpu_folder, sources_digest
+    from benchmarks.common import Gpu
+    from benchmarks.results import RESULTS, commit, gpu_folder, sources_digest
 
     if not torch.cuda.is_available():
         sys.exit("no NVIDIA GPU here: the GPU tests and the sanitizers need one")

@@ -1,10 +1,11 @@
 """Forward only: an input that requires grad is an error, never a gradient lost in silence.
 
-The operators have no backward. Without an Autograd kernel torch would run them and only warn when backward is called, and the input
-would get no gradient. So each differentiable op gets an Autograd kernel that raises. It is written in Python because LibTorch's
-Stable ABI (2.10) has neither a redispatch below autograd nor a getter of requires_grad; a C++ program without Python has the
-same check in ``xgemm/xgemm.h``. The kernel costs 2 to 4 us a call; under ``torch.inference_mode()`` torch skips it, and the
-functions of :mod:`torch_ext.functional` go round it after a check of their own.
+The operators have no backward. Without an Autograd kernel torch would run them and only warn when backward is called,
+and the input would get no gradient. So each differentiable op gets an Autograd kernel that raises. It is written in
+Python because LibTorch's Stable ABI (2.10) has neither a redispatch below autograd nor a getter of requires_grad; a C++
+program without Python has the same check in ``xgemm/xgemm.h``. The kernel costs 2 to 4 us a call; under
+``torch.inference_mode()`` torch skips it, and the functions of :mod:`torch_ext.functional` go round it after a check of
+their own.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ _library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as 
 
 
 def check_forward_only(op: torch._ops.OpOverload, inputs: Iterable[object]) -> None:
-    """Raises RuntimeError if a gradient, reverse or forward mode, would flow through `inputs`, were there a backward."""
+    """Raises RuntimeError if a gradient, reverse or forward mode, ought to flow through `inputs`."""
     if _grad_enabled():
         for x in inputs:
             if isinstance(x, torch.Tensor) and x.requires_grad:

@@ -1,8 +1,9 @@
 """``python -m torch_ext.demo``: semantic search with a real model on xgemm's operators, then a short benchmark.
 
-The sentence-embedding model all-MiniLM-L6-v2, with its published weights, embeds the passages of a folder of text and finds those
-that answer a question. Every linear and attention of the model goes through ``torch.ops.xgemm``, which a dispatch mode counts; the
-same passages through plain torch show that embeddings and ranking agree. Nothing is downloaded.
+The sentence-embedding model all-MiniLM-L6-v2, with its published weights, embeds the passages of a folder of text and
+finds those that answer a question. Every linear and attention of the model goes through ``torch.ops.xgemm``, which a
+dispatch mode counts; the same passages through plain torch show that embeddings and ranking agree. Nothing is
+downloaded.
 """
 
 import argparse
@@ -35,7 +36,7 @@ TOKENS = 256  # its sentence_bert_config.json
 BATCH = 32
 
 
-# ---- text ------------------------------------------------------------------------------------------------------------------------
+# ---- text ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Passage:
 
 
 def split_passages(text: str, source: str) -> Iterator[Passage]:
-    """Paragraphs in reading order, short ones joined up to `WORDS` words, long ones cut there. A heading begins a new passage."""
+    """Paragraphs in reading order, short ones joined and long ones cut at `WORDS` words. A heading begins a new one."""
     start, words = 1, []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         heading = line.startswith("#") and source.endswith(".md")
@@ -75,7 +76,7 @@ def read_passages(files: Iterable[Path], base: Path) -> list[Passage]:
 
 
 def text_files(folder: Path | None) -> tuple[list[Path], Path]:
-    """The text files of a folder, by default of the project's own documentation, and the folder their names are relative to."""
+    """The text files of a folder (by default the project's documentation) and what their names are relative to."""
     if folder is not None:
         found = (f for f in folder.rglob("*") if f.suffix in SUFFIXES and f.is_file())
         return sorted(f for f in found if not any(part.startswith(".") for part in f.relative_to(folder).parts)), folder
@@ -85,11 +86,11 @@ def text_files(folder: Path | None) -> tuple[list[Path], Path]:
     return sorted(files or package.rglob("*.py")), root
 
 
-# ---- model -----------------------------------------------------------------------------------------------------------------------
+# ---- model -----------------------------------------------------------------------------------------------------------
 
 
 class OperatorCounter(TorchDispatchMode):
-    """Counts every operator that the dispatcher runs while it is on, by name. What runs inside an operator is not seen."""
+    """Counts the operators that the dispatcher runs while it is on. What runs inside an operator is not seen."""
 
     TORCH_MATH = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "_softmax", "_log_softmax")
 
@@ -151,7 +152,7 @@ def ranking(question: torch.Tensor, passages: torch.Tensor) -> tuple[torch.Tenso
     return torch_ext.matmul(passages, question).sort(descending=True, stable=True)
 
 
-# ---- benchmark -------------------------------------------------------------------------------------------------------------------
+# ---- benchmark -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -245,7 +246,7 @@ def plot(results: list[Case], title: str, path: Path) -> None:
     plt.close(figure)
 
 
-# ---- command ---------------------------------------------------------------------------------------------------------------------
+# ---- command ---------------------------------------------------------------------------------------------------------
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -320,7 +321,7 @@ def main(argv: list[str] | None = None) -> int:
     ours, others = counter.xgemm(), counter.torch_math()
     console.print(
         f"operators of one batch, counted by the dispatcher: {', '.join(f'{k} {n}' for k, n in ours.items())}; "
-        f"products, softmaxes and attentions by torch itself: {', '.join(f'{k} {n}' for k, n in others.items()) or 'none'}"
+        f"products, softmaxes, attentions by torch itself: {', '.join(f'{k} {n}' for k, n in others.items()) or 'none'}"
     )
     console.print(str(report), highlight=False)
 

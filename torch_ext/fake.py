@@ -1,7 +1,7 @@
 """What the operators' results look like (shape, dtype, device; always contiguous) without computing them.
 
-torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these. Sizes may be symbolic; a size that is not known while
-tracing is taken to be other than 1, as torch's own ops do.
+torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these. Sizes may be symbolic; a size that is not
+known while tracing is taken to be other than 1, as torch's own ops do.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ def _check_inputs(op: str, dtypes: Sequence[torch.dtype] = FLOATING, **tensors: 
         torch._check(
             t.dtype == first.dtype,
             lambda name=name, t=t: (
-                f"xgemm::{op}: expected {first_name} and {name} of one dtype, got {_name(first.dtype)} and {_name(t.dtype)}"
+                f"xgemm::{op}: expected {first_name} and {name} of one dtype, "
+                f"got {_name(first.dtype)} and {_name(t.dtype)}"
             ),
         )
 
@@ -80,57 +81,65 @@ def _broadcasts_to(shape: Sequence, target: Sequence, message: str) -> None:
             torch._check(x == y, lambda: message)
 
 
+def _product(op: str, names: str, a: Tensor, b: Tensor, b_transposed: bool) -> list:
+    """torch.matmul's shape rules; `b_transposed` reads b as (..., N, K), as linear's weight is."""
+    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
+    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::{op}: expected {names} of at least one dim, {shapes}")
+    inner, columns = (-1, -2) if b_transposed else (-2, -1)
+    torch._check(
+        a.shape[-1] == b.shape[inner if b.dim() > 1 else 0],
+        lambda: f"xgemm::{op}: expected {names} with equal inner dims, {shapes}",
+    )
+    message = f"xgemm::{op}: expected {names} with dims that broadcast, {shapes}"
+    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
+    return [*batch, *a.shape[-2:-1], *([b.shape[columns]] if b.dim() > 1 else [])]
+
+
+def _expands(op: str, name: str, t: Tensor, shape: Sequence) -> None:
+    message = f"xgemm::{op}: expected {name} to broadcast to {_shape(shape)}, got shape {_shape(t.shape)}"
+    _broadcasts_to(t.shape, shape, message)
+
+
 @torch.library.register_fake("xgemm::matmul")
 def _matmul(a: Tensor, b: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("matmul", a=a, b=b)
-    shapes = f"{_shape(a.shape)} and {_shape(b.shape)}"
-    torch._check(
-        a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::matmul: expected a and b of 1 or more dims, got shapes {shapes}"
-    )
-    torch._check(
-        a.shape[-1] == b.shape[-2 if b.dim() > 1 else 0],
-        lambda: f"xgemm::matmul: expected a's columns to match b's rows, got shapes {shapes}",
-    )
-    message = f"xgemm::matmul: expected a and b with dims that broadcast, got shapes {shapes}"
-    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
-    return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
+    return a.new_empty(_product("matmul", "a and b", a, b, False))
 
 
 @torch.library.register_fake("xgemm::addmm")
 def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: str = "highest") -> Tensor:
-    _check_inputs("addmm", input=input, mat1=mat1, mat2=mat2)
-    shapes = f"{_shape(mat1.shape)} and {_shape(mat2.shape)}"
     torch._check(
         mat1.dim() == 2 and mat2.dim() == 2,
-        lambda: f"xgemm::addmm: expected mat1 and mat2 of 2 dims, got shapes {shapes}",
+        lambda: (
+            "xgemm::addmm: expected mat1 and mat2 of two dims, "
+            f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
+        ),
     )
-    torch._check(
-        mat1.shape[1] == mat2.shape[0],
-        lambda: f"xgemm::addmm: expected mat1's columns to match mat2's rows, got shapes {shapes}",
-    )
-    shape = [mat1.shape[0], mat2.shape[1]]
-    _broadcasts_to(
-        input.shape,
-        shape,
-        f"xgemm::addmm: expected input to broadcast to {_shape(shape)}, got shape {_shape(input.shape)}",
-    )
+    _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
+    shape = _product("addmm", "mat1 and mat2", mat1, mat2, False)
+    _expands("addmm", "input", input, shape)
     return mat1.new_empty(shape)
 
 
 @torch.library.register_fake("xgemm::linear")
 def _linear(input, weight, bias=None, *, activation="none", residual=None, precision="highest") -> Tensor:
-    _check_inputs("linear", input=input, weight=weight, bias=bias, residual=residual)
-    shapes = f"{_shape(input.shape)} and {_shape(weight.shape)}"
     torch._check(
-        input.dim() > 0 and weight.dim() in (1, 2) and input.shape[-1] == weight.shape[-1],
-        lambda: f"xgemm::linear: expected input (..., K) and weight (N, K), got shapes {shapes}",
+        weight.dim() in (1, 2),
+        lambda: f"xgemm::linear: expected weight of shape [N, K] or [K], got shape {_shape(weight.shape)}",
     )
-    shape = [*input.shape[:-1], *weight.shape[:-1]]
-    for name, t in (("bias", bias), ("residual", residual)):
-        if t is not None:
-            target = shape if name == "residual" else weight.shape[:-1]
-            message = f"xgemm::linear: expected {name} to broadcast to {_shape(target)}, got shape {_shape(t.shape)}"
-            _broadcasts_to(t.shape, target, message)
+    _check_inputs("linear", input=input, weight=weight, bias=bias, residual=residual)
+    shape = _product("linear", "input and weight", input, weight, True)
+    if bias is not None and bias.dim() > 0:
+        rows = list(weight.shape[:-1])
+        torch._check(
+            bias.dim() == len(rows) and bias.shape[0] == rows[0],
+            lambda: (
+                f"xgemm::linear: expected bias of shape {f'{rows} or ' if rows else ''}[], "
+                f"got shape {_shape(bias.shape)}"
+            ),
+        )
+    if residual is not None:
+        _expands("linear", "residual", residual, shape)
     return input.new_empty(shape)
 
 
@@ -250,20 +259,26 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
     )
     batch = list(query.shape[:-2])
     for name, t in (("key", key), ("value", value)):
-        shape = list(t.shape[:-2])
-        if enable_gqa:  # the heads of key and value divide the query's: each serves a group of them
+        shape, shapes = list(t.shape[:-2]), f"got shapes {_shape(query.shape)} and {_shape(t.shape)}"
+        if enable_gqa:  # each head of key and value serves a group of the query's heads
+            torch._check(
+                query.dim() >= 3 and t.dim() >= 3,
+                lambda name=name, shapes=shapes: (
+                    f"xgemm::{op}: expected query and {name} of shape (..., heads, length, head size) with enable_gqa, "
+                    f"{shapes}"
+                ),
+            )
             torch._check(
                 query.shape[-3] % shape[-1] == 0,
                 lambda name=name, shape=shape: (
-                    f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads with enable_gqa, "
-                    f"got {query.shape[-3]} and {shape[-1]}"
+                    f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads "
+                    f"with enable_gqa, got {query.shape[-3]} and {shape[-1]}"
                 ),
             )
             shape[-1] = query.shape[-3]
-        shapes = f"{_shape(query.shape)} and {_shape(t.shape)}"
-        batch = _broadcast(
-            batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, got shapes {shapes}"
-        )
+        heads = f"of equal heads (pass enable_gqa=True when query heads share them), {shapes}"
+        _broadcast(batch[-1:], shape[-1:], f"xgemm::{op}: expected query and {name} {heads}")
+        batch = _broadcast(batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, {shapes}")
     if attn_mask is not None:
         torch._check(not is_causal, lambda: f"xgemm::{op}: expected attn_mask or is_causal, got both")
         scores = [*batch, sq, sk]

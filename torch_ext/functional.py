@@ -1,7 +1,7 @@
 """The operators as documented functions: torch's names, argument order and semantics where torch has the op.
 
-Every function takes dense tensors of any strides on the CPU (ATen computes) or on a CUDA device (xgemm's kernels compute, on the
-current stream) and returns a new contiguous tensor on the same device. Common to all:
+Every function takes dense tensors of any strides on the CPU (ATen computes) or on a CUDA device (xgemm's kernels
+compute, on the current stream) and returns a new contiguous tensor on the same device. Common to all:
 
 Forward only
     With grad mode on, an input that requires grad is a RuntimeError: call under ``torch.no_grad()`` or
@@ -9,13 +9,15 @@ Forward only
 Determinism
     The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
 Errors
-    RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range; ValueError
-    for an unknown precision, activation or causal_alignment; TypeError for an argument of the wrong type. One line each.
+    RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
+    ValueError for an unknown precision, activation or causal_alignment; TypeError for an argument of the wrong type.
+    One line each.
 Autocast
     As torch's own ops have it; see :mod:`torch_ext.autocast`.
 
-``precision`` is about float32 inputs only (others ignore it): "highest", at least as accurate as SGEMM by the fastest means;
-"ieee", fp32 multiply-adds; "high", TF32; "medium", bf16. None, the default, follows ``torch.get_float32_matmul_precision()``.
+``precision`` is about float32 inputs only (others ignore it): "highest", at least as accurate as SGEMM by the fastest
+means; "ieee", fp32 multiply-adds; "high", TF32; "medium", bf16. None, the default, follows
+``torch.get_float32_matmul_precision()``.
 """
 
 import re
@@ -54,10 +56,9 @@ _BelowAutograd = torch._C._AutoDispatchBelowAutograd
 _inference_mode = torch.is_inference_mode_enabled
 _compiling = torch.compiler.is_compiling
 
-_WRONG_TYPE = re.compile(
-    r"(xgemm::\w+)\(\) Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\."
-)
-_WRONG_BACKEND = re.compile(r"Could not run '(xgemm::\w+)' with arguments from the '(\w+)' backend")
+_WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
+_UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
+_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment) ")
 
 
 def _precision() -> str:
@@ -68,28 +69,31 @@ def _precision() -> str:
         return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
-# What torch.compiler.assume_constant_result does, less its import of Dynamo (1 s). Dynamo's own guards recompile when the
-# setting goes from "highest" to another one or back; between "high" and "medium" they see no difference.
+# What torch.compiler.assume_constant_result does, less its import of Dynamo (1 s). Dynamo's own guards recompile when
+# the setting goes from "highest" to another one or back; between "high" and "medium" they see no difference.
 _precision._dynamo_marked_constant = True
 
 
-def _python_error(error: RuntimeError) -> Exception:
-    """The exception that torch's own op raises in this case: the C++ side knows RuntimeError only."""
-    message = str(error)
+def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
+    """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
+    message, name = str(error), op._schema.name
     if ": expected dim in [" in message:
         return IndexError(message)
-    if re.search(r": expected (precision|activation|causal_alignment) ", message):
+    if _WRONG_CHOICE.search(message):
         return ValueError(message)
-    if wrong := _WRONG_TYPE.match(message):
-        op, expected, argument, found = wrong.groups()
-        return TypeError(f"{op}: expected {argument} of type {expected}, got {found}")
-    if wrong := _WRONG_BACKEND.match(message):
-        return RuntimeError(f"{wrong[1]}: expected dense tensors on cpu or cuda, got one of torch's {wrong[2]} backend")
+    if wrong := _WRONG_TYPE.search(message):
+        return TypeError(f"{name}: expected {wrong[2]} of type {wrong[1]}, got {wrong[3]}")
+    if wrong := _UNDEFINED.search(message):
+        return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
+    if isinstance(error, NotImplementedError):
+        if "no tensor arguments" in message:
+            return TypeError(f"{name}: expected input of type Tensor, got None")
+        return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
     return error
 
 
 def _call(op: torch._ops.OpOverload, *args, **kwargs):
-    """Calls a differentiable op. Its Autograd kernel is a Python one; the same check here and the op below it save 2 us."""
+    """Calls a differentiable op below its Autograd kernel, after the same check: that saves 2 us."""
     try:
         if _compiling() or _inference_mode():
             return op(*args, **kwargs)
@@ -97,7 +101,7 @@ def _call(op: torch._ops.OpOverload, *args, **kwargs):
         with _BelowAutograd():
             return op(*args, **kwargs)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(op, error) from None
 
 
 def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
@@ -114,8 +118,8 @@ def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
     Raises:
         RuntimeError: a 0-d input, K or batch dims that do not fit; and what the module's text lists.
 
-    Source: blocked matrix product after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); on CUDA
-    in warp tiles as in CUTLASS.
+    Source: blocked matrix product after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+        (2008); on CUDA in warp tiles as in CUTLASS.
     """
     return _call(_matmul, a, b, precision=_precision() if precision is None else precision)
 
@@ -155,7 +159,7 @@ def linear(
     residual: Tensor | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """``activation(input @ weight.T + bias) + residual`` in one kernel; without the last two, :func:`torch.nn.functional.linear`.
+    """``activation(input @ weight.T + bias) + residual`` in one kernel: :func:`torch.nn.functional.linear` and more.
 
     Args:
         input: (..., K), float32, float16, bfloat16 or float64.
@@ -166,7 +170,8 @@ def linear(
         precision: for float32, see the module's text.
 
     Returns:
-        (..., N) of the inputs' dtype. Bias, activation and residual are applied in fp32 or wider, before the one rounding.
+        (..., N) of the inputs' dtype. Bias, activation and residual are applied in fp32 or wider, before the one
+        rounding.
 
     Raises:
         RuntimeError: shapes that do not fit; and what the module's text lists.
@@ -190,7 +195,8 @@ def sum(
         dtype: converts the input first and is the result's dtype.
 
     Returns:
-        The input's dtype, int64 for integers and bool. Floating sums are kept in fp32 or wider, added in a fixed tree order.
+        The input's dtype, int64 for integers and bool. Floating sums are kept in fp32 or wider, added in a fixed tree
+        order.
 
     Raises:
         IndexError: a dim out of range.
@@ -250,7 +256,9 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the largest value, the semantics of :func:`torch.argmax`; of equal values the first, and a NaN counts as largest.
+    """Index of the largest value, of equal ones the first; a NaN is the largest.
+
+    The semantics of :func:`torch.argmax`.
 
     Args:
         input: any shape, not empty; floating or integer.
@@ -269,11 +277,14 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     try:
         return _argmax(input, dim, keepdim)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(_argmax, error) from None
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the smallest value, the semantics of :func:`torch.argmin`; of equal values the first, and a NaN counts as smallest.
+    """Index of the smallest value, of equal ones the first; a NaN is the smallest.
+
+    The semantics of :func:`torch.argmin`.
+
     Arguments, results and errors as in :func:`argmax`.
 
     Source: as :func:`argmax`.
@@ -281,7 +292,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     try:
         return _argmin(input, dim, keepdim)
     except RuntimeError as error:
-        raise _python_error(error) from None
+        raise _python_error(_argmin, error) from None
 
 
 def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -324,8 +335,9 @@ def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """``log(softmax(input))`` over one dim, the semantics of :func:`torch.log_softmax`. Arguments, results and errors as in
-    :func:`softmax`.
+    """``log(softmax(input))`` over one dim, the semantics of :func:`torch.log_softmax`.
+
+    Arguments, results and errors as in :func:`softmax`.
 
     Source: as :func:`softmax`.
     """
@@ -344,19 +356,21 @@ def attention(
     causal_alignment: str = "top_left",
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length): :func:`torch.nn.functional.scaled_dot_product_attention`
-    without dropout.
+    """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length).
+
+    The semantics of :func:`torch.nn.functional.scaled_dot_product_attention`, without its dropout.
 
     Args:
         query: (..., H, Sq, D), float32, float16, bfloat16 or float64; D up to 256.
         key: (..., H, Sk, D).
-        value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in front broadcast.
+        value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in
+            front broadcast.
         attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk).
         is_causal: a query sees no later key; not together with attn_mask.
         scale: default 1 / sqrt(D).
         enable_gqa: key and value may have fewer heads; each serves an equal group of neighbouring query heads.
-        causal_alignment: which diagonal is_causal means when Sq != Sk: "top_left", row i sees keys 0 to i, as torch; "bottom_right",
-            the last row sees all keys.
+        causal_alignment: which diagonal is_causal means when Sq != Sk: "top_left", row i sees keys 0 to i, as torch;
+            "bottom_right", the last row sees all keys.
         return_lse: also return the natural log-sum-exp of each row's scaled and masked scores.
 
     Returns:
@@ -364,10 +378,12 @@ def attention(
         (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256, a scale that is not finite; and what the module's text lists.
+        RuntimeError: shapes that do not fit, a head size over 256, a scale that is not finite; and what the module's
+            text lists.
         ValueError: an unknown causal_alignment.
 
-    Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and Gimelshein.
+    Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
+        Gimelshein.
     """
     return _call(
         _attention_lse if return_lse else _attention,

@@ -9,7 +9,7 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 
 
 class Linear(torch.nn.Linear):
-    """:class:`torch.nn.Linear` with the activation and an optional residual fused: ``activation(x @ weight.T + bias) + residual``.
+    """:class:`torch.nn.Linear`, the activation and a residual fused: ``activation(x @ weight.T + bias) + residual``.
 
     Args:
         in_features, out_features, bias, device, dtype: as in torch.
@@ -82,9 +82,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     """:class:`torch.nn.MultiheadAttention` with its parameters, masks and outputs, on xgemm's linear and attention.
 
     All of torch's options are served: batch_first, kdim and vdim, bias_k and bias_v, add_zero_attn, unbatched inputs,
-    key_padding_mask, attn_mask, is_causal, need_weights, average_attn_weights. Dropout is not (forward only): it raises in training.
-    need_weights=True, torch's default, needs the (L, S) weights themselves, so it takes matmul and softmax with memory O(L * S);
-    with need_weights=False it is one attention op with memory O(L + S).
+    key_padding_mask, attn_mask, is_causal, need_weights, average_attn_weights. Dropout is not (forward only): it raises
+    in training. need_weights=True, torch's default, needs the (L, S) weights themselves, so it takes matmul and softmax
+    with memory O(L * S); with need_weights=False it is one attention op with memory O(L + S).
     """
 
     def __init__(self, *args, **kwargs) -> None:
@@ -131,11 +131,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             The output in the query's arrangement, and the weights, (N, L, S) or (N, heads, L, S), or None.
 
         Raises:
-            RuntimeError: dropout in training, a nested tensor, an input that requires grad in grad mode, shapes that do not fit.
+            RuntimeError: dropout in training, a nested tensor, an input that requires grad in grad mode, shapes that do
+                not fit.
         """
         if self.training and self.dropout > 0:
             raise RuntimeError(
-                f"xgemm.nn.MultiheadAttention: has no dropout, got dropout={self.dropout} in training; call eval() first"
+                f"xgemm.nn.MultiheadAttention: has no dropout, got dropout={self.dropout} in training; call eval()"
             )
         if query.is_nested or key.is_nested or value.is_nested:
             raise RuntimeError(
@@ -199,9 +200,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _mask(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, given: int, total: int
     ) -> Tensor | None:
-        """The sum of both masks in additive form, broadcastable to (N, heads, L, total); the keys that were appended to the
-        `given` ones are never masked.
-        """
+        """Both masks, added, broadcastable to (N, heads, L, total); appended keys are not masked."""
         batch, heads, length, _ = q.shape
         masks = []
         if attn_mask is not None:
@@ -237,5 +236,5 @@ def _additive(name: str, mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def keep_off_fused_path(attention: torch.nn.MultiheadAttention) -> None:
-    """Makes nn.TransformerEncoderLayer call forward: it asks this flag before it runs torch's own fused kernel on the weights."""
+    """Makes nn.TransformerEncoderLayer call forward: on this flag it would run torch's own kernel on the weights."""
     attention._qkv_same_embed_dim = False

@@ -17,12 +17,12 @@ __all__ = ["Replacement", "replace"]
 
 
 class Replacement:
-    """What :func:`replace` swapped, and how many calls went where since. ``print`` shows it as a table; :meth:`undo` reverts it.
+    """What :func:`replace` swapped, and where calls went since then. Prints as a table; :meth:`undo` reverts the swap.
 
     Attributes:
         modules: number of modules swapped, by kind.
-        calls: number of calls by (kind, where), where is "xgemm" or "torch: <reason>". Calls inside a compiled graph are not
-            counted: counting would be an effect that breaks the graph.
+        calls: number of calls by (kind, where), where is "xgemm" or "torch: <reason>". Calls inside a compiled graph
+            are not counted: counting would be an effect that breaks the graph.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -57,15 +57,16 @@ class Replacement:
 def replace(model: torch.nn.Module) -> Replacement:
     """Swaps a model's operators for xgemm's, in place.
 
-    - Modules: every ``nn.Linear``, ``nn.Softmax``, ``nn.LogSoftmax`` and ``nn.MultiheadAttention`` in the model (exactly these classes:
-      a subclass has a forward of its own). Parameters, hooks, names and state_dict stay as they are.
-    - Functions: while ``model.forward`` runs, its calls of ``F.linear``, ``torch.matmul``/``@``/``bmm``, ``addmm``, ``softmax``,
-      ``log_softmax`` and ``F.scaled_dot_product_attention`` in every spelling, wherever in the model and in whatever library they
-      are made. That covers "sdpa" and "eager" attention of Hugging Face transformers. A submodule called on its own, past
-      ``model.forward``, has its modules swapped but not its functions.
+    - Modules: every ``nn.Linear``, ``nn.Softmax``, ``nn.LogSoftmax`` and ``nn.MultiheadAttention`` in the model
+      (exactly these classes: a subclass has a forward of its own). Parameters, hooks, names and state_dict stay as they
+      are.
+    - Functions: while ``model.forward`` runs, its calls of ``F.linear``, ``torch.matmul``/``@``/``bmm``, ``addmm``,
+      ``softmax``, ``log_softmax`` and ``F.scaled_dot_product_attention`` in every spelling, wherever in the model and
+      in whatever library they are made. That covers "sdpa" and "eager" attention of Hugging Face transformers. A
+      submodule called on its own, past ``model.forward``, has its modules swapped but not its functions.
 
-    A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad in grad mode,
-    dropout in training, a dtype or layout that xgemm does not take, a head size over 256.
+    A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
+    in grad mode, dropout in training, a dtype or layout that xgemm does not take, a head size over 256.
 
     Works under torch.compile and torch.export (swap first, then compile) and in every thread.
 
@@ -131,21 +132,29 @@ def _swap_functions(model: torch.nn.Module, report: Replacement) -> None:
     report._undo.append(undo)
 
 
-# ---- who serves a call -----------------------------------------------------------------------------------------------------------
-# Each of these takes the arguments of a torch function and gives the reason why torch must serve the call, or None, and our call.
+# ---- who serves a call -----------------------------------------------------------------------------------------------
+# Each of these takes the arguments of a torch function and gives the reason why torch must serve the call, or None, and
+# our call.
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _unserved(*inputs: Tensor | None) -> str | None:
+    grad = torch.is_grad_enabled()
     for x in inputs:
         if x is None:
             continue
-        if x.requires_grad and torch.is_grad_enabled():
+        # A subclass has its own idea of each torch function; what a tracer passes is one only in appearance.
+        if type(x) not in _PLAIN and not torch.compiler.is_compiling():
+            return type(x).__name__
+        if grad and x.requires_grad:
             return "requires grad"
-        if x.is_nested or x.layout is not torch.strided:
+        if x.layout is not torch.strided or x.is_nested:
             return "not dense"
         if x.dtype not in FLOATING:
             return f"dtype {str(x.dtype).removeprefix('torch.')}"
-        if x.device.type not in ("cpu", "cuda", "meta"):
+        if not (x.is_cuda or x.is_cpu or x.is_meta):
             return f"device {x.device.type}"
     return None
 
@@ -234,7 +243,7 @@ class _Functions(TorchFunctionMode):
         return ours() if reason is None else func(*args, **kwargs)
 
 
-# ---- swapped modules -------------------------------------------------------------------------------------------------------------
+# ---- swapped modules -------------------------------------------------------------------------------------------------
 
 
 class _Swapped:
@@ -245,10 +254,17 @@ class _Swapped:
     def _get_name(self) -> str:
         return f"xgemm.{type(self).__name__}"
 
-    def _count(self, kind: str, reason: str | None) -> None:
-        """Books a call once: what falls back calls a torch function, which the mode counts where it is on."""
-        if reason is None or not any(isinstance(m, _Functions) for m in _get_current_function_mode_stack()):
+    def _serve(self, kind: str, handler: Callable, args: tuple, torchs: Callable[[], object], mode_counts: bool = True):
+        """Our call if xgemm takes the arguments, else torch's. Counted once: `mode_counts` if the mode sees torch's."""
+        # Under the mode every attribute that is read here would cost a microsecond.
+        with torch._C.DisableTorchFunction():
+            reason, ours = handler(*args)
+            if reason is None:
+                self._xgemm_report.count(kind, None)
+                return ours()
+        if not (mode_counts and any(isinstance(m, _Functions) for m in _get_current_function_mode_stack())):
             self._xgemm_report.count(kind, reason)
+        return torchs()
 
 
 class Linear(_Swapped, nn.Linear):
@@ -256,38 +272,38 @@ class Linear(_Swapped, nn.Linear):
     precision = None
 
     def forward(self, input: Tensor) -> Tensor:
-        reason, ours = _linear(input, self.weight, self.bias)
-        self._count("linear", reason)
-        return ours() if reason is None else torch.nn.Linear.forward(self, input)
+        args = (input, self.weight, self.bias)
+        return self._serve("linear", _linear, args, lambda: torch.nn.Linear.forward(self, input))
 
 
 class Softmax(_Swapped, nn.Softmax):
     def forward(self, input: Tensor) -> Tensor:
-        reason, ours = _softmax(input, self.dim)
-        self._count("softmax", reason)
-        return ours() if reason is None else torch.nn.Softmax.forward(self, input)
+        args = (input, self.dim)
+        return self._serve("softmax", _softmax, args, lambda: torch.nn.Softmax.forward(self, input))
 
 
 class LogSoftmax(_Swapped, nn.LogSoftmax):
     def forward(self, input: Tensor) -> Tensor:
-        reason, ours = _log_softmax(input, self.dim)
-        self._count("log_softmax", reason)
-        return ours() if reason is None else torch.nn.LogSoftmax.forward(self, input)
+        args = (input, self.dim)
+        return self._serve("log_softmax", _log_softmax, args, lambda: torch.nn.LogSoftmax.forward(self, input))
 
 
 class MultiheadAttention(_Swapped, nn.MultiheadAttention):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor | None]:
-        reason = "dropout" if self.training and self.dropout > 0 else None
-        reason = reason or _unserved(
-            *(query, key, value, self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight),
-            *(self.in_proj_bias, self.bias_k, self.bias_v, self.out_proj.weight, self.out_proj.bias),
-        )
-        self._xgemm_report.count("multihead_attention", reason)
-        if reason is None:
-            return super().forward(query, key, value, *args, **kwargs)
+    def forward(self, *args, **kwargs) -> tuple[Tensor, Tensor | None]:
+        return self._serve("multihead_attention", self._ours, (args, kwargs), lambda: self._torchs(args, kwargs), False)
+
+    def _ours(self, args: tuple, kwargs: dict) -> tuple[str | None, Callable]:
+        weights = (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight, self.in_proj_bias)
+        others = (self.bias_k, self.bias_v, self.out_proj.weight, self.out_proj.bias)
+        inputs = (x for x in (*args[:3], *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
+        reason = "dropout" if self.training and self.dropout > 0 else _unserved(*inputs, *weights, *others)
+        return reason, lambda: nn.MultiheadAttention.forward(self, *args, **kwargs)
+
+    def _torchs(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor | None]:
+        """torch's forward reads the flag that keep_off_fused_path changed: it gets a look-alike with the first one."""
         original = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
         original.__dict__ = {**self.__dict__, "_qkv_same_embed_dim": self.in_proj_weight is not None}
-        return torch.nn.MultiheadAttention.forward(original, query, key, value, *args, **kwargs)
+        return torch.nn.MultiheadAttention.forward(original, *args, **kwargs)
 
 
 _SWAPPED: dict[type, type] = {
