@@ -9,7 +9,7 @@ FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
     """Signed normal data, generated in float64 so that every dtype rounds the same values."""
-    return torch.randn(*shape, dtype=torch.float64, device=device).to(dtype)
+    return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
 
 
 def poison(device: torch.device | str, megabytes: int = 64) -> None:
