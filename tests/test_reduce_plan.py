@@ -59,10 +59,22 @@ int main() {
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
 SUM, ARGMAX, SOFTMAX, DIVIDE = 0, 4, 7, 8
-REDUCE_FIELDS = (
-    "kernel vector aligned threads lanes outputs length columns tiles split chunk blocks workspace".split()  # fmt: skip
-)
-SOFTMAX_FIELDS = "kernel threads lanes cluster outer length columns chunk tiles blocks".split()
+REDUCE_FIELDS = [
+    "kernel",
+    "vector",
+    "aligned",
+    "threads",
+    "lanes",
+    "outputs",
+    "length",
+    "columns",
+    "tiles",
+    "split",
+    "chunk",
+    "blocks",
+    "workspace",
+]  # fmt: skip
+SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +120,9 @@ def test_division(planner):
     cases = []
     for d in divisors:
         q = random.randrange(0, (2**63 - 1) // d + 1)
-        cases += [(d, n) for n in (0, 1, d - 1, d, d + 1, q * d, max(q * d - 1, 0), 2**63 - 1, 2**31, 2**32) if n < 2**63]
+        cases += [
+            (d, n) for n in (0, 1, d - 1, d, d + 1, q * d, max(q * d - 1, 0), 2**63 - 1, 2**31, 2**32) if n < 2**63
+        ]
     answers = planner([[DIVIDE, 0, 0, 1, 9, 2, d, n, 0, 0] for d, n in cases])
     assert [a[0] for a in answers] == [n // d for d, n in cases]
 
@@ -177,7 +191,9 @@ def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
 @pytest.mark.parametrize("dtype", sorted(WIDTH))
 def test_plans_cover_their_problem(planner, dtype):
     width = WIDTH[dtype]
-    for rows, n in itertools.product((1, 5, 1000), (1, 2, 15, 16, 17, 511, 512, 513, 2048, 8193, 32769, 1 << 20, (1 << 31) + 3)):
+    for rows, n in itertools.product(
+        (1, 5, 1000), (1, 2, 15, 16, 17, 511, 512, 513, 2048, 8193, 32769, 1 << 20, (1 << 31) + 3)
+    ):
         p = reduce_plan(planner, SUM, dtype, 0b10, [rows, n])
         vectors = -(-n // width)
         assert p["threads"] in (256, 512) and p["lanes"] & (p["lanes"] - 1) == 0 and p["lanes"] <= p["threads"]
@@ -210,7 +226,12 @@ def test_softmax_plans_cover_their_problem(planner, dtype, row_values, column_va
         if p["kernel"] == 2:
             assert n > 1024 // 8 * (column_values // width)
             continue
-        assert p["kernel"] == 1 and p["threads"] <= 1024 and p["threads"] % 32 == 0 and p["cluster"] <= (16 if major == 9 else 1)
+        assert (
+            p["kernel"] == 1
+            and p["threads"] <= 1024
+            and p["threads"] % 32 == 0
+            and p["cluster"] <= (16 if major == 9 else 1)
+        )
         assert p["chunk"] * p["cluster"] >= n and p["threads"] // p["lanes"] * (column_values // width) >= p["chunk"]
         assert p["tiles"] * p["lanes"] * width >= c and p["lanes"] * width <= 128
         assert p["blocks"] == 5 * p["tiles"] * p["cluster"]

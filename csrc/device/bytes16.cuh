@@ -54,8 +54,9 @@ __device__ __forceinline__ uint4 load_shifted16(const void* p) {
   return shift_bytes(lo, hi, shift);
 }
 
-/// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p of
-/// lane i - 1. Every lane of the warp must call it; a lane with `valid` false stores nothing, and valid lanes come first in a group.
+/// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p
+/// of lane i - 1. Every lane of the warp must call it; a lane with `valid` false stores nothing, and valid lanes come first in a
+/// group.
 template <class T>
 __device__ __forceinline__ void store_shifted16(T* p, const Pack<T>& mine, bool valid, int width) {
   constexpr unsigned kSize = sizeof(T);

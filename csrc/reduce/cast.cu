@@ -1,5 +1,5 @@
-// The pass before a reduction or softmax whose dtype= changes values before they are added, and before a softmax of a layout that its
-// kernels do not read. Any strides, any of the ten dtypes to any other; floor: one read and one write.
+// The pass before a reduction or softmax whose dtype= changes values before they are added, and before a softmax of a layout that
+// its kernels do not read. Any strides, any of the ten dtypes to any other; floor: one read and one write.
 #include <algorithm>
 
 #include "device/numeric.cuh"

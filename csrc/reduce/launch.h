@@ -6,7 +6,8 @@
 
 namespace xgemm::reduce {
 
-/// `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, preceded by a memset of the counters when blocks share an output.
+/// `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, preceded by a memset of the counters when blocks share an
+/// output.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
 // One a file, so that they compile side by side.

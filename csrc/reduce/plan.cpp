@@ -79,7 +79,8 @@ void plan_rows(Plan& plan, std::int64_t vectors) {
   plan.kernel = Kernel::rows;
   plan.threads = kThreads;
   if (vectors <= kWarpVectors) {
-    plan.lanes = static_cast<int>(std::min<std::int64_t>(32, round_up_pow2(ceil_div(std::max<std::int64_t>(vectors, 1), kUnroll))));
+    plan.lanes =
+        static_cast<int>(std::min<std::int64_t>(32, round_up_pow2(ceil_div(std::max<std::int64_t>(vectors, 1), kUnroll))));
   } else if (vectors <= kBlockVectors) {
     plan.lanes = kThreads;
   } else if (vectors <= kWideVectors) {

@@ -47,13 +47,14 @@ struct Plan {
   std::int64_t tiles = 1;                                       ///< columns: tiles side by side
   std::int64_t split = 1, chunk = 0;  ///< blocks an output; rows: 16-byte vectors a block, columns: elements a block
   IndexMap kept{};                    ///< output (columns: group of `columns` outputs) -> offset in input and output
-  IndexMap reduced{};                  ///< position 0..length-1 -> offset in input
+  IndexMap reduced{};                 ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
-  std::uint32_t fill[4] = {};  ///< 16 bytes of elements that change no result
+  std::uint32_t fill[4] = {};                          ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero
 };
 
-/// `reduced` has bit d set where dim d is reduced; the output is contiguous over the kept dims in their order. `op` is for messages.
+/// `reduced` has bit d set where dim d is reduced; the output is contiguous over the kept dims in their order. `op` is for
+/// messages.
 Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t reduced, DType out, const DeviceProperties& gpu);
 
 /// Logical position -> offset of the whole array, and its number of elements.

@@ -19,7 +19,7 @@ constexpr int kMaxRank = 64;  // torch's own limit
 constexpr std::initializer_list<ScalarType> kRealAndBool = {
     ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
     ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
-constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16,
+constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float,  ScalarType::Half, ScalarType::BFloat16,
                                                      ScalarType::Double, ScalarType::Long, ScalarType::Int,
                                                      ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
 
@@ -31,13 +31,13 @@ bool is_floating(ScalarType t) {
 struct Call {
   Kind kind;
   TensorView input;
-  std::uint64_t reduced = 0;                ///< bit d: dim d is reduced
-  bool all = false;                         ///< dim was None
+  std::uint64_t reduced = 0;  ///< bit d: dim d is reduced
+  bool all = false;           ///< dim was None
   bool keepdim = false;
-  ScalarType compute = ScalarType::Float;   ///< dtype to which an element is converted before it is reduced
+  ScalarType compute = ScalarType::Float;  ///< dtype to which an element is converted before it is reduced
   ScalarType output = ScalarType::Float;
   std::array<std::int64_t, kMaxRank> shape{};
-  std::size_t rank = 0;                     ///< of the output
+  std::size_t rank = 0;  ///< of the output
   ShapeRef output_shape() const { return {shape.data(), rank}; }
 };
 

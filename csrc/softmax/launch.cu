@@ -1,6 +1,5 @@
-#include "softmax/launch.h"
-
 #include "reduce/launch.h"
+#include "softmax/launch.h"
 
 namespace xgemm::softmax {
 

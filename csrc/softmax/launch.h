@@ -6,7 +6,8 @@
 
 namespace xgemm::softmax {
 
-/// `out` is contiguous; `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, or two when the row does not stay on chip.
+/// `out` is contiguous; `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, or two when the row does not stay on
+/// chip.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
 // One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.

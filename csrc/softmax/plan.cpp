@@ -105,10 +105,10 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     plan_columns(plan, width, column_values(plan.in) / width, max_cluster);
 
   if (plan.kernel == Kernel::two_pass) {
-    plan.statistics =
-        reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);
+    plan.statistics = reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);
     plan.statistics.pairs = true;
-    const std::size_t pairs = static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
+    const std::size_t pairs =
+        static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
     plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
     plan.tiles = ceil_div(plan.columns == 1 ? plan.length : plan.columns, width);

@@ -1,5 +1,5 @@
-// Reduces a dim that is not the fastest: a block takes a tile of neighbouring columns, `lanes` threads of 16 bytes side by side and
-// 256 / lanes positions at a time; the last of `split` blocks of a tile adds their partial results in order.
+// Reduces a dim that is not the fastest: a block takes a tile of neighbouring columns, `lanes` threads of 16 bytes side by side
+// and 256 / lanes positions at a time; the last of `split` blocks of a tile adds their partial results in order.
 //
 // Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment (but
 //   for the incomplete last vector of a tile row); else element by element.

@@ -1,6 +1,6 @@
 // What a reduction does with an element: one struct an operator, over the value types float, double, int32 and int64. A State is
-// what a thread keeps; push() takes n values and the position of each; merge() joins two states. Merging in a fixed order gives the
-// same bits on every run.
+// what a thread keeps; push() takes n values and the position of each; merge() joins two states. Merging in a fixed order gives
+// the same bits on every run.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -123,8 +123,7 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
       case 8: static_cast<std::int64_t*>(out)[i] = value; break;
       case 4: static_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(value); break;
       case 2: static_cast<std::int16_t*>(out)[i] = static_cast<std::int16_t>(value); break;
-      default:
-        static_cast<std::uint8_t*>(out)[i] = dtype == DType::boolean ? value != 0 : static_cast<std::uint8_t>(value);
+      default: static_cast<std::uint8_t*>(out)[i] = dtype == DType::boolean ? value != 0 : static_cast<std::uint8_t>(value);
     }
   }
 }
@@ -234,8 +233,7 @@ struct LogSumExp {
   template <int n, class Position>
   static __device__ __forceinline__ void push(State& s, const V (&x)[n], Position) {
     const V m = larger(s.maximum, tree<n>([&](int i) { return x[i]; }, [](V a, V c) { return larger(a, c); })), b = base(m);
-    s.sum = s.sum * exp_term(s.maximum - b) +
-            tree<n>([&](int i) { return exp_term(x[i] - b); }, [](V a, V c) { return a + c; });
+    s.sum = s.sum * exp_term(s.maximum - b) + tree<n>([&](int i) { return exp_term(x[i] - b); }, [](V a, V c) { return a + c; });
     s.maximum = m;
   }
   static __device__ __forceinline__ State merge(State a, State b) {

@@ -1,6 +1,7 @@
 // Reduces rows: `lanes` threads (1 to 512) a row, or `split` blocks a row of which the last adds the partial results in order.
 //
-// Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment; else
+// Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment;
+// else
 //   element by element. Which thread reads which element depends on the row's length and strides only, not on its address.
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions.
 // Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp).

@@ -1,5 +1,5 @@
-// Softmax over a dim that is not the fastest: [outer, length, columns], a tile of columns kept in the registers of a block or of a
-// cluster of up to 16 blocks (sm_90) that share the length.
+// Softmax over a dim that is not the fastest: [outer, length, columns], a tile of columns kept in the registers of a block or of
+// a cluster of up to 16 blocks (sm_90) that share the length.
 //
 // Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
 // Limits: 1024 threads / 4 lanes x 16 bytes' share of 16 values x 16 blocks: 16k positions in fp32, 8k in 16 bits.
@@ -52,8 +52,8 @@ __device__ __forceinline__ void join_columns(V (&value)[kWidth], V* shared, V* s
 }
 
 template <class T, class O>
-__global__ void __launch_bounds__(1024) softmax_columns(const __grid_constant__ Plan plan, const T* __restrict__ in,
-                                                        O* __restrict__ out) {
+__global__ void __launch_bounds__(1024)
+    softmax_columns(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kSteps = column_values(kDType<T>) / kWidth;
   // 128 columns of 4 bytes or 64 of 8; a cluster's second exchange has slots of its own: others may still read the first ones.
@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(1024) softmax_columns(const __grid_constant__ 
 
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int first = static_cast<int>(threadIdx.x) / lanes, rows = static_cast<int>(blockDim.x) / lanes;
-  const std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.cluster), part = blockIdx.x % static_cast<unsigned>(plan.cluster);
+  const std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.cluster),
+                     part = blockIdx.x % static_cast<unsigned>(plan.cluster);
   const std::int64_t outer = group / plan.tiles, tile = group - outer * plan.tiles;
   const std::int64_t column = (tile * lanes + lane) * kWidth, n = part * plan.chunk + first;
   const std::int64_t end = min((part + 1) * plan.chunk, plan.length);
@@ -137,8 +138,7 @@ __global__ void __launch_bounds__(1024) softmax_columns(const __grid_constant__ 
   for (int k = 0; k < kSteps; ++k, q += rows * plan.columns) {
     V y[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      y[e] = plan.log ? x[k * kWidth + e] - r[e] : divide<T>(x[k * kWidth + e], d[e], r[e]);
+    for (int e = 0; e < kWidth; ++e) y[e] = plan.log ? x[k * kWidth + e] - r[e] : divide<T>(x[k * kWidth + e], d[e], r[e]);
     if (out_aligned) {
       if (k < steps && whole) store_aligned<T>(q, y);
     } else {

@@ -33,14 +33,15 @@ __device__ __forceinline__ V join(V value, V identity, const Plan& plan, V* warp
 }
 
 template <class T, class O>
-__global__ void __launch_bounds__(1024) softmax_rows(const __grid_constant__ Plan plan, const T* __restrict__ in,
-                                                     O* __restrict__ out) {
+__global__ void __launch_bounds__(1024)
+    softmax_rows(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kSteps = row_values(kDType<T>) / kWidth;
   __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
   cluster_arrive(plan.cluster);
 
-  const int lanes = plan.lanes, lane = lanes > kWarpSize ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int lanes = plan.lanes,
+            lane = lanes > kWarpSize ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) & (lanes - 1);
   std::int64_t row, part = 0;
   if (lanes > kWarpSize) {
     row = blockIdx.x / static_cast<unsigned>(plan.cluster);
@@ -128,8 +129,7 @@ __global__ void __launch_bounds__(1024) softmax_rows(const __grid_constant__ Pla
   for (int k = 0; k < kSteps; ++k) {
     V y[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      y[e] = plan.log ? x[k * kWidth + e] - m - log_d : divide<T>(x[k * kWidth + e], d, r);
+    for (int e = 0; e < kWidth; ++e) y[e] = plan.log ? x[k * kWidth + e] - m - log_d : divide<T>(x[k * kWidth + e], d, r);
     O* to = q + static_cast<std::int64_t>(k) * lanes * kWidth;
     if (out_aligned) {
       if (k < whole) store_aligned<T>(to, y);

@@ -1,0 +1,184 @@
+"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share: cases around the plans' boundaries, and promises that hold
+for every one of them (same bits on repeat and in any batch, graphs, streams, devices, only our kernels)."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from common import poison
+
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+CUDA = torch.device("cuda")
+
+# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and split blocks
+# take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes and vocabularies among them.
+LENGTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 511, 513, 1000, 1023, 1024, 1025]
+LONG_LENGTHS = [
+    2047, 2049, 4095, 4096, 4097, 8191, 8193, 16384, 16385, 30011, 32767, 32768, 32769, 50257, 65537, 131072, 131073, 262143,
+]  # fmt: skip
+
+# (shape, dim): one and several dims, merged or not, first, middle and last; columns wide, narrow, ragged; many positions.
+DIMS = [
+    ((), None), ((1,), None), ((7,), None), ((7,), 0), ((3, 5), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), (0, 1)),
+    ((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), (0, 2)), ((4, 5, 6), (0, 1)), ((4, 5, 6), (1, 2)), ((4, 5, 6), None),
+    ((2, 3, 4, 5, 6), (0, 2, 4)), ((2, 3, 4, 5, 6), (1, 3)), ((2, 3, 4, 5, 6), (-1, 0)), ((3, 64, 40), (0, 2)), ((5, 257, 33), 1),
+    ((2, 1000, 129), 1), ((4099, 7), 0), ((70001, 3), 0), ((70001, 1), 0), ((9000, 200), 0), ((129, 1031), 0), ((33, 4100), 0),
+    ((6, 40, 1000), (0, 1)), ((40, 6, 1000), 1), ((3, 2, 1 << 15), 0), ((20000, 64), 0), ((2, 5000, 24), 1), ((16, 70000), None),
+]  # fmt: skip
+
+
+def dim_cases(device: torch.device) -> list[tuple[tuple[int, ...], object]]:
+    """On the CPU, where ATen does the work, the small ones are enough."""
+    return DIMS if device.type == "cuda" else DIMS[:18]
+
+
+def row_lengths(device: torch.device) -> list[int]:
+    return LENGTHS + LONG_LENGTHS if device.type == "cuda" else LENGTHS[::4]
+
+
+def permuted(x: torch.Tensor) -> torch.Tensor:
+    """The same values and shape, stored with the dims in reverse."""
+    order = tuple(reversed(range(x.dim())))
+    return x.permute(order).contiguous().permute(order) if x.dim() else x
+
+
+def strided(x: torch.Tensor) -> torch.Tensor:
+    """The same values as every second element of every dim."""
+    if x.dim() == 0:
+        return x
+    wide = torch.ones([2 * s for s in x.shape], dtype=x.dtype, device=x.device)
+    view = wide[tuple(slice(0, None, 2) for _ in x.shape)]
+    return view.copy_(x)
+
+
+def rows_of_wider(x: torch.Tensor) -> torch.Tensor:
+    """The same values, rows of stride 1 at odd distances."""
+    if x.dim() == 0:
+        return x
+    wide = torch.ones((*x.shape[:-1], x.shape[-1] + 3), dtype=x.dtype, device=x.device)
+    return wide[..., 1 : 1 + x.shape[-1]].copy_(x)
+
+
+def offset(x: torch.Tensor) -> torch.Tensor:
+    storage = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return storage[1:].view(x.shape).copy_(x)
+
+
+LAYOUTS = {
+    "contiguous": lambda x: x.contiguous(),
+    "misaligned": offset,
+    "permuted": permuted,
+    "strided": strided,
+    "rows": rows_of_wider,
+}
+
+
+def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if dtype is torch.bool:
+        return torch.rand(shape, device=device) > 0.5
+    info = torch.iinfo(dtype)
+    return torch.randint(max(info.min, -(2**40)), min(info.max, 2**40), shape, dtype=dtype, device=device)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+    )
+
+
+def kernels_of(f: Callable[[], object]) -> set[str]:
+    f()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        f()
+        torch.cuda.synchronize()
+    return {e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA}
+
+
+def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
+    """op(x, dim) on problems of every plan: repeats, batches, graphs, streams, a second GPU, and whose kernels ran."""
+    for n in (40, 700, 5000, 20000, 50257, 140001, 600001):
+        rows = max(2, 300000 // n)
+        x = torch.randn(rows, n, device=CUDA).to(dtype)
+        poison(CUDA)
+        y = op(x, 1)
+        assert same_bits(y, op(x, 1)), n
+        for r in (0, rows // 2, rows - 1):  # a row alone, at its own address and at an aligned one
+            assert same_bits(y[r : r + 1], op(x[r : r + 1], 1)), (n, r)
+            assert same_bits(y[r : r + 1], op(x[r : r + 1].clone(), 1)), (n, r)
+        if op(x, 1).dim() == 1:
+            assert same_bits(y[0], op(x[0], 0)), n
+    for outer, n, c in ((6, 60, 33), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8)):
+        x = torch.randn(outer, n, c, device=CUDA).to(dtype)
+        y = op(x, 1)
+        assert same_bits(y, op(x, 1)), (n, c)
+        assert same_bits(y[1:2], op(x[1:2].clone(), 1)), (n, c)
+
+    for shape, dim in (((64, 200), 1), ((3, 70001), 1), ((4000, 80), 0), ((2, 700001), 1), ((50000, 24), 0)):
+        x = torch.randn(shape, device=CUDA).to(dtype)
+        eager = op(x, dim)
+        names = kernels_of(lambda x=x, dim=dim: op(x, dim))
+        assert names and all("xgemm" in name or "memset" in name.lower() for name in names), names
+
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = op(x, dim)
+        for _ in range(3):
+            x.copy_(torch.randn(shape, device=CUDA).to(dtype))
+            graph.replay()
+            assert same_bits(captured, op(x, dim)), (shape, dim)
+        assert eager.shape == captured.shape
+
+        streams, results = [torch.cuda.Stream() for _ in range(4)], []
+        wanted = op(x, dim)
+        torch.cuda.synchronize()
+        for _ in range(5):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(op(x, dim))
+        torch.cuda.synchronize()
+        assert all(same_bits(wanted, r) for r in results), (shape, dim)
+
+
+def check_second_gpu(op: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    x = torch.randn(64, 70001, device="cuda:1")
+    y = op(x, 1)
+    assert y.device == x.device and torch.cuda.current_device() == 0
+    assert same_bits(y.to("cuda:0"), op(x.to("cuda:0"), 1))
+
+
+def check_op_db(
+    name: str, ours: Callable[..., torch.Tensor], device: torch.device, dtypes: list[torch.dtype], **tolerance: float
+) -> None:
+    """torch's own sample inputs of an op; those with arguments that ours does not have are left out."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    infos = [info for info in op_db if info.name == name]
+    assert infos
+    seen = 0
+    for info in infos:
+        for dtype in dtypes:
+            if dtype not in info.supported_dtypes(device.type):
+                continue
+            for sample in info.sample_inputs(device, dtype, requires_grad=False):
+                if set(sample.kwargs) - {"dim", "keepdim", "dtype"}:
+                    continue
+                if sample.input.is_complex() or getattr(sample.kwargs.get("dtype"), "is_complex", False):
+                    continue
+                wanted = info.op(sample.input, *sample.args, **sample.kwargs)
+                found = ours(sample.input, *sample.args, **sample.kwargs)
+                torch.testing.assert_close(found, wanted, equal_nan=True, **tolerance)
+                seen += 1
+    assert seen > 0
+
+
+def check_errors(cases: list[tuple[Callable[[], object], str]]) -> None:
+    for call, message in cases:
+        with pytest.raises(RuntimeError) as error:
+            call()
+        text = str(error.value)
+        assert message in text and "\n" not in text, text

@@ -1,0 +1,103 @@
+"""torch.ops.xgemm.logsumexp against float64 and torch.logsumexp."""
+
+import pytest
+import torch
+from common import FLOATING, poison, randn
+from reductions import (
+    CUDA,
+    LAYOUTS,
+    check_errors,
+    check_op_db,
+    check_promises,
+    check_second_gpu,
+    dim_cases,
+    row_lengths,
+)
+
+op = torch.ops.xgemm
+
+
+def dims_of(x, dim):
+    return tuple(range(x.dim())) if dim is None else dim
+
+
+def assert_logsumexp(x: torch.Tensor, dim, keepdim: bool = False) -> None:
+    """A few roundings of the result, of the accumulator, and of the sum of exponentials (an absolute error)."""
+    poison(x.device, 1)
+    found = op.logsumexp(x, dim, keepdim)
+    exact = torch.logsumexp(x.double(), dims_of(x, dim), keepdim)
+    assert found.shape == exact.shape and found.dtype == x.dtype
+    if found.numel() == 0:
+        return
+    accumulate = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
+    half_roundings = 1 if x.is_cuda else 4  # ATen's CPU path rounds to the input's dtype in between
+    bound = 4 * accumulate * (1 + exact.abs()) + half_roundings * torch.finfo(x.dtype).eps * (
+        exact.abs() + half_roundings - 1
+    )
+    error = (found.double() - exact).abs()
+    assert (error <= bound).all(), (x.shape, dim, (error / bound).max())
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dims_and_layouts(device, dtype, layout):
+    for shape, dim in dim_cases(device):
+        assert_logsumexp(LAYOUTS[layout](randn(*shape, dtype=dtype, device=device)), dim, keepdim=len(shape) % 2 == 0)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_row_lengths_and_magnitudes(device, dtype):
+    for n in row_lengths(device):
+        x = randn(3, n, device=device)
+        for scale, shift in ((1, 0), (30, 0), (1, 1000), (0.01, -300)):
+            assert_logsumexp((x * scale + shift).to(dtype), 1)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_special_values(device, dtype):
+    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
+    rows = [[1, inf, 2, -inf], [-inf] * 4, [inf] * 4, [nan, 1, inf, 0], [-inf, 0, -inf, -inf], [big, -big, 0, 1], [-big, -big, -big, -big],
+            [big, big, inf, 0], [0, -0.0, 1e-7, -1e-7], [inf, -inf, big, 200]]  # fmt: skip
+    x = torch.tensor(rows, dtype=dtype, device=device)
+    repeats = (1, 40, 3000, 30000) if device.type == "cuda" else (1, 40)
+    for wide in (*(x.repeat(1, n) for n in repeats), x.repeat_interleave(61, 1)):
+        for view, dim in ((wide, 1), (wide.mT.contiguous(), 0)):
+            wanted = torch.logsumexp(view.double(), dim).to(dtype)
+            torch.testing.assert_close(op.logsumexp(view, dim), wanted, equal_nan=True)
+    assert op.logsumexp(torch.zeros(0, 3, device=device), 0).tolist() == [-inf] * 3
+    assert op.logsumexp(torch.zeros(3, 0, device=device), 0).shape == (0,)
+
+
+def test_integers_become_float32(device):
+    x = torch.arange(12, device=device).view(3, 4)
+    for source in (x, x.to(torch.uint8), x > 5):
+        torch.testing.assert_close(op.logsumexp(source, [1]), torch.logsumexp(source, 1))
+
+
+def test_bad_arguments(device):
+    x = randn(3, 4, device=device)
+    check_errors([
+        (lambda: op.logsumexp(x, 5), "xgemm::logsumexp: expected dim in [-2, 1], got 5"),
+        (lambda: op.logsumexp(x.to(torch.complex64), 0), "xgemm::logsumexp: expected input of dtype float32"),
+    ])  # fmt: skip
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_promises(dtype):
+    check_promises(lambda x, dim: op.logsumexp(x, dim), dtype)
+
+
+@pytest.mark.cuda
+def test_second_gpu():
+    check_second_gpu(lambda x, dim: op.logsumexp(x, dim))
+
+
+def test_torchs_own_samples(device):
+    check_op_db("logsumexp", op.logsumexp, device, [torch.float32, torch.float64])
+
+
+@pytest.mark.cuda
+def test_more_than_2_31_elements():
+    x = torch.zeros(2**31 + 3, dtype=torch.float16, device=CUDA)
+    torch.testing.assert_close(op.logsumexp(x).float().item(), 21.4876, rtol=1e-3, atol=0)

@@ -1,0 +1,149 @@
+"""torch.ops.xgemm.softmax and log_softmax against float64 and torch's."""
+
+import pytest
+import torch
+from common import FLOATING, assert_as_good_as, poison, randn
+from reductions import CUDA, LAYOUTS, check_errors, check_op_db, check_promises, check_second_gpu, row_lengths
+
+op = torch.ops.xgemm
+NAMES = ["softmax", "log_softmax"]
+
+# (shape, dim): rows, columns wide and narrow, ragged, every dim of several, columns too long for a cluster.
+CASES = [
+    ((), 0), ((1,), 0), ((7,), -1), ((3, 5), 1), ((3, 5), 0), ((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), 2),
+    ((2, 3, 4, 5), 1), ((2, 3, 4, 5), -2), ((1, 1, 9), 0), ((0, 3), 0), ((3, 0), 0), ((3, 0), 1),
+    ((2, 100, 64), 1), ((3, 129, 33), 1), ((2, 1000, 129), 1), ((5000, 7), 0), ((513, 1031), 0), ((8192, 40), 0), ((2, 33, 4100), 1),
+    ((8193, 65), 0), ((16385, 24), 0), ((40000, 10), 0), ((2, 20000, 3), 1), ((3, 2, 70000), 1), ((2, 70000), 0),
+]  # fmt: skip
+
+
+def cases(device):
+    return CASES if device.type == "cuda" else CASES[:19]
+
+
+def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> None:
+    poison(x.device, 4)
+    found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
+    assert found.dtype == theirs.dtype and found.shape == theirs.shape and found.is_contiguous()
+    assert_as_good_as(found, theirs, getattr(torch, name)(x.double(), dim))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dims_and_layouts(device, name, dtype, layout):
+    for shape, dim in cases(device):
+        assert_softmax(name, LAYOUTS[layout](randn(*shape, dtype=dtype, device=device)), dim)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_row_lengths(device, name, dtype):
+    extra = (
+        [128, 4098, 8192, 16386, 33333, 65536, 131070, 262144, 262147, 524288, 524289, 1000003]
+        if device.type == "cuda"
+        else []
+    )
+    for n in row_lengths(device) + extra:
+        x = randn(3, n, dtype=dtype, device=device)
+        assert_softmax(name, x, 1)
+        assert_softmax(name, LAYOUTS["rows"](x), 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_element_is_as_exact_as_torchs(device, name, dtype):
+    """Relative error of each value, small ones too."""
+    for n in (100, 3000, 40000):
+        x = 8 * randn(4, n, dtype=dtype, device=device)
+        exact = getattr(torch, name)(x.double(), 1) if dtype is torch.float32 else None
+        found, theirs = getattr(op, name)(x, 1), getattr(torch, name)(x, 1)
+        if exact is None:
+            torch.testing.assert_close(found, theirs, rtol=1e-13, atol=0)
+            continue
+        ours, allowed = ((found - exact) / exact).abs().max(), ((theirs - exact) / exact).abs().max()
+        assert ours <= 2 * allowed + 2 * torch.finfo(dtype).eps, (n, ours, allowed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_special_values(device, name, dtype):
+    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
+    rows = [[1, inf, 2, -inf], [-inf] * 4, [inf] * 4, [nan, 1, inf, 0], [-inf, 0, -inf, -inf], [big, -big, 0, 1], [-big] * 4,
+            [0, -0.0, 1e-7, -1e-7], [0, -80, -95, -100]]  # fmt: skip
+    x = torch.tensor(rows, dtype=dtype, device=device)
+    repeats = (1, 40, 3000, 30000, 140000) if device.type == "cuda" else (1, 40)
+    for n in repeats:
+        wide = x.repeat(1, n)
+        for view, dim in ((wide, 1), (wide.mT.contiguous(), 0)):
+            wanted = getattr(torch, name)(view.double(), dim)
+            found = getattr(op, name)(view, dim)
+            assert torch.equal(found.isnan(), wanted.isnan()), n
+            torch.testing.assert_close(
+                found, wanted.to(dtype), equal_nan=True, rtol=2e-2 if dtype in FLOATING[1:3] else 2e-6, atol=1e-37
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dtype_argument(device, name):
+    x = 3 * randn(40, 70, device=device)
+    for source in (x, x.half(), x.bfloat16(), x.double(), x.int(), x > 0, x.mT.contiguous().mT, x.half().mT):
+        for dtype in FLOATING:
+            for dim in (0, 1):
+                found, wanted = (
+                    getattr(op, name)(source, dim, dtype=dtype),
+                    getattr(torch, name)(source, dim, dtype=dtype),
+                )
+                torch.testing.assert_close(found, wanted)
+    for n in (33, 1003, 50257):
+        for dtype in (torch.float16, torch.bfloat16):
+            assert_softmax(name, randn(3, n, dtype=dtype, device=device), 1, torch.float32)
+            assert_softmax(name, randn(n, 5, dtype=dtype, device=device), 0, torch.float32)
+
+
+def test_expanded(device):
+    x = randn(5, 1, 30, device=device).expand(5, 40, 30)
+    for dim in (0, 1, 2):
+        assert_softmax("softmax", x, dim)
+
+
+def test_bad_arguments(device):
+    x = randn(3, 4, device=device)
+    check_errors([
+        (lambda: op.softmax(x, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
+        (lambda: op.softmax(x.int(), 0), "xgemm::softmax: expected input of a floating dtype, got int32; pass dtype="),
+        (lambda: op.log_softmax(x, 0, dtype=torch.int64), "xgemm::log_softmax: expected dtype of a floating dtype, got int64"),
+        (lambda: op.log_softmax(x.to(torch.complex64), 0), "xgemm::log_softmax: expected input of dtype float32"),
+        (lambda: op.softmax(x.to_sparse(), 0), "xgemm::softmax: expected input to be a dense (strided) tensor"),
+    ])  # fmt: skip
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_promises(name, dtype):
+    check_promises(lambda x, dim: getattr(op, name)(x, dim), dtype)
+
+
+@pytest.mark.cuda
+def test_second_gpu():
+    check_second_gpu(lambda x, dim: op.softmax(x, dim))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_torchs_own_samples(device, name):
+    check_op_db(
+        name, lambda x, dim, dtype=None: getattr(op, name)(x, dim, dtype=dtype), device, [torch.float32, torch.float64]
+    )
+
+
+@pytest.mark.cuda
+def test_more_than_2_31_elements():
+    x = torch.randn(2**20 + 1, 2053, device=CUDA).half()
+    y = op.softmax(x, 1)
+    for rows in (slice(0, 4), slice(2**19, 2**19 + 4), slice(-4, None)):
+        assert_as_good_as(y[rows], torch.softmax(x[rows], 1), torch.softmax(x[rows].double(), 1))
+    del x, y
+    one = torch.zeros(2**31 + 3, dtype=torch.float16, device=CUDA)
+    y = op.log_softmax(one, 0)
+    assert (y == torch.tensor(-21.4876).half().item()).all()
