@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+REAL_AND_BOOL = (*REAL, torch.bool)
 MAX_HEAD_SIZE = 256
 
 
@@ -149,80 +151,91 @@ def _wrap_dim(op: str, input: Tensor, dim: int) -> int:
     return dim % rank
 
 
-def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) -> list:
-    """The shape that is left after reducing `dims` (all when None or empty)."""
-    wrapped = {_wrap_dim(op, input, d) for d in dims} if dims else set(range(input.dim()))
+def _check_floating(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The result's dtype of an op that computes in it."""
+    result = input.dtype if dtype is None else dtype
+    argument, hint = ("input", "; pass dtype=, for example torch.float32") if dtype is None else ("dtype", "")
     torch._check(
-        not dims or len(wrapped) == len(dims), lambda: f"xgemm::{op}: expected each dim once, got {list(dims or ())}"
+        result in FLOATING,
+        lambda: f"xgemm::{op}: expected {argument} of a floating dtype, got {_name(result)}{hint}",
     )
+    return result
+
+
+def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, of_nothing: bool = True) -> list:
+    """The shape left after reducing `dims` (all when None or empty); `of_nothing`: no elements have a value too."""
+    gone = set()
+    for dim in dims or ():
+        wrapped = _wrap_dim(op, input, dim)
+        torch._check(
+            wrapped not in gone,
+            lambda dim=dim: f"xgemm::{op}: expected every dim at most once, got {dim} twice (as one of {list(dims)})",
+        )
+        gone.add(wrapped)
+    gone = gone or set(range(input.dim()))
+    if not of_nothing:
+        for d in sorted(gone):
+            if d < input.dim():
+                torch._check(
+                    input.shape[d] != 0,
+                    lambda d=d: (
+                        f"xgemm::{op}: expected the reduced dims to be non-empty, "
+                        f"got dim {d} of size 0 in shape {_shape(input.shape)}"
+                    ),
+                )
     if keepdim:
-        return [1 if i in wrapped else n for i, n in enumerate(input.shape)]
-    return [n for i, n in enumerate(input.shape) if i not in wrapped]
-
-
-def _check_real(op: str, input: Tensor) -> None:
-    torch._check(
-        input.layout is torch.strided,
-        lambda: f"xgemm::{op}: expected input to be a dense (strided) tensor, got a sparse or opaque layout",
-    )
-    torch._check(
-        not input.is_complex(),
-        lambda: f"xgemm::{op}: expected input of a floating, integer or bool dtype, got {_name(input.dtype)}",
-    )
+        return [1 if i in gone else n for i, n in enumerate(input.shape)]
+    return [n for i, n in enumerate(input.shape) if i not in gone]
 
 
 @torch.library.register_fake("xgemm::sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
-    _check_real("sum", input)
+    _check_inputs("sum", REAL_AND_BOOL, input=input)
     dtype = dtype or (input.dtype if input.is_floating_point() else torch.int64)
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::mean")
 def _mean(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
-    _check_real("mean", input)
-    dtype = dtype or input.dtype
-    torch._check(
-        dtype.is_floating_point,
-        lambda: f"xgemm::mean: expected input of a floating dtype or a floating dtype=, got {_name(dtype)}",
-    )
+    _check_inputs("mean", REAL_AND_BOOL, input=input)
+    dtype = _check_floating("mean", input, dtype)
     return input.new_empty(_reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::logsumexp")
 def _logsumexp(input, dim=None, keepdim=False) -> Tensor:
-    _check_real("logsumexp", input)
-    dtype = input.dtype if input.is_floating_point() else torch.get_default_dtype()
+    _check_inputs("logsumexp", REAL_AND_BOOL, input=input)
+    dtype = input.dtype if input.is_floating_point() else torch.float32
     return input.new_empty(_reduced("logsumexp", input, dim, keepdim), dtype=dtype)
 
 
 def _register_extremum(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
     def extremum(input, dim=None, keepdim=False) -> Tensor:
-        _check_real(name, input)
-        return input.new_empty(_reduced(name, input, dim, keepdim))
+        _check_inputs(name, REAL_AND_BOOL, input=input)
+        return input.new_empty(_reduced(name, input, dim, keepdim, of_nothing=False))
 
-    @torch.library.register_fake(f"xgemm::arg{name.removeprefix('a')}")
+
+def _register_index(name: str) -> None:
+    @torch.library.register_fake(f"xgemm::{name}")
     def index(input, dim=None, keepdim=False) -> Tensor:
-        op = f"arg{name.removeprefix('a')}"
-        _check_real(op, input)
-        return input.new_empty(_reduced(op, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
+        _check_inputs(name, REAL, input=input)
+        dims = None if dim is None else [dim]
+        return input.new_empty(_reduced(name, input, dims, keepdim, of_nothing=False), dtype=torch.int64)
 
 
 _register_extremum("amax")
 _register_extremum("amin")
+_register_index("argmax")
+_register_index("argmin")
 
 
 def _register_softmax(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
     def softmax(input, dim, *, dtype=None) -> Tensor:
-        _check_real(name, input)
+        _check_inputs(name, REAL_AND_BOOL, input=input)
+        result = _check_floating(name, input, dtype)
         _wrap_dim(name, input, dim)
-        result = dtype or input.dtype
-        torch._check(
-            result in FLOATING,
-            lambda: f"xgemm::{name}: expected input of dtype {', '.join(map(_name, FLOATING))}, got {_name(result)}",
-        )
         return input.new_empty(input.shape, dtype=result)
 
 
