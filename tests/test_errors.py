@@ -153,6 +153,7 @@ def test_what_is_no_tensor(call: Call) -> None:
         ("linear", [(2, 3), (4, 2)], r"\[2, 3\].*\[4, 2\]"),
         ("linear", [(2, 3), (4, 3), (3,)], r"bias.*\[3\]"),
         ("linear", [(), (4, 3)], r"\[\]"),
+        ("linear", [(2, 3), (4, 3, 3)], r"\[4, 3, 3\]"),
         ("attention", [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)], "head size, got 4 and 5"),
         ("attention", [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)], "length, got 5 and 3"),
         ("attention", [(1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "enable_gqa=True"),

@@ -73,75 +73,64 @@ def _broadcast(a: Sequence, b: Sequence, message: str) -> list:
     return shape
 
 
-def _broadcasts_to(shape: Sequence, target: Sequence, message: str) -> None:
-    """Checks that `shape` expands to `target`."""
+def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
+    """Checks that `t` broadcasts to `shape`."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-    torch._check(len(shape) <= len(target), lambda: message)
-    for x, y in zip(reversed(shape), reversed(target), strict=False):
+    message = f"xgemm::{op}: expected {name} to broadcast to {what}{_shape(shape)}, got shape {_shape(t.shape)}"
+    torch._check(t.dim() <= len(shape), lambda: message)
+    for x, y in zip(reversed(t.shape), reversed(shape), strict=False):
         if not guard_or_false(x == 1):
             torch._check(x == y, lambda: message)
-
-
-def _product(op: str, names: str, a: Tensor, b: Tensor, b_transposed: bool) -> list:
-    """torch.matmul's shape rules; `b_transposed` reads b as (..., N, K), as linear's weight is."""
-    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
-    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::{op}: expected {names} of at least one dim, {shapes}")
-    inner, columns = (-1, -2) if b_transposed else (-2, -1)
-    torch._check(
-        a.shape[-1] == b.shape[inner if b.dim() > 1 else 0],
-        lambda: f"xgemm::{op}: expected {names} with equal inner dims, {shapes}",
-    )
-    message = f"xgemm::{op}: expected {names} with dims that broadcast, {shapes}"
-    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
-    return [*batch, *a.shape[-2:-1], *([b.shape[columns]] if b.dim() > 1 else [])]
-
-
-def _expands(op: str, name: str, t: Tensor, shape: Sequence) -> None:
-    message = f"xgemm::{op}: expected {name} to broadcast to {_shape(shape)}, got shape {_shape(t.shape)}"
-    _broadcasts_to(t.shape, shape, message)
 
 
 @torch.library.register_fake("xgemm::matmul")
 def _matmul(a: Tensor, b: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("matmul", a=a, b=b)
-    return a.new_empty(_product("matmul", "a and b", a, b, False))
+    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
+    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::matmul: expected a and b with at least 1 dim, {shapes}")
+    inner, its = (0, "only") if b.dim() == 1 else (-2, "second-to-last")
+    torch._check(
+        a.shape[-1] == b.shape[inner], lambda: f"xgemm::matmul: expected a's last dim to equal b's {its} dim, {shapes}"
+    )
+    message = f"xgemm::matmul: expected a and b with dims that broadcast, {shapes}"
+    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
+    return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
 
 
 @torch.library.register_fake("xgemm::addmm")
 def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: str = "highest") -> Tensor:
-    torch._check(
-        mat1.dim() == 2 and mat2.dim() == 2,
-        lambda: (
-            "xgemm::addmm: expected mat1 and mat2 of two dims, "
-            f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
-        ),
-    )
     _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
-    shape = _product("addmm", "mat1 and mat2", mat1, mat2, False)
-    _expands("addmm", "input", input, shape)
+    shapes = f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
+    torch._check(
+        mat1.dim() == 2 and mat2.dim() == 2, lambda: f"xgemm::addmm: expected mat1 and mat2 with 2 dims, {shapes}"
+    )
+    torch._check(
+        mat1.shape[1] == mat2.shape[0],
+        lambda: f"xgemm::addmm: expected mat1's last dim to equal mat2's first dim, {shapes}",
+    )
+    shape = [mat1.shape[0], mat2.shape[1]]
+    _expands("addmm", "input", input, "the output's shape ", shape)
     return mat1.new_empty(shape)
 
 
 @torch.library.register_fake("xgemm::linear")
 def _linear(input, weight, bias=None, *, activation="none", residual=None, precision="highest") -> Tensor:
-    torch._check(
-        weight.dim() in (1, 2),
-        lambda: f"xgemm::linear: expected weight of shape [N, K] or [K], got shape {_shape(weight.shape)}",
-    )
     _check_inputs("linear", input=input, weight=weight, bias=bias, residual=residual)
-    shape = _product("linear", "input and weight", input, weight, True)
-    if bias is not None and bias.dim() > 0:
-        rows = list(weight.shape[:-1])
-        torch._check(
-            bias.dim() == len(rows) and bias.shape[0] == rows[0],
-            lambda: (
-                f"xgemm::linear: expected bias of shape {f'{rows} or ' if rows else ''}[], "
-                f"got shape {_shape(bias.shape)}"
-            ),
-        )
+    shapes = f"got shapes {_shape(input.shape)} and {_shape(weight.shape)}"
+    torch._check(
+        input.dim() > 0 and weight.dim() in (1, 2),
+        lambda: f"xgemm::linear: expected input with at least 1 dim and weight with 1 or 2 dims, {shapes}",
+    )
+    torch._check(
+        input.shape[-1] == weight.shape[-1],
+        lambda: f"xgemm::linear: expected input's last dim to equal weight's last dim, {shapes}",
+    )
+    shape = [*input.shape[:-1], *weight.shape[:-1]]
+    if bias is not None:
+        _expands("linear", "bias", bias, "", weight.shape[:-1] or [1])
     if residual is not None:
-        _expands("linear", "residual", residual, shape)
+        _expands("linear", "residual", residual, "the output's shape ", shape)
     return input.new_empty(shape)
 
 
