@@ -283,11 +283,7 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
         batch = _broadcast(batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, {shapes}")
     if attn_mask is not None:
         torch._check(not is_causal, lambda: f"xgemm::{op}: expected attn_mask or is_causal, got both")
-        scores = [*batch, sq, sk]
-        message = (
-            f"xgemm::{op}: expected attn_mask to broadcast to {_shape(scores)}, got shape {_shape(attn_mask.shape)}"
-        )
-        _broadcasts_to(attn_mask.shape, scores, message)
+        _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
     return [*batch, sq]
 
 
