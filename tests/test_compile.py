@@ -167,7 +167,7 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
     with torch.no_grad():
         for shape in [(2, 5, 16), (3, 7, 16)] if dynamic else [(2, 5, 16)]:
             x = randn(*shape, device=device)
-            torch.testing.assert_close(compiled(x), model(x))
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_dynamic_shapes_compile_once() -> None:
@@ -207,7 +207,7 @@ def test_export(strict: bool, device: torch.device) -> None:
         assert used == {f"xgemm.{c.op}.default" for c in CALLS}
         for shape in [(2, 5, 16), (4, 11, 16)]:
             x = randn(*shape, device=device)
-            torch.testing.assert_close(program.module()(x), model(x))
+            torch.testing.assert_close(program.module()(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_sizes_that_are_not_known_while_tracing() -> None:
@@ -240,4 +240,4 @@ def test_cuda_graph_of_a_compiled_model() -> None:
         stack.enter_context(torch.no_grad())
         for _ in range(4):  # warm-up, capture, replay
             x = randn(2, 5, 16, device="cuda")
-            torch.testing.assert_close(compiled(x), model(x))
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
