@@ -269,7 +269,7 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
                 ),
             )
             torch._check(
-                query.shape[-3] % shape[-1] == 0,
+                query.shape[-3] == shape[-1] or (shape[-1] > 0 and query.shape[-3] % shape[-1] == 0),
                 lambda name=name, shape=shape: (
                     f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads "
                     f"with enable_gqa, got {query.shape[-3]} and {shape[-1]}"
