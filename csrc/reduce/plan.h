@@ -1,4 +1,4 @@
-// Reductions: problem -> kernel, threads a row, split. Pure host code, tested without a GPU through xgemm_plan (docs/reduce.md).
+// Reductions: problem -> kernel, threads a row, split. Pure host code, tested without a GPU.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,10 +49,18 @@ struct Plan {
   IndexMap kept;                      ///< output (columns: group of `columns` outputs) -> offset in input and output
   IndexMap reduced;                   ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
+  std::uint32_t fill[4] = {};  ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero
 };
 
 /// `reduced` has bit d set where dim d is reduced; the output is contiguous over the kept dims in their order. `op` is for messages.
 Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t reduced, DType out, const DeviceProperties& gpu);
+
+/// Logical position -> offset of the whole array, and its number of elements.
+struct ContiguousMap {
+  IndexMap map;
+  std::int64_t count;
+};
+ContiguousMap contiguous_map(const char* op, const Source& source);
 
 }  // namespace xgemm::reduce

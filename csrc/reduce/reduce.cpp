@@ -2,7 +2,7 @@
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
-#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+#ifdef XGEMM_WITH_CUDA
 #include "reduce/cast.h"
 #include "reduce/launch.h"
 #include "torch/cuda.h"
@@ -104,7 +104,7 @@ Tensor run_cpu(const Call& call, const std::optional<ScalarType>& dtype) {
   throw std::logic_error("xgemm: unknown reduction");
 }
 
-#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+#ifdef XGEMM_WITH_CUDA
 Tensor run_cuda(const Call& call) {
   const TensorView& v = call.input;
   CudaScope scope(v);
@@ -122,7 +122,7 @@ Tensor run_cuda(const Call& call) {
     converted = empty(v.sizes, call.compute, v);
     const TensorView c = view(v.op, "input", *converted);
     dense_strides.assign(c.strides.begin(), c.strides.end());
-    reduce::launch_cast(source, c.data, to, scope.stream());
+    reduce::launch_cast(v.op, source, c.data, to, scope.stream());
     scope.check_launch();
     source = {c.data, to, v.sizes, dense_strides};
   }
@@ -141,7 +141,7 @@ Tensor run_cuda(const Call& call) {
 #endif
 
 Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
-#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+#ifdef XGEMM_WITH_CUDA
   if (call.input.cuda) return run_cuda(call);
 #endif
   check(!call.input.cuda, call.input.op, "this libxgemm.so was built without CUDA, got input on ", device_name(call.input));

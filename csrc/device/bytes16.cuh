@@ -1,0 +1,83 @@
+// Sixteen bytes at any address: an aligned access when the address allows it, else two aligned loads and a byte shift (or, to
+// store, an exchange with the neighbouring lane). Which lane holds which element then never depends on alignment, so neither does
+// the order of a sum.
+#pragma once
+#include <cstdint>
+
+#include "device/numeric.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+
+namespace xgemm {
+
+/// Sixteen raw bytes as elements of T.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kCount = 16 / static_cast<int>(sizeof(T));
+  T values[kCount];
+};
+
+template <class T>
+__device__ __forceinline__ Pack<T> as_pack(const uint4& raw) {
+  Pack<T> p;
+  *reinterpret_cast<uint4*>(p.values) = raw;
+  return p;
+}
+
+template <class T>
+__device__ __forceinline__ uint4 as_raw(const Pack<T>& p) {
+  return *reinterpret_cast<const uint4*>(p.values);
+}
+
+/// The 16 bytes that start `shift` (0..15) bytes into the 32 bytes lo, hi.
+__device__ __forceinline__ uint4 shift_bytes(const uint4& lo, const uint4& hi, unsigned shift) {
+  const bool two = shift & 8, one = shift & 4;
+  const unsigned a0 = two ? lo.z : lo.x, a1 = two ? lo.w : lo.y, a2 = two ? hi.x : lo.z, a3 = two ? hi.y : lo.w,
+                 a4 = two ? hi.z : hi.x, a5 = two ? hi.w : hi.y;
+  const unsigned b0 = one ? a1 : a0, b1 = one ? a2 : a1, b2 = one ? a3 : a2, b3 = one ? a4 : a3, b4 = one ? a5 : a4;
+  const unsigned bits = (shift & 3) * 8;
+  return {__funnelshift_r(b0, b1, bits), __funnelshift_r(b1, b2, bits), __funnelshift_r(b2, b3, bits),
+          __funnelshift_r(b3, b4, bits)};
+}
+
+__device__ __forceinline__ unsigned misalignment(const void* p) {
+  return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(p) & 15);
+}
+
+__device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
+
+/// Touches only aligned 16-byte blocks that hold at least one of the wanted bytes.
+__device__ __forceinline__ uint4 load_shifted16(const void* p) {
+  const unsigned shift = misalignment(p);
+  const char* q = static_cast<const char*>(p) - shift;
+  const uint4 lo = load_aligned16(q), hi = shift ? load_aligned16(q + 16) : lo;
+  return shift_bytes(lo, hi, shift);
+}
+
+/// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p of
+/// lane i - 1. Every lane of the warp must call it; a lane with `valid` false stores nothing, and valid lanes come first in a group.
+template <class T>
+__device__ __forceinline__ void store_shifted16(T* p, const Pack<T>& mine, bool valid, int width) {
+  constexpr unsigned kSize = sizeof(T);
+  const uint4 raw = as_raw(mine);
+  const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1), in_group = lane & (width - 1);
+  const uint4 before = {__shfl_up_sync(kFullWarp, raw.x, 1), __shfl_up_sync(kFullWarp, raw.y, 1),
+                        __shfl_up_sync(kFullWarp, raw.z, 1), __shfl_up_sync(kFullWarp, raw.w, 1)};
+  const bool next_valid = __shfl_down_sync(kFullWarp, static_cast<int>(valid), 1) != 0 && in_group != width - 1;
+  if (!valid) return;
+  const unsigned shift = misalignment(p);
+  char* q = reinterpret_cast<char*>(p) - shift;
+  if (shift == 0) {
+    *reinterpret_cast<uint4*>(q) = raw;
+    return;
+  }
+  if (in_group > 0)  // the last `shift` bytes of the lane before, then my first ones
+    *reinterpret_cast<uint4*>(q) = shift_bytes(before, raw, 16 - shift);
+#pragma unroll
+  for (int e = 0; e < Pack<T>::kCount; ++e) {  // what no aligned block of this group covers
+    const bool head = static_cast<unsigned>(e) * kSize + shift < 16;
+    if (head ? in_group == 0 : !next_valid) p[e] = mine.values[e];
+  }
+}
+
+}  // namespace xgemm

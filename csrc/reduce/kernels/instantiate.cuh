@@ -1,0 +1,45 @@
+// Host dispatch of one operator over the element types. Eight: signed, unsigned and bool bytes share a kernel, minima share the
+// maxima's, means the sums'.
+#pragma once
+#include <stdexcept>
+
+#include "reduce/kernels/columns.cuh"
+#include "reduce/kernels/rows.cuh"
+#include "reduce/launch.h"
+
+namespace xgemm::reduce {
+
+template <class Op>
+void launch_typed(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  auto* counters = static_cast<unsigned*>(workspace);
+  auto* partials = reinterpret_cast<typename Op::State*>(static_cast<char*>(workspace) + plan.counter_bytes);
+  const auto kernel = plan.kernel == Kernel::rows ? reduce_rows<Op> : reduce_columns<Op>;
+  kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
+      plan, static_cast<const typename Op::T*>(in), out, counters, partials);
+}
+
+template <template <class> class Op>
+void launch_floating(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  switch (plan.in) {
+    case DType::f32: return launch_typed<Op<float>>(plan, in, out, workspace, stream);
+    case DType::f16: return launch_typed<Op<half>>(plan, in, out, workspace, stream);
+    case DType::bf16: return launch_typed<Op<bf16>>(plan, in, out, workspace, stream);
+    case DType::f64: return launch_typed<Op<double>>(plan, in, out, workspace, stream);
+    default: throw std::logic_error("xgemm: reduction of an integer dtype where only floating ones are planned");
+  }
+}
+
+template <template <class> class Op>
+void launch_any(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  switch (plan.in) {
+    case DType::i64: return launch_typed<Op<std::int64_t>>(plan, in, out, workspace, stream);
+    case DType::i32: return launch_typed<Op<std::int32_t>>(plan, in, out, workspace, stream);
+    case DType::i16: return launch_typed<Op<std::int16_t>>(plan, in, out, workspace, stream);
+    case DType::i8:
+    case DType::u8:
+    case DType::boolean: return launch_typed<Op<Byte>>(plan, in, out, workspace, stream);
+    default: return launch_floating<Op>(plan, in, out, workspace, stream);
+  }
+}
+
+}  // namespace xgemm::reduce

@@ -1,0 +1,15 @@
+#include "reduce/launch.h"
+
+namespace xgemm::reduce {
+
+void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  if (plan.counter_bytes > 0) cudaMemsetAsync(workspace, 0, plan.counter_bytes, stream);
+  switch (state_of(plan.kind)) {
+    case State::sum: return launch_sum(plan, in, out, workspace, stream);
+    case State::maximum: return launch_maximum(plan, in, out, workspace, stream);
+    case State::index: return launch_index(plan, in, out, workspace, stream);
+    case State::logsumexp: return launch_logsumexp(plan, in, out, workspace, stream);
+  }
+}
+
+}  // namespace xgemm::reduce

@@ -1,0 +1,9 @@
+#include "reduce/kernels/instantiate.cuh"
+
+namespace xgemm::reduce {
+
+void launch_logsumexp(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  launch_floating<LogSumExp>(plan, in, out, workspace, stream);
+}
+
+}  // namespace xgemm::reduce

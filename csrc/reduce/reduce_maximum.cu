@@ -1,0 +1,9 @@
+#include "reduce/kernels/instantiate.cuh"
+
+namespace xgemm::reduce {
+
+void launch_maximum(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  launch_any<Maximum>(plan, in, out, workspace, stream);
+}
+
+}  // namespace xgemm::reduce

@@ -1,0 +1,17 @@
+#include "softmax/launch.h"
+
+#include "reduce/launch.h"
+
+namespace xgemm::softmax {
+
+void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  switch (plan.kernel) {
+    case Kernel::rows: return launch_rows(plan, in, out, stream);
+    case Kernel::columns: return launch_columns(plan, in, out, stream);
+    case Kernel::two_pass: break;
+  }
+  reduce::launch(plan.statistics, in, workspace, static_cast<char*>(workspace) + plan.statistics_bytes, stream);
+  launch_apply(plan, in, out, workspace, stream);
+}
+
+}  // namespace xgemm::softmax

@@ -1,0 +1,17 @@
+// Launches a planned softmax on a stream.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "softmax/plan.h"
+
+namespace xgemm::softmax {
+
+/// `out` is contiguous; `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, or two when the row does not stay on chip.
+void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
+
+// One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.
+void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);
+
+}  // namespace xgemm::softmax

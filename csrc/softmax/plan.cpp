@@ -1,0 +1,123 @@
+#include "softmax/plan.h"
+
+#include <algorithm>
+
+#include "torch/error.h"
+
+namespace xgemm::softmax {
+
+namespace {
+
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kThreads = 512, kMaxThreads = 1024;
+constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16, kMaxTile = 128, kTileBytes = 128;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up_pow2(std::int64_t n) {
+  std::int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
+constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
+
+void plan_rows(Plan& plan, std::int64_t vectors, std::int64_t per_thread, std::int64_t max_cluster) {
+  plan.kernel = Kernel::rows;
+  if (vectors <= kWarp * per_thread) {
+    plan.threads = kShortThreads;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, per_thread)));
+    plan.chunk = vectors;
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return;
+  }
+  // 512 threads leave room for a second row on the SM, whose loads cover this one's arithmetic.
+  std::int64_t cluster = cluster_for(vectors, kThreads * per_thread);
+  if (cluster > std::min(max_cluster, kPortableCluster)) cluster = cluster_for(vectors, kMaxThreads * per_thread);
+  if (cluster > max_cluster) {
+    plan.kernel = Kernel::two_pass;
+    return;
+  }
+  plan.cluster = static_cast<int>(cluster);
+  plan.chunk = ceil_div(vectors, cluster);
+  plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(plan.chunk, per_thread), kWarp) * kWarp);
+  plan.blocks = plan.outer * cluster;
+}
+
+void plan_columns(Plan& plan, std::int64_t width, std::int64_t per_thread, std::int64_t max_cluster) {
+  plan.kernel = Kernel::columns;
+  const std::int64_t most = std::min({kMaxTile / width, kWarp, round_up_pow2(ceil_div(plan.columns, width))});
+  const std::int64_t rows = round_up_pow2(ceil_div(plan.length, per_thread));
+  // 128 bytes side by side, more while the block is small, half of it when a portable cluster would not hold the column.
+  std::int64_t lanes = std::min(most, std::max(kTileBytes / 16, 256 / rows)), cluster = 0;
+  for (;; lanes /= 2) {
+    cluster = cluster_for(plan.length, kMaxThreads / lanes * per_thread);
+    if (cluster <= std::min(max_cluster, kPortableCluster) || lanes <= kTileBytes / 32) break;
+  }
+  if (cluster > max_cluster) {
+    plan.kernel = Kernel::two_pass;
+    return;
+  }
+  plan.lanes = static_cast<int>(lanes);
+  plan.cluster = static_cast<int>(cluster);
+  plan.chunk = ceil_div(plan.length, cluster);
+  plan.threads = static_cast<int>(ceil_div(ceil_div(plan.chunk, per_thread) * lanes, kWarp) * kWarp);
+  plan.tiles = ceil_div(plan.columns, lanes * width);
+  plan.blocks = plan.outer * plan.tiles * cluster;
+}
+
+}  // namespace
+
+bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out) {
+  if (source.dtype != out && !(is_half(source.dtype) && out == DType::f32)) return false;
+  const auto softmax_dim = static_cast<std::size_t>(dim);
+  if (source.sizes.empty() || source.sizes[softmax_dim] == 1) return true;
+  std::int64_t step = 1;
+  for (std::size_t d = source.sizes.size(); d-- > softmax_dim + 1;) {
+    if (source.sizes[d] == 1) continue;
+    if (source.strides[d] != step) return false;
+    step *= source.sizes[d];
+  }
+  return step > 1 || source.strides[softmax_dim] == 1;
+}
+
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu) {
+  Plan plan{.in = source.dtype, .out = out, .log = log, .kernel = Kernel::rows};
+  const auto softmax_dim = static_cast<std::size_t>(dim);
+  if (!source.sizes.empty()) {
+    plan.length = source.sizes[softmax_dim];
+    plan.length_stride = source.strides[softmax_dim];
+  }
+  // A softmax over one element is 1 wherever it lies: then all dims are outer ones.
+  const std::size_t outer_dims = plan.length == 1 ? source.sizes.size() : softmax_dim;
+  for (std::size_t d = outer_dims + 1; plan.length > 1 && d < source.sizes.size(); ++d) plan.columns *= source.sizes[d];
+  const auto [map, outer] =
+      reduce::contiguous_map(op, {source.data, source.dtype, source.sizes.first(outer_dims), source.strides.first(outer_dims)});
+  plan.kept = map;
+  plan.outer = outer;
+
+  const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
+  const std::int64_t max_cluster = gpu.major >= 9 ? kMaxCluster : 1;
+  plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
+  for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
+  if (plan.columns == 1)
+    plan_rows(plan, ceil_div(plan.length, width), row_values(plan.in) / width, max_cluster);
+  else
+    plan_columns(plan, width, column_values(plan.in) / width, max_cluster);
+
+  if (plan.kernel == Kernel::two_pass) {
+    plan.statistics =
+        reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);
+    plan.statistics.pairs = true;
+    const std::size_t pairs = static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
+    plan.statistics_bytes = (pairs + 255) / 256 * 256;
+    plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
+    plan.tiles = ceil_div(plan.columns == 1 ? plan.length : plan.columns, width);
+    plan.by_tiles = Divider::of(plan.tiles);
+    plan.by_length = Divider::of(plan.length);
+    plan.threads = 256;
+    plan.blocks = ceil_div(plan.outer * (plan.columns == 1 ? 1 : plan.length) * plan.tiles, plan.threads);
+  }
+  return plan;
+}
+
+}  // namespace xgemm::softmax

@@ -1,0 +1,39 @@
+// softmax: problem -> kernel, threads, cluster. Pure host code, tested without a GPU.
+#pragma once
+#include "reduce/plan.h"
+
+namespace xgemm::softmax {
+
+/// rows, columns: the row stays in registers, of 1 to 32 lanes, a block, or a cluster of up to 16 blocks: one read, one write.
+/// two_pass: longer rows (and, before sm_90, those longer than a block): the reduction's (max, sum) pairs, then a pass that divides.
+enum class Kernel : std::uint8_t { rows, columns, two_pass };
+
+/// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The order
+/// of additions is fixed by length, dtype and GPU (and for columns > 1 by their number), never by `outer`.
+struct Plan {
+  DType in, out;
+  bool log;
+  Kernel kernel;
+  bool aligned = false;  ///< every row of the input lies at a multiple of 16 bytes from the base
+  int threads = 0, lanes = 0, cluster = 1;
+  std::int64_t outer = 1, length = 1, columns = 1;
+  std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
+  std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: 16-byte vectors of the fastest dim
+  std::int64_t chunk = 0;          ///< a block's share of a row: rows: 16-byte vectors; columns: positions
+  std::int64_t blocks = 0;
+  Divider by_tiles, by_length;     ///< two_pass
+  IndexMap kept;                   ///< outer -> offset in the input
+  reduce::Plan statistics;         ///< two_pass
+  std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
+};
+
+/// Can the kernels read this dtype and layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
+bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out);
+
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu);
+
+/// Values of one thread, within 64 registers; what a plan's capacities follow from. A column's thread also keeps its tile's maxima.
+constexpr int row_values(DType in) { return in == DType::f64 ? 8 : 32; }
+constexpr int column_values(DType in) { return in == DType::f64 ? 4 : 16; }
+
+}  // namespace xgemm::softmax
