@@ -41,9 +41,9 @@ struct Divider {
 struct IndexMap {
   static constexpr int kMaxDims = 16;
   int dims = 0;
-  Divider size[kMaxDims];
-  std::int64_t stride[kMaxDims];
-  std::int64_t out[kMaxDims];
+  Divider size[kMaxDims] = {};
+  std::int64_t stride[kMaxDims] = {};
+  std::int64_t out[kMaxDims] = {};
 
   XGEMM_HOST_DEVICE std::int64_t offset(std::int64_t index) const {
     std::int64_t sum = 0;

@@ -194,7 +194,10 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   std::int64_t inner = INT64_MAX;
   for (const Dim& d : gone)
     if (d.stride != 0) inner = std::min(inner, d.stride);
-  const bool columns = plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner;
+  // A tile of fewer elements would leave most of a block idle; then a thread or a few take an output each, as for rows.
+  constexpr std::int64_t kMinTile = 2048;
+  const bool columns = plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
+                       plan.length * kept.last().size >= kMinTile;
   fill_map(op, plan.reduced, gone);
   plan.aligned = true;
   if (columns) {

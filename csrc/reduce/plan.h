@@ -34,9 +34,9 @@ enum class Kernel : std::uint8_t { rows, columns };
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
 /// and the GPU (columns: and by the number of neighbouring columns); never by how many outputs there are beside it.
 struct Plan {
-  Kind kind;
-  Kernel kernel;
-  DType in, out;
+  Kind kind = Kind::sum;
+  Kernel kernel = Kernel::rows;
+  DType in = DType::f32, out = DType::f32;
   bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
   bool aligned = false;  ///< every run that starts at a multiple of 16 bytes from the base is itself aligned
   bool pairs = false;    ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
@@ -46,8 +46,8 @@ struct Plan {
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
   std::int64_t tiles = 1;                                       ///< columns: tiles side by side
   std::int64_t split = 1, chunk = 0;  ///< blocks an output; rows: 16-byte vectors a block, columns: elements a block
-  IndexMap kept;                      ///< output (columns: group of `columns` outputs) -> offset in input and output
-  IndexMap reduced;                   ///< position 0..length-1 -> offset in input
+  IndexMap kept{};                    ///< output (columns: group of `columns` outputs) -> offset in input and output
+  IndexMap reduced{};                  ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
   std::uint32_t fill[4] = {};  ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero

@@ -11,9 +11,9 @@ enum class Kernel : std::uint8_t { rows, columns, two_pass };
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The order
 /// of additions is fixed by length, dtype and GPU (and for columns > 1 by their number), never by `outer`.
 struct Plan {
-  DType in, out;
-  bool log;
-  Kernel kernel;
+  DType in = DType::f32, out = DType::f32;
+  bool log = false;
+  Kernel kernel = Kernel::rows;
   bool aligned = false;  ///< every row of the input lies at a multiple of 16 bytes from the base
   int threads = 0, lanes = 0, cluster = 1;
   std::int64_t outer = 1, length = 1, columns = 1;
@@ -21,9 +21,9 @@ struct Plan {
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: 16-byte vectors of the fastest dim
   std::int64_t chunk = 0;          ///< a block's share of a row: rows: 16-byte vectors; columns: positions
   std::int64_t blocks = 0;
-  Divider by_tiles, by_length;     ///< two_pass
-  IndexMap kept;                   ///< outer -> offset in the input
-  reduce::Plan statistics;         ///< two_pass
+  Divider by_tiles{}, by_length{}; ///< two_pass
+  IndexMap kept{};                 ///< outer -> offset in the input
+  reduce::Plan statistics{};       ///< two_pass
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 

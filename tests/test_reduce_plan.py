@@ -1,0 +1,229 @@
+"""The reductions' host logic without a GPU: index maps, choice of kernel, split; compiled from plan.cpp itself."""
+
+import itertools
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).parents[1] / "csrc"
+
+DRIVER = r"""
+#include <cstdio>
+#include <iostream>
+#include <vector>
+#include "reduce/plan.h"
+#include "softmax/plan.h"
+using namespace xgemm;
+// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: 0..6 a reduction's Kind, 7 softmax, 8 division
+int main() {
+  int what, dtype, sms, major, rank;
+  unsigned long long mask;
+  while (std::cin >> what >> dtype >> mask >> sms >> major >> rank) {
+    std::vector<std::int64_t> sizes(rank), strides(rank);
+    for (auto& s : sizes) std::cin >> s;
+    for (auto& s : strides) std::cin >> s;
+    DeviceProperties gpu{.major = major, .sm_count = sms};
+    reduce::Source source{nullptr, static_cast<DType>(dtype), sizes, strides};
+    if (what == 8) {
+      std::printf("%lld\n", static_cast<long long>(Divider::of(sizes[0]).divide(sizes[1])));
+      continue;
+    }
+    if (what == 7) {
+      auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld\n", int(p.kernel), p.threads, p.lanes, p.cluster, (long long)p.outer,
+                  (long long)p.length, (long long)p.columns, (long long)p.chunk, (long long)p.tiles, (long long)p.blocks);
+      continue;
+    }
+    auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %zu\n", int(p.kernel), p.vector, p.aligned, p.threads, p.lanes,
+                (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
+                (long long)p.chunk, (long long)p.blocks, p.workspace_bytes);
+    const bool small = p.outputs * p.length <= 4096;
+    std::printf("%d", small);
+    if (small)
+      for (std::int64_t o = 0; o < p.outputs / p.columns; ++o)
+        for (std::int64_t c = 0; c < p.columns; ++c) {
+          auto at = p.kept.offsets(o);
+          std::printf(" %lld", (long long)(at.out + c * p.column_out));
+          for (std::int64_t n = 0; n < p.length; ++n)
+            std::printf(" %lld", (long long)(at.in + c * p.column_stride + p.reduced.offset(n)));
+        }
+    std::printf("\n");
+  }
+}
+"""
+
+F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
+WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
+SUM, ARGMAX, SOFTMAX, DIVIDE = 0, 4, 7, 8
+REDUCE_FIELDS = (
+    "kernel vector aligned threads lanes outputs length columns tiles split chunk blocks workspace".split()  # fmt: skip
+)
+SOFTMAX_FIELDS = "kernel threads lanes cluster outer length columns chunk tiles blocks".split()
+
+
+@pytest.fixture(scope="module")
+def planner(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "driver.cpp").write_text(DRIVER)
+    program = folder / "driver"
+    sources = [folder / "driver.cpp", CSRC / "reduce" / "plan.cpp", CSRC / "softmax" / "plan.cpp"]
+    compiler = os.environ.get("CXX", "c++")
+    subprocess.run([compiler, "-std=c++20", "-O1", f"-I{CSRC}", *map(str, sources), "-o", str(program)], check=True)
+
+    def run(lines):
+        text = "\n".join(" ".join(map(str, line)) for line in lines)
+        result = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
+        return [list(map(int, line.split())) for line in result.stdout.splitlines()]
+
+    return run
+
+
+def contiguous(sizes):
+    strides, step = [], 1
+    for s in reversed(sizes):
+        strides.append(step)
+        step *= max(s, 1)
+    return strides[::-1]
+
+
+def line(what, dtype, mask, sizes, strides=None, sms=132, major=9):
+    return [what, dtype, mask, sms, major, len(sizes), *sizes, *(strides or contiguous(sizes))]
+
+
+def reduce_plan(planner, *args, **kwargs):
+    return dict(zip(REDUCE_FIELDS, planner([line(*args, **kwargs)])[0], strict=True))
+
+
+def softmax_plan(planner, *args, **kwargs):
+    return dict(zip(SOFTMAX_FIELDS, planner([line(SOFTMAX, *args, **kwargs)])[0], strict=True))
+
+
+def test_division(planner):
+    divisors = [1, 2, 3, 5, 7, 10, 641, 65536, 2**31 - 1, 2**31, 2**31 + 1, 2**40 + 15, 2**62 - 1]
+    divisors += [random.randrange(1, 2**62) for _ in range(50)]
+    cases = []
+    for d in divisors:
+        q = random.randrange(0, (2**63 - 1) // d + 1)
+        cases += [(d, n) for n in (0, 1, d - 1, d, d + 1, q * d, max(q * d - 1, 0), 2**63 - 1, 2**31, 2**32) if n < 2**63]
+    answers = planner([[DIVIDE, 0, 0, 1, 9, 2, d, n, 0, 0] for d, n in cases])
+    assert [a[0] for a in answers] == [n // d for d, n in cases]
+
+
+def test_index_maps_reach_every_element_once(planner):
+    """Random shapes, permutations, slices and expansions: the same sets of offsets as nested loops give."""
+    lines, wanted = [], []
+    for _ in range(300):
+        rank = random.randint(0, 5)
+        sizes = [random.choice([1, 2, 3, 4, 7]) for _ in range(rank)]
+        order = random.sample(range(rank), rank)
+        strides, step = [0] * rank, 1
+        for d in order:
+            slice_step = random.choice([1, 1, 2])
+            strides[d] = 0 if random.random() < 0.15 else step * slice_step
+            step *= sizes[d] * slice_step
+        mask = random.getrandbits(rank) if rank else 0
+        what = random.choice([SUM, ARGMAX])
+        lines.append(line(what, F32, mask, sizes, strides))
+        kept = [d for d in range(rank) if not mask >> d & 1]
+        gone = [d for d in range(rank) if mask >> d & 1]
+        outputs = {}
+        for o, index in enumerate(itertools.product(*(range(sizes[d]) for d in kept))):
+            base = sum(i * strides[d] for i, d in zip(index, kept, strict=True))
+            inner = itertools.product(*(range(sizes[d]) for d in gone))
+            outputs[o] = [base + sum(i * strides[d] for i, d in zip(j, gone, strict=True)) for j in inner]
+        wanted.append((what, outputs))
+    answers = planner(lines)
+    for (what, outputs), (plan, found) in zip(wanted, zip(answers[::2], answers[1::2], strict=True), strict=True):
+        length = plan[REDUCE_FIELDS.index("length")]
+        assert found[0] == 1
+        groups = [found[1 + i : 2 + i + length] for i in range(0, len(found) - 1, length + 1)]
+        assert len(groups) == len(outputs)
+        for group in groups:
+            positions = group[1:]
+            if what == SUM:  # sums may take their elements in any fixed order
+                assert sorted(positions) == sorted(outputs[group[0]])
+            else:  # argmax counts positions in logical order
+                assert positions == outputs[group[0]]
+
+
+def test_merging(planner):
+    plan = reduce_plan(planner, SUM, F32, 0b1111, [8, 16, 32, 64])
+    assert (plan["kernel"], plan["outputs"], plan["length"], plan["vector"]) == (0, 1, 8 * 16 * 32 * 64, 1)
+    plan = reduce_plan(planner, SUM, F32, 0b0011, [8, 16, 32, 64])
+    assert (plan["kernel"], plan["columns"], plan["length"]) == (1, 32 * 64, 8 * 16)
+    transposed = reduce_plan(planner, SUM, F32, 0b01, [4096, 512], [1, 4096])  # dim 0 is the fast one
+    assert (transposed["kernel"], transposed["outputs"], transposed["vector"]) == (0, 512, 1)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
+def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
+    for n in (1, 3, 100, 128, 1000, 4097, 33000, 131072, 1 << 22):
+        plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000)]
+        for field in ("kernel", "threads", "lanes", "split", "chunk", "vector"):
+            assert len({p[field] for p in plans}) == 1, (n, field)
+        softmax = [softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 2, 7, 1000)] if dtype != I8 else []
+        for field in ("kernel", "threads", "lanes", "cluster", "chunk"):
+            assert len({p[field] for p in softmax}) <= 1, (n, field)
+    for c, n in ((5, 3000), (128, 100), (1000, 1 << 16)):
+        plans = [reduce_plan(planner, SUM, dtype, 0b010, [outer, n, c]) for outer in (1, 2, 50)]
+        for field in ("kernel", "threads", "lanes", "split", "chunk"):
+            assert len({p[field] for p in plans}) == 1, (c, n, field)
+
+
+@pytest.mark.parametrize("dtype", sorted(WIDTH))
+def test_plans_cover_their_problem(planner, dtype):
+    width = WIDTH[dtype]
+    for rows, n in itertools.product((1, 5, 1000), (1, 2, 15, 16, 17, 511, 512, 513, 2048, 8193, 32769, 1 << 20, (1 << 31) + 3)):
+        p = reduce_plan(planner, SUM, dtype, 0b10, [rows, n])
+        vectors = -(-n // width)
+        assert p["threads"] in (256, 512) and p["lanes"] & (p["lanes"] - 1) == 0 and p["lanes"] <= p["threads"]
+        assert (p["split"] - 1) * p["chunk"] < vectors <= p["split"] * p["chunk"]
+        if p["split"] > 1:
+            assert p["lanes"] == p["threads"] and p["blocks"] == rows * p["split"] and p["workspace"] > 0
+        else:
+            assert p["blocks"] * (p["threads"] // p["lanes"]) >= rows and p["workspace"] == 0
+        assert p["blocks"] < 2**31
+        p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
+        if p["kernel"] == 1:
+            assert (p["split"] - 1) * p["chunk"] < n <= p["split"] * p["chunk"]
+            assert p["tiles"] * p["lanes"] * width >= rows and p["blocks"] == p["tiles"] * p["split"]
+
+
+@pytest.mark.parametrize("major", [8, 9])
+@pytest.mark.parametrize(("dtype", "row_values", "column_values"), [(F32, 32, 16), (BF16, 32, 16), (F64, 8, 4)])
+def test_softmax_plans_cover_their_problem(planner, dtype, row_values, column_values, major):
+    width = WIDTH[dtype]
+    for n in (1, 2, 31, 128, 1000, 1024, 1025, 8192, 16385, 50257, 131072, 262144, 524288, 524289, 1 << 22):
+        p = softmax_plan(planner, dtype, 1, [3, n], major=major)
+        if p["kernel"] == 2:
+            assert n > 1024 * row_values * (16 if major == 9 else 1)
+            continue
+        assert p["kernel"] == 0 and p["threads"] <= 1024 and p["cluster"] in ((1, 2, 4, 8, 16) if major == 9 else (1,))
+        assert p["chunk"] * p["cluster"] >= -(-n // width) and p["lanes"] * (row_values // width) >= p["chunk"]
+        assert p["lanes"] <= 32 or p["lanes"] == p["threads"]
+    for n, c in itertools.product((2, 3, 100, 1000, 8192, 1 << 15, 1 << 20), (2, 3, 64, 4096)):
+        p = softmax_plan(planner, dtype, 1, [5, n, c], major=major)
+        if p["kernel"] == 2:
+            assert n > 1024 // 8 * (column_values // width)
+            continue
+        assert p["kernel"] == 1 and p["threads"] <= 1024 and p["threads"] % 32 == 0 and p["cluster"] <= (16 if major == 9 else 1)
+        assert p["chunk"] * p["cluster"] >= n and p["threads"] // p["lanes"] * (column_values // width) >= p["chunk"]
+        assert p["tiles"] * p["lanes"] * width >= c and p["lanes"] * width <= 128
+        assert p["blocks"] == 5 * p["tiles"] * p["cluster"]
+
+
+def test_few_long_rows_fill_the_gpu(planner):
+    for n in (1 << 22, 1 << 24, 1 << 28):
+        assert reduce_plan(planner, SUM, F32, 0b10, [1, n])["blocks"] >= 2 * 132
+    assert reduce_plan(planner, SUM, F32, 0b01, [1 << 20, 128])["blocks"] >= 132
+
+
+def test_more_dims_than_the_maps_hold_is_one_clear_error(planner):
+    sizes, strides = [2] * 40, [3**i for i in range(40)]
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        planner([line(SUM, F32, (1 << 40) - 1, sizes, strides)])
+    assert "xgemm::test: expected at most 16 dims that cannot be merged, got 40" in error.value.stderr
