@@ -141,7 +141,7 @@ def test_head_sizes(device: torch.device, dtype: torch.dtype, d: int) -> None:
 @pytest.mark.parametrize(("d", "dv"), HEAD_SIZE_PAIRS)
 def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: int, dv: int) -> None:
     args = qkv(dtype, device, d=d, dv=dv, batch=(1, 2))
-    check(*args)
+    check(*args, half_peer=min(d, dv) > 0)
     check(*args, is_causal=True, causal_alignment="bottom_right")
 
 
@@ -303,7 +303,7 @@ def test_masks(device: torch.device, dtype: torch.dtype, kind: str) -> None:
     args = qkv(dtype, device, d=32)
     for shape in MASK_SHAPES:
         mask = make_mask(kind, shape, dtype, device)
-        check(*args, attn_mask=mask, half_peer=len(shape) > 1)
+        check(*args, attn_mask=mask, half_peer=len(shape) > 1 and kind != "float32")
 
 
 @pytest.mark.parametrize("kind", ["bool", "additive"])

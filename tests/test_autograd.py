@@ -34,7 +34,10 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
             for context in (torch.no_grad, torch.inference_mode):
                 with context():
                     torch.testing.assert_close(
-                        way(*with_grad(args, index), **call.kwargs), call.torch_op(*args, **call.kwargs)
+                        way(*with_grad(args, index), **call.kwargs),
+                        call.torch_op(*args, **call.kwargs),
+                        rtol=1e-4,
+                        atol=1e-5,
                     )
         way(*args, **call.kwargs)  # grad mode alone is no reason, and the process lives on
 

@@ -88,7 +88,7 @@ def test_meta_and_cpu_tensors(call: Call) -> None:
 @pytest.mark.parametrize("call", SINGLE, ids=name)
 def test_unsupported_dtypes(call: Call, dtype: torch.dtype, device: torch.device) -> None:
     reduces_integers = call.op in ("sum", "amax", "amin", "argmax", "argmin", "logsumexp")
-    if reduces_integers and dtype in (torch.int32, torch.bool):
+    if reduces_integers and dtype in (torch.int32, torch.bool) and (dtype, call.op[:3]) != (torch.bool, "arg"):
         pytest.skip("a supported dtype")
     args = tuple(a.to(dtype) if isinstance(a, torch.Tensor) else a for a in call.args(device, f32))
     check(call.op, RuntimeError, f"got (?i:{str(dtype)[6:]}|.*special)", *args)
@@ -153,6 +153,7 @@ def test_what_is_no_tensor(call: Call) -> None:
         ("linear", [(2, 3), (4, 2)], r"\[2, 3\].*\[4, 2\]"),
         ("linear", [(2, 3), (4, 3), (3,)], r"bias.*\[3\]"),
         ("linear", [(), (4, 3)], r"\[\]"),
+        ("linear", [(2, 3), (4, 3, 3)], r"\[4, 3, 3\]"),
         ("attention", [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)], "head size, got 4 and 5"),
         ("attention", [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)], "length, got 5 and 3"),
         ("attention", [(1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "enable_gqa=True"),
@@ -178,13 +179,13 @@ def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
 @pytest.mark.parametrize("dims", [[0, 0], [1, -2]])
 @pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "logsumexp"])
 def test_dim_repeated(op: str, dims: list[int], device: torch.device) -> None:
-    check(op, RuntimeError, "dim", randn(2, 3, 4, device=device), dims)
+    check(op, RuntimeError, "every dim at most once, got", randn(2, 3, 4, device=device), dims)
 
 
 @pytest.mark.parametrize("op", ["amax", "amin", "argmax", "argmin"])
 def test_no_largest_of_nothing(op: str, device: torch.device) -> None:
     for args in ((randn(2, 0, device=device), 1), (randn(0, device=device),)):
-        check(op, IndexError if len(args) > 1 and op.startswith("arg") else RuntimeError, "", *args)
+        check(op, IndexError, "non-empty, got dim . of size 0", *args)
 
 
 def test_integer_mean(device: torch.device) -> None:

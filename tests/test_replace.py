@@ -224,8 +224,8 @@ def test_torchs_transformer_encoder(nested: bool, device: torch.device) -> None:
     expected = model(x, src_key_padding_mask=padding)
     report = torch_ext.replace(model)
     actual = model(x, src_key_padding_mask=padding)
-    torch.testing.assert_close(actual[0], expected[0])
-    torch.testing.assert_close(actual[1, :4], expected[1, :4])
+    torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual[1, :4], expected[1, :4], rtol=1e-4, atol=1e-5)
     assert report.calls == {("multihead_attention", "xgemm"): 2, ("linear", "xgemm"): 4}
 
 

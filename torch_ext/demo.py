@@ -296,7 +296,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 1. The same text through torch and through xgemm
     if options.quick:
-        passages = passages[:64]
+        passages = passages[:32]
     console.print(f"{len(passages)} passages from {len(files)} files in {base}")
     texts = [p.text for p in passages]
     plain, seconds = Embedder(device), {}

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+REAL_AND_BOOL = (*REAL, torch.bool)
 MAX_HEAD_SIZE = 256
 
 
@@ -71,75 +73,64 @@ def _broadcast(a: Sequence, b: Sequence, message: str) -> list:
     return shape
 
 
-def _broadcasts_to(shape: Sequence, target: Sequence, message: str) -> None:
-    """Checks that `shape` expands to `target`."""
+def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
+    """Checks that `t` broadcasts to `shape`."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-    torch._check(len(shape) <= len(target), lambda: message)
-    for x, y in zip(reversed(shape), reversed(target), strict=False):
+    message = f"xgemm::{op}: expected {name} to broadcast to {what}{_shape(shape)}, got shape {_shape(t.shape)}"
+    torch._check(t.dim() <= len(shape), lambda: message)
+    for x, y in zip(reversed(t.shape), reversed(shape), strict=False):
         if not guard_or_false(x == 1):
             torch._check(x == y, lambda: message)
-
-
-def _product(op: str, names: str, a: Tensor, b: Tensor, b_transposed: bool) -> list:
-    """torch.matmul's shape rules; `b_transposed` reads b as (..., N, K), as linear's weight is."""
-    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
-    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::{op}: expected {names} of at least one dim, {shapes}")
-    inner, columns = (-1, -2) if b_transposed else (-2, -1)
-    torch._check(
-        a.shape[-1] == b.shape[inner if b.dim() > 1 else 0],
-        lambda: f"xgemm::{op}: expected {names} with equal inner dims, {shapes}",
-    )
-    message = f"xgemm::{op}: expected {names} with dims that broadcast, {shapes}"
-    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
-    return [*batch, *a.shape[-2:-1], *([b.shape[columns]] if b.dim() > 1 else [])]
-
-
-def _expands(op: str, name: str, t: Tensor, shape: Sequence) -> None:
-    message = f"xgemm::{op}: expected {name} to broadcast to {_shape(shape)}, got shape {_shape(t.shape)}"
-    _broadcasts_to(t.shape, shape, message)
 
 
 @torch.library.register_fake("xgemm::matmul")
 def _matmul(a: Tensor, b: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("matmul", a=a, b=b)
-    return a.new_empty(_product("matmul", "a and b", a, b, False))
+    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
+    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::matmul: expected a and b with at least 1 dim, {shapes}")
+    inner, its = (0, "only") if b.dim() == 1 else (-2, "second-to-last")
+    torch._check(
+        a.shape[-1] == b.shape[inner], lambda: f"xgemm::matmul: expected a's last dim to equal b's {its} dim, {shapes}"
+    )
+    message = f"xgemm::matmul: expected a and b with dims that broadcast, {shapes}"
+    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
+    return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
 
 
 @torch.library.register_fake("xgemm::addmm")
 def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: str = "highest") -> Tensor:
-    torch._check(
-        mat1.dim() == 2 and mat2.dim() == 2,
-        lambda: (
-            "xgemm::addmm: expected mat1 and mat2 of two dims, "
-            f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
-        ),
-    )
     _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
-    shape = _product("addmm", "mat1 and mat2", mat1, mat2, False)
-    _expands("addmm", "input", input, shape)
+    shapes = f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
+    torch._check(
+        mat1.dim() == 2 and mat2.dim() == 2, lambda: f"xgemm::addmm: expected mat1 and mat2 with 2 dims, {shapes}"
+    )
+    torch._check(
+        mat1.shape[1] == mat2.shape[0],
+        lambda: f"xgemm::addmm: expected mat1's last dim to equal mat2's first dim, {shapes}",
+    )
+    shape = [mat1.shape[0], mat2.shape[1]]
+    _expands("addmm", "input", input, "the output's shape ", shape)
     return mat1.new_empty(shape)
 
 
 @torch.library.register_fake("xgemm::linear")
 def _linear(input, weight, bias=None, *, activation="none", residual=None, precision="highest") -> Tensor:
-    torch._check(
-        weight.dim() in (1, 2),
-        lambda: f"xgemm::linear: expected weight of shape [N, K] or [K], got shape {_shape(weight.shape)}",
-    )
     _check_inputs("linear", input=input, weight=weight, bias=bias, residual=residual)
-    shape = _product("linear", "input and weight", input, weight, True)
-    if bias is not None and bias.dim() > 0:
-        rows = list(weight.shape[:-1])
-        torch._check(
-            bias.dim() == len(rows) and bias.shape[0] == rows[0],
-            lambda: (
-                f"xgemm::linear: expected bias of shape {f'{rows} or ' if rows else ''}[], "
-                f"got shape {_shape(bias.shape)}"
-            ),
-        )
+    shapes = f"got shapes {_shape(input.shape)} and {_shape(weight.shape)}"
+    torch._check(
+        input.dim() > 0 and weight.dim() in (1, 2),
+        lambda: f"xgemm::linear: expected input with at least 1 dim and weight with 1 or 2 dims, {shapes}",
+    )
+    torch._check(
+        input.shape[-1] == weight.shape[-1],
+        lambda: f"xgemm::linear: expected input's last dim to equal weight's last dim, {shapes}",
+    )
+    shape = [*input.shape[:-1], *weight.shape[:-1]]
+    if bias is not None:
+        _expands("linear", "bias", bias, "", weight.shape[:-1] or [1])
     if residual is not None:
-        _expands("linear", "residual", residual, shape)
+        _expands("linear", "residual", residual, "the output's shape ", shape)
     return input.new_empty(shape)
 
 
@@ -149,80 +140,91 @@ def _wrap_dim(op: str, input: Tensor, dim: int) -> int:
     return dim % rank
 
 
-def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) -> list:
-    """The shape that is left after reducing `dims` (all when None or empty)."""
-    wrapped = {_wrap_dim(op, input, d) for d in dims} if dims else set(range(input.dim()))
+def _check_floating(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The result's dtype of an op that computes in it."""
+    result = input.dtype if dtype is None else dtype
+    argument, hint = ("input", "; pass dtype=, for example torch.float32") if dtype is None else ("dtype", "")
     torch._check(
-        not dims or len(wrapped) == len(dims), lambda: f"xgemm::{op}: expected each dim once, got {list(dims or ())}"
+        result in FLOATING,
+        lambda: f"xgemm::{op}: expected {argument} of a floating dtype, got {_name(result)}{hint}",
     )
+    return result
+
+
+def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, of_nothing: bool = True) -> list:
+    """The shape left after reducing `dims` (all when None or empty); `of_nothing`: no elements have a value too."""
+    gone = set()
+    for dim in dims or ():
+        wrapped = _wrap_dim(op, input, dim)
+        torch._check(
+            wrapped not in gone,
+            lambda dim=dim: f"xgemm::{op}: expected every dim at most once, got {dim} twice (as one of {list(dims)})",
+        )
+        gone.add(wrapped)
+    gone = gone or set(range(input.dim()))
+    if not of_nothing:
+        for d in sorted(gone):
+            if d < input.dim():
+                torch._check(
+                    input.shape[d] != 0,
+                    lambda d=d: (
+                        f"xgemm::{op}: expected the reduced dims to be non-empty, "
+                        f"got dim {d} of size 0 in shape {_shape(input.shape)}"
+                    ),
+                )
     if keepdim:
-        return [1 if i in wrapped else n for i, n in enumerate(input.shape)]
-    return [n for i, n in enumerate(input.shape) if i not in wrapped]
-
-
-def _check_real(op: str, input: Tensor) -> None:
-    torch._check(
-        input.layout is torch.strided,
-        lambda: f"xgemm::{op}: expected input to be a dense (strided) tensor, got a sparse or opaque layout",
-    )
-    torch._check(
-        not input.is_complex(),
-        lambda: f"xgemm::{op}: expected input of a floating, integer or bool dtype, got {_name(input.dtype)}",
-    )
+        return [1 if i in gone else n for i, n in enumerate(input.shape)]
+    return [n for i, n in enumerate(input.shape) if i not in gone]
 
 
 @torch.library.register_fake("xgemm::sum")
 def _sum(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
-    _check_real("sum", input)
+    _check_inputs("sum", REAL_AND_BOOL, input=input)
     dtype = dtype or (input.dtype if input.is_floating_point() else torch.int64)
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::mean")
 def _mean(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
-    _check_real("mean", input)
-    dtype = dtype or input.dtype
-    torch._check(
-        dtype.is_floating_point,
-        lambda: f"xgemm::mean: expected input of a floating dtype or a floating dtype=, got {_name(dtype)}",
-    )
+    _check_inputs("mean", REAL_AND_BOOL, input=input)
+    dtype = _check_floating("mean", input, dtype)
     return input.new_empty(_reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::logsumexp")
 def _logsumexp(input, dim=None, keepdim=False) -> Tensor:
-    _check_real("logsumexp", input)
-    dtype = input.dtype if input.is_floating_point() else torch.get_default_dtype()
+    _check_inputs("logsumexp", REAL_AND_BOOL, input=input)
+    dtype = input.dtype if input.is_floating_point() else torch.float32
     return input.new_empty(_reduced("logsumexp", input, dim, keepdim), dtype=dtype)
 
 
 def _register_extremum(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
     def extremum(input, dim=None, keepdim=False) -> Tensor:
-        _check_real(name, input)
-        return input.new_empty(_reduced(name, input, dim, keepdim))
+        _check_inputs(name, REAL_AND_BOOL, input=input)
+        return input.new_empty(_reduced(name, input, dim, keepdim, of_nothing=False))
 
-    @torch.library.register_fake(f"xgemm::arg{name.removeprefix('a')}")
+
+def _register_index(name: str) -> None:
+    @torch.library.register_fake(f"xgemm::{name}")
     def index(input, dim=None, keepdim=False) -> Tensor:
-        op = f"arg{name.removeprefix('a')}"
-        _check_real(op, input)
-        return input.new_empty(_reduced(op, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
+        _check_inputs(name, REAL, input=input)
+        dims = None if dim is None else [dim]
+        return input.new_empty(_reduced(name, input, dims, keepdim, of_nothing=False), dtype=torch.int64)
 
 
 _register_extremum("amax")
 _register_extremum("amin")
+_register_index("argmax")
+_register_index("argmin")
 
 
 def _register_softmax(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
     def softmax(input, dim, *, dtype=None) -> Tensor:
-        _check_real(name, input)
+        _check_inputs(name, REAL_AND_BOOL, input=input)
+        result = _check_floating(name, input, dtype)
         _wrap_dim(name, input, dim)
-        result = dtype or input.dtype
-        torch._check(
-            result in FLOATING,
-            lambda: f"xgemm::{name}: expected input of dtype {', '.join(map(_name, FLOATING))}, got {_name(result)}",
-        )
         return input.new_empty(input.shape, dtype=result)
 
 
@@ -281,11 +283,7 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
         batch = _broadcast(batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, {shapes}")
     if attn_mask is not None:
         torch._check(not is_causal, lambda: f"xgemm::{op}: expected attn_mask or is_causal, got both")
-        scores = [*batch, sq, sk]
-        message = (
-            f"xgemm::{op}: expected attn_mask to broadcast to {_shape(scores)}, got shape {_shape(attn_mask.shape)}"
-        )
-        _broadcasts_to(attn_mask.shape, scores, message)
+        _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
     return [*batch, sq]
 
 

@@ -77,7 +77,7 @@ _precision._dynamo_marked_constant = True
 def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
     """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
     message, name = str(error), op._schema.name
-    if ": expected dim in [" in message:
+    if ": expected dim in [" in message or ": expected the reduced dims to be non-empty" in message:
         return IndexError(message)
     if _WRONG_CHOICE.search(message):
         return ValueError(message)

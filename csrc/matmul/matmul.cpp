@@ -55,11 +55,6 @@ Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_s
   return {.data = x.data, .row_stride = row_stride, .col_stride = col_stride};
 }
 
-Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
-  const std::size_t dims = x.sizes.size() > matrix_dims ? x.sizes.size() - matrix_dims : 0;
-  return broadcast_strides(x.sizes.first(dims), x.strides.first(dims), batch);
-}
-
 /// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims and batch strides.
 Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides) {
   const char* const op = x.op;
@@ -87,6 +82,11 @@ void launch(const Problem& p, const Plan& plan, void* workspace, cudaStream_t st
     case DType::bf16: return launch_simt<bf16>(p, plan, workspace, stream);
     default: return launch_simt<double>(p, plan, workspace, stream);
   }
+}
+
+Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
+  const std::size_t dims = x.sizes.size() > matrix_dims ? x.sizes.size() - matrix_dims : 0;
+  return broadcast_strides(x.sizes.first(dims), x.strides.first(dims), batch);
 }
 
 /// One batch dim of all operands.

@@ -44,7 +44,8 @@ Estimate estimate(const Problem& p, const KernelInfo& kernel, std::int64_t chunk
 
 constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
 
-bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stride, std::int64_t along_size, std::int64_t across_stride) {
+bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stride, std::int64_t along_size,
+                     std::int64_t across_stride) {
   const std::uintptr_t access = is_half(p.dtype) ? 8 : 16;
   bool ok = along_stride == 1 && along_size % 4 == 0 && across_stride % 4 == 0 &&
             reinterpret_cast<std::uintptr_t>(x.data) % access == 0;
@@ -60,23 +61,52 @@ bool serves(const Problem& p, Kernel k, const DeviceProperties& gpu) {
 
 }  // namespace
 
-bool is_vectorisable(const Problem& p) {
-  const bool a = a_along_k(p) ? is_vectorisable(p, p.a, p.a.col_stride, p.k, p.a.row_stride)
-                              : is_vectorisable(p, p.a, p.a.row_stride, p.m, p.a.col_stride);
-  const bool b = b_along_k(p) ? is_vectorisable(p, p.b, p.b.row_stride, p.k, p.b.col_stride)
-                              : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
-  return a && b;
+bool a_is_vectorisable(const Problem& p) {
+  return a_along_k(p) ? is_vectorisable(p, p.a, p.a.col_stride, p.k, p.a.row_stride)
+                      : is_vectorisable(p, p.a, p.a.row_stride, p.m, p.a.col_stride);
 }
 
-std::int64_t chunk_length(std::int64_t k) {
-  if (k <= 256) return std::max<std::int64_t>(k, 1);
-  return std::max<std::int64_t>(128, ceil_div(ceil_div(k, 32), 32) * 32);
+bool b_is_vectorisable(const Problem& p) {
+  return b_along_k(p) ? is_vectorisable(p, p.b, p.b.row_stride, p.k, p.b.col_stride)
+                      : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
 }
+
+std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : info(k).name; }
+
+std::int64_t chunk_length(std::int64_t k) {
+  if (k <= 512) return std::max<std::int64_t>(k, 1);
+  return std::max<std::int64_t>(256, ceil_div(ceil_div(k, 32), 32) * 32);
+}
+
+namespace {
+
+/// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
+std::int64_t gemv_splits(const Problem& p, std::int64_t chunks, int sm_count) {
+  constexpr double kBytesPerSecondAndSm = 80e9;
+  const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
+  const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
+                       static_cast<double>(p.k) * static_cast<double>(p.batches);
+  Estimate best{1e30, 1};
+  for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
+    const std::int64_t per_block = ceil_div(chunks, splits);
+    const double blocks = std::min(tiles * static_cast<double>(ceil_div(chunks, per_block)), static_cast<double>(sm_count));
+    const double seconds =
+        bytes / std::min(kBytesPerSecond, blocks * kBytesPerSecondAndSm) + (per_block < chunks ? kSecondLaunch : 0);
+    if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
+  }
+  return best.splits;
+}
+
+}  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const std::int64_t chunk = chunk_length(p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
-  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, is_vectorisable(p)};
-  double best = 1e30;
+  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p)};
+  if (std::min(p.m, p.n) <= kGemvLines && (forced.empty() || forced == name(Kernel::gemv))) {
+    plan.kernel = Kernel::gemv;
+    plan.splits = gemv_splits(p, chunks, gpu.sm_count);
+  }
+  double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
     if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;

@@ -8,7 +8,8 @@ template <int kIndex>
 void launch_tile(const Plan& plan, const Arguments& arguments, cudaStream_t stream) {
   constexpr Tile kTile = kTiles[kIndex];
   constexpr auto kernel = attention_tile<kIndex>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTile.shared_bytes());
+  if constexpr (kTile.shared_bytes() > 48 * 1024)  // more must be asked for, on every device
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTile.shared_bytes());
   kernel<<<static_cast<unsigned>(plan.blocks), kThreads, kTile.shared_bytes(), stream>>>(arguments);
 }
 

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
     const bool valid = column < a.dv;
     Acc maximum = -Acc(INFINITY), sum = 0, output = 0;
     if (parts > 0) maximum = maxima[0], sum = sums[0], output = valid ? outputs[0] : Acc(0);
-#pragma unroll 4
+#pragma unroll 2
     for (int part = 1; part < parts; ++part) {
       const Acc next = maxima[part * rows], both = fmax(maximum, next);
       const Acc factor = rescale(maximum, both), factor_next = rescale(next, both);

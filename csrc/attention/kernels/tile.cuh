@@ -37,7 +37,7 @@ __device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype
       if (column >= columns) return;
 #pragma unroll 4
       for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-        const T* from = row < row_limit ? base + offset(row) + column : base;
+        const T* from = row < row_limit && column < column_limit ? base + offset(row) + column : base;
         Acc* to = tile + row * kStride + column;
         if constexpr (std::is_same_v<T, Acc>) {
           const int valid = row < row_limit ? min(column_limit - column, kCopy) : 0;

@@ -1,4 +1,6 @@
 // The end of every product: out = activation(alpha * sum + beta * c + bias) + residual, in the accumulator's type, rounded once.
+// The multiplications and additions name their rounding, so that no compiler fuses them in one kernel and not in another: a sum's
+// bits decide an element's bits, whichever kernel the plan took.
 #pragma once
 #include <cmath>
 
@@ -7,14 +9,21 @@
 
 namespace xgemm::matmul {
 
+__device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
+
 template <class Acc>
 __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
   switch (activation) {
     case Activation::relu: return x > 0 || isnan(x) ? x : Acc(0);
-    case Activation::gelu: return Acc(0.5) * x * (Acc(1) + erf(x * Acc(0.70710678118654752440)));
-    case Activation::gelu_tanh:
-      return Acc(0.5) * x * (Acc(1) + tanh(Acc(0.79788456080286535588) * (x + Acc(0.044715) * x * x * x)));
-    case Activation::silu: return x / (Acc(1) + exp(-x));
+    case Activation::gelu: return times(times(Acc(0.5), x), plus(Acc(1), erf(times(x, Acc(0.70710678118654752440)))));
+    case Activation::gelu_tanh: {
+      const Acc cubic = fma(times(Acc(0.044715), times(x, x)), x, x);
+      return times(times(Acc(0.5), x), plus(Acc(1), tanh(times(Acc(0.79788456080286535588), cubic))));
+    }
+    case Activation::silu: return x / plus(Acc(1), exp(-x));
     default: return x;
   }
 }
@@ -36,11 +45,11 @@ struct Epilogue {
   Activation activation;
 
   __device__ __forceinline__ T operator()(Acc sum, std::int64_t row, std::int64_t col) const {
-    Acc x = alpha * sum;
-    if (c) x += beta * convert<Acc>(c[row * c_row + col * c_col]);
-    if (bias) x += convert<Acc>(bias[col * bias_col]);
+    Acc x = fma(alpha, sum, Acc(0));  // + 0: a sum of -0 would depend on how far a kernel pads k with zeros
+    if (c) x = fma(beta, convert<Acc>(c[row * c_row + col * c_col]), x);
+    if (bias) x = plus(x, convert<Acc>(bias[col * bias_col]));
     x = activate(x, activation);
-    if (residual) x += convert<Acc>(residual[row * residual_row + col * residual_col]);
+    if (residual) x = plus(x, convert<Acc>(residual[row * residual_row + col * residual_col]));
     return convert<T>(x);
   }
 
@@ -71,11 +80,16 @@ __device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std:
   const auto at = [&](const Operand& x) -> const T* {
     return x.data ? static_cast<const T*>(x.data) + batch_offset(p, x, batch) : nullptr;
   };
-  return {at(p.c),        at(p.bias),
-          at(p.residual), p.c.row_stride,
-          p.c.col_stride, p.bias.col_stride,
-          p.residual.row_stride, p.residual.col_stride,
-          static_cast<Acc>(p.alpha), static_cast<Acc>(p.beta),
+  return {at(p.c),
+          at(p.bias),
+          at(p.residual),
+          p.c.row_stride,
+          p.c.col_stride,
+          p.bias.col_stride,
+          p.residual.row_stride,
+          p.residual.col_stride,
+          static_cast<Acc>(p.alpha),
+          static_cast<Acc>(p.beta),
           p.activation};
 }
 

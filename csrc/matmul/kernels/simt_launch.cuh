@@ -1,5 +1,8 @@
-// Host side of kernels/simt.cuh: grid and shared memory.
+// Host side of kernels/simt.cuh and kernels/gemv.cuh: grid and shared memory.
 #pragma once
+#include <algorithm>
+
+#include "matmul/kernels/gemv.cuh"
 #include "matmul/kernels/simt.cuh"
 #include "matmul/launch.h"
 
@@ -12,7 +15,8 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
   const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
   const int shared = kTile.shared_bytes(sizeof(Accumulator<T>));
-  if (shared > 48 * 1024) cudaFuncSetAttribute(simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (shared > 48 * 1024)
+    cudaFuncSetAttribute(simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   simt_gemm<T, kKernel, kVector, kAlongA, kAlongB><<<blocks, kTile.threads(), shared, stream>>>(args);
 }
 
@@ -37,12 +41,36 @@ void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream
       else if constexpr (!std::is_same_v<T, double>)
         launch_tile<T, Kernel::simt_128x128, kVector>(args, stream);
       break;
-    case Kernel::simt_64x128:
-      if constexpr (!std::is_same_v<T, double>) launch_tile<T, Kernel::simt_64x128, kVector>(args, stream);
-      break;
     case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
     case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
+    case Kernel::gemv: break;  // launch_gemv
   }
+}
+
+template <class T, int kLines, bool kAlongK>
+void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
+  const Problem& p = args.simt.problem;
+  const std::int64_t tiles = ((args.stream_b ? p.n : p.m) + 31) / 32;
+  constexpr int kShared = gemv::kSharedBytes<T, kLines>;
+  cudaFuncSetAttribute(gemv_kernel<T, kLines, kAlongK>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  gemv_kernel<T, kLines, kAlongK>
+      <<<static_cast<unsigned>(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
+}
+
+template <class T>
+void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
+  const Problem& p = simt.problem;
+  const bool stream_b = p.m <= p.n, a_vectors = a_is_vectorisable(p), b_vectors = b_is_vectorisable(p);
+  // x is always laid out along k; its pieces are vectors only if they run that way in memory.
+  const GemvArguments args{.simt = simt,
+                           .stream_b = stream_b,
+                           .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
+                           .w_vectors = stream_b ? b_vectors : a_vectors};
+  const bool along_k = stream_b ? simt.b.along_k : simt.a.along_k;
+  if (std::min(p.m, p.n) == 1)
+    along_k ? launch_gemv<T, 1, true>(args, stream) : launch_gemv<T, 1, false>(args, stream);
+  else
+    along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
 }
 
 template <class T>
@@ -54,7 +82,9 @@ void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream
                            .chunks = plan.chunks,
                            .splits = plan.splits,
                            .partial = workspace};
-  if (plan.vector)
+  if (plan.kernel == Kernel::gemv)
+    launch_gemv<T>(args, stream);
+  else if (plan.vector)
     launch_kernel<T, true>(plan.kernel, args, stream);
   else
     launch_kernel<T, false>(plan.kernel, args, stream);

@@ -1,0 +1,151 @@
+"""torch.ops.xgemm.addmm: beta * input + alpha * (mat1 @ mat2), where beta = 0 does not read input."""
+
+import math
+
+import pytest
+import torch
+from common import FLOATING, LAYOUTS, assert_as_good_as, componentwise_error, poison, randn, transposed
+
+addmm = torch.ops.xgemm.addmm
+
+
+def check(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: float = 1.0, alpha: float = 1.0) -> torch.Tensor:
+    poison(a.device, megabytes=1)
+    out = addmm(c, a, b, beta=beta, alpha=alpha)
+    exact = alpha * (a.double() @ b.double()) + (beta * c.double() if beta != 0 else 0)
+    scale = abs(alpha) * (a.double().abs() @ b.double().abs()) + (abs(beta) * c.double().abs() if beta != 0 else 0)
+    assert out.shape == exact.shape
+    assert out.dtype == a.dtype
+    assert out.is_contiguous()
+    if a.dtype in (torch.float16, torch.bfloat16):
+        assert_as_good_as(out, torch.addmm(c, a, b, beta=beta, alpha=alpha), exact)
+    else:
+        bound = (2 * math.sqrt(a.shape[1]) + 8) * torch.finfo(a.dtype).eps / 2
+        assert componentwise_error(out, exact, scale) <= bound
+    return out
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize(
+    ("beta", "alpha"), [(1, 1), (0.5, 2), (-1.25, 0.3), (0, 1), (0, -2), (1, 0), (0, 0), (1e-3, 1e3)]
+)
+def test_scalars(device: torch.device, dtype: torch.dtype, beta: float, alpha: float) -> None:
+    for m, n, k in [(5, 7, 9), (1, 33, 40), (64, 1, 12), (34, 36, 300)]:
+        a, b = randn(m, k, dtype=dtype, device=device), randn(k, n, dtype=dtype, device=device)
+        check(randn(m, n, dtype=dtype, device=device), a, b, beta, alpha)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (36,), (1, 36), (33, 1), (33, 36), (1, 1)], ids=str)
+def test_input_broadcasts(device: torch.device, shape: tuple[int, ...]) -> None:
+    a, b = randn(33, 20, device=device), randn(20, 36, device=device)
+    check(randn(*shape, device=device), a, b, beta=0.75)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_input_of_any_strides(device: torch.device, layout: str) -> None:
+    a, b = randn(33, 20, device=device), randn(20, 36, device=device)
+    check(LAYOUTS[layout](randn(33, 36, device=device)), transposed(a), b)
+    check(randn(36, device=device).flip(0), a, transposed(b))
+    check(randn(1, 36, device=device).expand(33, 36), a, b)
+    check(a[:, :1].expand(33, 36), a, b)  # overlaps with mat1
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("k", [0, 20, 600])
+def test_beta_zero_does_not_read_input(device: torch.device, dtype: torch.dtype, k: int) -> None:
+    for m, n in [(33, 36), (1, 36), (33, 2)]:
+        a, b = randn(m, k, dtype=dtype, device=device), randn(k, n, dtype=dtype, device=device)
+        for value in (math.nan, math.inf):
+            out = check(torch.full((n,), value, dtype=dtype, device=device), a, b, beta=0)
+            assert out.isfinite().all()
+
+
+def test_nan_of_input_shows_otherwise(device: torch.device) -> None:
+    c = randn(5, 6, device=device)
+    c[2, 3] = math.nan
+    out = addmm(c, randn(5, 4, device=device), randn(4, 6, device=device))
+    assert torch.equal(out.isnan(), c.isnan())
+
+
+@pytest.mark.parametrize("shapes", [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0)), ((0, 0), (0, 0))], ids=str)
+def test_empty(device: torch.device, shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    a, b = (randn(*shape, device=device) for shape in shapes)
+    c = randn(shapes[0][0], shapes[1][1], device=device)
+    out = addmm(c, a, b, beta=0.5, alpha=3)
+    torch.testing.assert_close(out, 0.5 * c, rtol=0, atol=0)
+
+
+def test_input_is_not_written(device: torch.device) -> None:
+    c, a, b = randn(5, 6, device=device), randn(5, 4, device=device), randn(4, 6, device=device)
+    kept = c.clone()
+    addmm(c, a, b, beta=2)
+    assert torch.equal(c, kept)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((4,), (2, 3), (2, 4)), r"\[2, 3\] and \[2, 4\]"),
+        (((2,), (2, 3), (3, 4)), r"broadcast.*\[2, 4\].*\[2\]"),
+        (((2, 2, 4), (2, 3), (3, 4)), r"broadcast.*\[2, 4\].*\[2, 2, 4\]"),
+        (((4,), (1, 2, 3), (3, 4)), r"\[1, 2, 3\]"),
+        (((4,), (3,), (3, 4)), r"\[3\]"),
+    ],
+)
+def test_bad_shapes_give_one_line(device: torch.device, shapes: tuple[tuple[int, ...], ...], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message) as caught:
+        addmm(*(randn(*shape, device=device) for shape in shapes))
+    assert str(caught.value).startswith("xgemm::addmm: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_bad_arguments(device: torch.device) -> None:
+    x = torch.ones(3, 3, device=device)
+    with pytest.raises(RuntimeError, match=r"^xgemm::addmm: expected .* of one dtype, got float32 and float64$"):
+        addmm(x.double(), x, x)
+    with pytest.raises(RuntimeError, match=r"^xgemm::addmm: .*dtype.*int64"):
+        addmm(x.long(), x.long(), x.long())
+    with pytest.raises(RuntimeError, match=r"^xgemm::addmm: .*precision.*worst$"):
+        addmm(x, x, x, precision="worst")
+
+
+@pytest.mark.cuda
+def test_mixed_devices() -> None:
+    x = torch.ones(3, 3)
+    for arguments in ((x, x.cuda(), x.cuda()), (x.cuda(), x, x.cuda()), (x.cuda(), x.cuda(), x)):
+        with pytest.raises(
+            RuntimeError, match=r"^xgemm::addmm: expected .* on one device, got (cuda:0 and cpu|cpu and cuda:0)$"
+        ):
+            addmm(*arguments)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
+    for n, k in [(260, 320), (512, 8192), (33, 4096)]:
+        a, b = randn(600, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+        c = randn(600, n, dtype=dtype, device="cuda")
+        full = addmm(c, a, b, beta=0.3, alpha=1.7)
+        for m in (1, 3, 4, 5, 16, 17, 64, 65, 129, 300):
+            assert torch.equal(addmm(c[:m], a[:m], b, beta=0.3, alpha=1.7), full[:m]), (n, k, m)
+
+
+@pytest.mark.cuda
+def test_cuda_graph() -> None:
+    c, a, b = randn(96, device="cuda"), randn(64, 4096, device="cuda"), randn(4096, 96, device="cuda")
+    addmm(c, a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = addmm(c, a, b, beta=0.5, alpha=2)
+    c.copy_(randn(96, device="cuda"))
+    graph.replay()
+    assert torch.equal(out, addmm(c, a, b, beta=0.5, alpha=2))
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_small_cases(dtype: torch.dtype) -> None:
+    for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
+        a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+        check(randn(n, dtype=dtype, device="cuda"), a, b, beta=0.5, alpha=-2)

@@ -1,0 +1,219 @@
+"""torch.ops.xgemm.linear: activation(input @ weight^T + bias) + residual in one launch."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import FLOATING, LAYOUTS, assert_as_good_as, poison, randn
+
+linear = torch.ops.xgemm.linear
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def torchs(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, activation: str, residual: torch.Tensor | None
+) -> torch.Tensor:
+    y = x @ (w if w.dim() == 1 else w.t())
+    y = ACTIVATIONS[activation](y if bias is None else y + bias)
+    return y if residual is None else y + residual
+
+
+def check(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    poison(x.device, megabytes=1)
+    out = linear(x, w, bias, activation=activation, residual=residual)
+    wide = [None if t is None else t.double() for t in (bias, residual)]
+    exact = torchs(x.double(), w.double(), wide[0], activation, wide[1])
+    assert out.shape == exact.shape
+    assert out.dtype == x.dtype
+    assert out.is_contiguous()
+    # The activations' slopes are at most 1.13, so an error of the sum arrives no larger than that.
+    assert_as_good_as(out, torchs(x, w, bias, activation, residual), exact, ulps=4)
+    return out
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_epilogues(device: torch.device, dtype: torch.dtype, activation: str) -> None:
+    def new(*shape: int) -> torch.Tensor:
+        return randn(*shape, dtype=dtype, device=device)
+
+    for m, n, k in [(5, 7, 9), (1, 40, 64), (65, 36, 20), (40, 2, 300), (33, 130, 520)]:
+        x, w, bias, residual = new(m, k), new(n, k), new(n), new(m, n)
+        check(x, w, None, activation)
+        check(x, w, bias, activation)
+        check(x, w, None, activation, residual)
+        check(x, w, bias, activation, residual)
+
+
+SHAPES = [
+    ((9,), (7, 9)),
+    ((9,), (9,)),
+    ((5, 9), (9,)),
+    ((2, 5, 9), (9,)),
+    ((2, 5, 9), (7, 9)),
+    ((4, 1, 3, 9), (7, 9)),
+    ((3, 1, 9), (7, 9)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_shapes(device: torch.device, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    x, w = (randn(*shape, device=device) for shape in shapes)
+    out = check(x, w)
+    assert out.shape == F.linear(x, w).shape
+    check(x, w, randn(device=device))
+    for cut in range(out.dim() + 1):
+        check(x, w, None, "gelu", randn(*out.shape[cut:], device=device))
+        check(x, w, None, "none", randn(*(1 for _ in out.shape[cut:]), device=device))
+    if w.dim() == 2:
+        check(x, w, randn(7, device=device), "silu", out)
+        check(x, w, randn(14, device=device)[::2])
+
+
+@pytest.mark.parametrize("layout_w", LAYOUTS)
+@pytest.mark.parametrize("layout_x", LAYOUTS)
+def test_layouts(device: torch.device, layout_x: str, layout_w: str) -> None:
+    for m, n, k in [(33, 20, 12), (1, 40, 64), (3, 36, 300)]:
+        x, w = LAYOUTS[layout_x](randn(2, m, k, device=device)), LAYOUTS[layout_w](randn(n, k, device=device))
+        check(x, w, randn(n, device=device), "relu", LAYOUTS[layout_x](randn(2, m, n, device=device)))
+
+
+def test_residual_of_any_strides(device: torch.device) -> None:
+    x, w = randn(4, 6, 20, device=device), randn(36, 20, device=device)
+    check(x, w, None, "none", randn(6, 4, 36, device=device).transpose(0, 1))
+    check(x, w, None, "none", randn(36, 6, 4, device=device).permute(2, 1, 0))
+    check(x, w, None, "none", randn(4, 1, 36, device=device))
+    check(x, w, None, "none", randn(6, 1, device=device))
+    check(x, w, None, "none", randn(4, 6, 1, device=device).expand(4, 6, 36))
+    check(x.transpose(0, 1), w, None, "none", randn(6, 4, 36, device=device))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_empty(device: torch.device, dtype: torch.dtype) -> None:
+    bias, residual = randn(7, dtype=dtype, device=device), randn(3, 7, dtype=dtype, device=device)
+    out = linear(
+        randn(3, 0, dtype=dtype, device=device), randn(7, 0, dtype=dtype, device=device), bias, residual=residual
+    )
+    assert_as_good_as(out, bias + residual, bias.double() + residual.double())
+    assert linear(randn(0, 5, device=device), randn(7, 5, device=device)).shape == (0, 7)
+    assert linear(randn(2, 0, 5, device=device), randn(7, 5, device=device), randn(7, device=device)).shape == (2, 0, 7)
+    assert linear(randn(3, 5, device=device), randn(0, 5, device=device)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_special_values_go_through_as_torchs(device: torch.device, activation: str) -> None:
+    x = torch.tensor(
+        [[math.nan], [math.inf], [-math.inf], [0.0], [-0.0], [1e-40], [88.0], [-88.0], [-104.0], [3e38]], device=device
+    )
+    for w in (torch.ones(1, 1, device=device), torch.ones(40, 1, device=device)):
+        ours, expected = linear(x, w, activation=activation), ACTIVATIONS[activation](x @ w.t())
+        torch.testing.assert_close(ours, expected, equal_nan=True, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
+        ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
+        ({"bias": (3,)}, r"bias.*\[7\].*\[3\]"),
+        ({"bias": (1, 7)}, r"bias.*\[7\].*\[1, 7\]"),
+        ({"residual": (6,)}, r"residual.*broadcast.*\[5, 7\].*\[6\]"),
+        ({"residual": (2, 5, 7)}, r"residual.*broadcast.*\[5, 7\].*\[2, 5, 7\]"),
+        ({"weight": (7, 8)}, r"\[5, 9\].*\[7, 8\]"),
+        ({"weight": (2, 7, 9)}, r"weight.*\[2, 7, 9\]"),
+        ({"weight": ()}, r"weight.*\[\]"),
+        ({"input": ()}, r"\[\]"),
+    ],
+)
+def test_bad_arguments_give_one_line(device: torch.device, kwargs: dict, message: str) -> None:
+    arguments = {"input": (5, 9), "weight": (7, 9), **kwargs}
+    tensors = {k: randn(*v, device=device) if isinstance(v, tuple) else v for k, v in arguments.items()}
+    with pytest.raises(RuntimeError, match=message) as caught:
+        linear(tensors.pop("input"), tensors.pop("weight"), tensors.pop("bias", None), **tensors)
+    assert str(caught.value).startswith("xgemm::linear: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_mixed_dtypes(device: torch.device) -> None:
+    x, w = randn(5, 9, device=device), randn(7, 9, device=device)
+    for kwargs in ({"bias": randn(7, device=device).double()}, {"residual": randn(7, device=device).half()}):
+        with pytest.raises(RuntimeError, match=r"^xgemm::linear: expected .* of one dtype, got float32 and "):
+            linear(x, w, **kwargs)
+
+
+@pytest.mark.cuda
+def test_mixed_devices() -> None:
+    x, w, bias = randn(5, 9, device="cuda"), randn(7, 9, device="cuda"), randn(7)
+    for kwargs in ({"bias": bias}, {"residual": bias}):
+        with pytest.raises(RuntimeError, match=r"^xgemm::linear: expected .* on one device, got cuda:0 and cpu$"):
+            linear(x, w, **kwargs)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype, activation: str) -> None:
+    """The epilogue included: gemv, tile and split kernels round alike."""
+    for n, k in [(260, 320), (512, 8192)]:
+        x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((600, k), (n, k), (n,)))
+        residual = randn(600, n, dtype=dtype, device="cuda")
+        full = linear(x, w, bias, activation=activation, residual=residual)
+        for m in (1, 2, 4, 5, 16, 17, 64, 65, 129, 300):
+            assert torch.equal(linear(x[:m], w, bias, activation=activation, residual=residual[:m]), full[:m]), (
+                n,
+                k,
+                m,
+            )
+
+
+@pytest.mark.cuda
+def test_one_launch() -> None:
+    x, w, bias, residual = (randn(*s, device="cuda") for s in ((300, 256), (512, 256), (512,), (300, 512)))
+    linear(x, w, bias, activation="gelu", residual=residual)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        linear(x, w, bias, activation="gelu", residual=residual)
+        torch.cuda.synchronize()
+    names = [
+        e.name
+        for e in profile.events()
+        if e.device_type == torch.autograd.DeviceType.CUDA and "Synchronize" not in e.name
+    ]
+    assert len(names) == 1
+    assert "xgemm" in names[0]
+
+
+@pytest.mark.cuda
+def test_cuda_graph() -> None:
+    x, w, bias = (randn(*s, device="cuda") for s in ((4, 4096), (512, 4096), (512,)))
+    linear(x, w, bias)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = linear(x, w, bias, activation="silu")
+    x.copy_(randn(4, 4096, device="cuda"))
+    graph.replay()
+    assert torch.equal(out, linear(x, w, bias, activation="silu"))
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_small_cases(activation: str) -> None:
+    for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
+        x, w, bias = (randn(*s, device="cuda") for s in ((m, k), (n, k), (n,)))
+        check(x, w, bias, activation, randn(m, n, device="cuda"))

@@ -1,0 +1,479 @@
+"""torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and bits that depend on nothing but the row."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from common import (
+    FLOATING,
+    LAYOUTS,
+    assert_as_good_as,
+    componentwise_error,
+    misaligned,
+    poison,
+    randn,
+    sliced,
+    transposed,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+matmul = torch.ops.xgemm.matmul
+
+# Every kernel, and sizes just below, at and above the tiles of each.
+TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
+KERNELS = ["", *TILES]
+EDGES = [
+    (127, 129, 31),
+    (128, 128, 32),
+    (129, 127, 33),
+    (63, 65, 15),
+    (64, 64, 16),
+    (65, 63, 17),
+    (15, 129, 8),
+    (17, 127, 7),
+]
+
+
+@contextmanager
+def forced(kernel: str) -> Iterator[None]:
+    """The plan takes `kernel` where it can do the problem; "" leaves the choice to it."""
+    os.environ["XGEMM_MATMUL_PLAN"] = kernel
+    try:
+        yield
+    finally:
+        del os.environ["XGEMM_MATMUL_PLAN"]
+
+
+def reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The product in float64, and |A||B|, which SGEMM's error bound is relative to."""
+    return a.double() @ b.double(), a.double().abs() @ b.double().abs()
+
+
+def check(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """matmul(a, b) against float64, within the bound of its dtype. Returns it."""
+    poison(a.device, megabytes=1)
+    out = matmul(a, b)
+    exact, scale = reference(a, b)
+    assert out.shape == exact.shape
+    assert out.dtype == a.dtype
+    assert out.device == a.device
+    assert out.is_contiguous()
+    if out.numel() == 0 or a.shape[-1] == 0:
+        assert not out.any()
+    elif a.dtype in (torch.float16, torch.bfloat16):
+        assert_as_good_as(out, torch.matmul(a, b), exact)
+    else:
+        bound = (2 * math.sqrt(a.shape[-1]) + 8) * torch.finfo(a.dtype).eps / 2
+        assert componentwise_error(out, exact, scale) <= bound
+    return out
+
+
+SHAPES = [
+    ((5,), (5,)),
+    ((5,), (5, 7)),
+    ((3, 5), (5,)),
+    ((3, 5), (5, 7)),
+    ((1, 1), (1, 1)),
+    ((2, 3, 5), (5,)),
+    ((5,), (2, 5, 7)),
+    ((2, 3, 5), (5, 7)),
+    ((3, 5), (2, 5, 7)),
+    ((2, 1, 3, 5), (4, 5, 7)),
+    ((1, 4, 1, 5), (3, 1, 5, 2)),
+    ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5)),  # more batch dims than a kernel takes
+    ((7, 1, 5), (5, 3)),  # one row a batch, folded
+    ((64, 1, 33), (33, 1)),
+]
+EMPTY = [
+    ((0,), (0,)),
+    ((0, 5), (5, 3)),
+    ((5, 3), (3, 0)),
+    ((3, 0), (0, 4)),
+    ((2, 3, 0), (0, 4)),
+    ((0, 3, 4), (4, 5)),
+    ((4, 5), (0, 5, 2)),
+    ((1, 0), (0,)),
+]
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("shapes", SHAPES + EMPTY, ids=str)
+def test_shapes(device: torch.device, dtype: torch.dtype, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    a, b = (randn(*shape, dtype=dtype, device=device) for shape in shapes)
+    assert matmul(a, b).shape == torch.matmul(a, b).shape
+    check(a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("layout_b", LAYOUTS)
+@pytest.mark.parametrize("layout_a", LAYOUTS)
+def test_layouts(device: torch.device, dtype: torch.dtype, layout_a: str, layout_b: str) -> None:
+    for m, n, k in [(33, 20, 12), (1, 40, 64), (40, 1, 64), (3, 36, 300), (2, 31, 33)]:
+        check(
+            LAYOUTS[layout_a](randn(m, k, dtype=dtype, device=device)),
+            LAYOUTS[layout_b](randn(k, n, dtype=dtype, device=device)),
+        )
+
+
+def test_strides_of_every_kind(device: torch.device) -> None:
+    x, w = randn(6, 4, 8, 10, device=device), randn(10, 9, device=device)
+    check(x.permute(1, 2, 0, 3), w)  # rows of all batches, not in memory order
+    check(x[::2, 1:3], w)
+    check(x.expand(3, 6, 4, 8, 10), w)
+    check(x[:1].expand(5, 4, 8, 10), w.expand(5, 1, 10, 9))
+    check(randn(1, 10, device=device).expand(7, 10), w)  # a row that repeats
+    check(randn(7, 1, device=device).expand(7, 10), w)
+    check(randn(40, device=device).as_strided((5, 10), (3, 2)), w)  # rows that overlap
+    check(x[..., :0], w[:0])
+    check(x.transpose(0, 3), randn(6, 3, device=device))
+    check(w.t(), randn(10, 11, device=device))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_shape_and_stride(data: st.DataObject) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = st.integers(0, 70)
+    m, n, k = data.draw(size), data.draw(size), data.draw(size)
+    batch = data.draw(st.lists(st.integers(0, 3), max_size=3))
+    a_batch, b_batch = ([1 if data.draw(st.booleans()) else s for s in batch] for _ in range(2))
+    layouts = st.sampled_from([*LAYOUTS.values()])
+    a = data.draw(layouts)(randn(*a_batch[data.draw(st.integers(0, len(batch))) :], m, k, device=device))
+    b = data.draw(layouts)(randn(*b_batch, k, n, device=device))
+    check(a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_nan_and_inf_where_torch_has_them(device: torch.device, dtype: torch.dtype) -> None:
+    for m, n, k in [(7, 9, 13), (1, 9, 13), (9, 2, 300), (40, 70, 33)]:
+        a, b = randn(m, k, dtype=dtype, device=device), randn(k, n, dtype=dtype, device=device)
+        a[0, 0], b[k - 1, n - 1] = math.inf, math.nan
+        a[m - 1, k // 2] = -math.inf
+        b[0, 0] = 0  # 0 * Inf
+        ours, exact = matmul(a, b), a.double() @ b.double()
+        assert torch.equal(ours.isnan(), exact.isnan())
+        assert torch.equal(ours == math.inf, exact == math.inf)
+        assert torch.equal(ours == -math.inf, exact == -math.inf)
+        kept = exact.isfinite()
+        torch.testing.assert_close(ours[kept].double(), exact[kept], rtol=0.05, atol=0.05 * math.sqrt(k))
+
+
+def test_denormals_are_kept(device: torch.device) -> None:
+    tiny = torch.finfo(torch.float32).tiny
+    a = torch.full((5, 1), tiny / 4, device=device)
+    out = matmul(a, torch.ones(1, 6, device=device))
+    assert torch.equal(out, torch.full((5, 6), tiny / 4, device=device))
+
+
+def test_overflow_goes_to_inf_where_the_sum_does(device: torch.device) -> None:
+    big = torch.full((2, 4), 3e38, device=device)
+    assert (matmul(big, torch.ones(4, 3, device=device)) == math.inf).all()
+    half = torch.full((2, 4), 6e4, device=device, dtype=torch.float16)
+    signs = torch.tensor([1, -1, 1, -1], device=device, dtype=torch.float16)
+    assert not matmul(half, signs).any()  # sums in fp32: no overflow on the way
+
+
+def test_arguments_are_not_written(device: torch.device) -> None:
+    a, b = randn(9, 8, device=device), randn(8, 7, device=device)
+    kept = a.clone(), b.clone()
+    out = matmul(a, b)
+    assert torch.equal(a, kept[0])
+    assert torch.equal(b, kept[1])
+    assert out.data_ptr() not in (a.data_ptr(), b.data_ptr())
+
+
+def test_product_with_itself(device: torch.device) -> None:
+    a = randn(33, 33, device=device)
+    check(a, a)
+    check(a, a.t())
+
+
+@pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
+def test_precisions_are_at_least_what_they_say(device: torch.device, precision: str) -> None:
+    a, b = randn(40, 300, device=device), randn(300, 50, device=device)
+    exact, scale = reference(a, b)
+    bound = {"high": 2**-10, "medium": 2**-7}.get(precision, 2 * math.sqrt(300) * 2**-24)
+    assert componentwise_error(matmul(a, b, precision=precision), exact, scale) <= bound
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kwargs", "message"),
+    [
+        ((2, 3), (4, 5), {}, r"\[2, 3\] and \[4, 5\]"),
+        ((3,), (4,), {}, r"\[3\] and \[4\]"),
+        ((), (4, 5), {}, r"\[\]"),
+        ((2, 2, 3), (3, 3, 5), {}, r"broadcast.*\[2, 2, 3\] and \[3, 3, 5\]"),
+        ((2, 3), (3, 5), {"precision": "best"}, "precision.*highest, ieee, high.*medium.*best"),
+    ],
+)
+def test_bad_arguments_give_one_line(
+    device: torch.device, a: tuple[int, ...], b: tuple[int, ...], kwargs: dict[str, str], message: str
+) -> None:
+    with pytest.raises(RuntimeError, match=message) as caught:
+        matmul(randn(*a, device=device), randn(*b, device=device), **kwargs)
+    assert str(caught.value).startswith("xgemm::matmul: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_unsupported_and_mixed_dtypes(device: torch.device) -> None:
+    x = torch.ones(3, 3, device=device)
+    for wrong in (torch.int64, torch.bool, torch.complex64):
+        message = f"xgemm::matmul: expected a of dtype float32.*got {wrong}".replace("torch.", "")
+        with pytest.raises(RuntimeError, match=message):
+            matmul(x.to(wrong), x.to(wrong))
+    with pytest.raises(RuntimeError, match="one dtype, got float32 and float64"):
+        matmul(x, x.double())
+
+
+# ---- GPU ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_ragged_tiles_in_every_layout_give_the_same_bits(
+    kernel: str, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+    with forced(kernel):
+        out = check(a, b)
+        for layout_a in LAYOUTS.values():
+            for layout_b in LAYOUTS.values():
+                poison("cuda", megabytes=1)
+                assert torch.equal(matmul(layout_a(a), layout_b(b)), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("k", [1, 31, 256, 257, 384, 1000, 4096, 5000, 14336])
+def test_every_kernel_and_split_gives_the_same_bits(dtype: torch.dtype, k: int) -> None:
+    """The order of additions depends on K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
+    a, b = randn(129, k, dtype=dtype, device="cuda"), randn(k, 132, dtype=dtype, device="cuda")
+    out = matmul(a, b)
+    for kernel in KERNELS:
+        with forced(kernel):
+            assert torch.equal(matmul(a, b), out), kernel
+    for rows in (1, 2, 3, 4, 5, 16, 17, 64, 128):
+        for kernel in ["", *TILES]:
+            with forced(kernel):
+                assert torch.equal(matmul(a[:rows], b), out[:rows]), (kernel, rows)
+                assert torch.equal(matmul(a, b[:, :rows]), out[:, :rows]), (kernel, rows)
+                assert torch.equal(matmul(a[:rows], b.t().contiguous().t()), out[:rows]), (kernel, rows)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (512, 65536), (1000, 1000), (133, 777), (50257, 768)])
+def test_a_row_has_the_same_bits_in_any_batch(n: int, k: int) -> None:
+    rows = 4096 if n * k <= 1 << 24 else 300
+    a, b = randn(rows, k, device="cuda"), randn(k, n, device="cuda")
+    full = matmul(a, b)
+    for m in (1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 300):
+        assert torch.equal(matmul(a[:m], b), full[:m]), m
+    for i in (0, 1, rows // 2, rows - 1):
+        assert torch.equal(matmul(a[i : i + 1], b)[0], full[i])
+        assert torch.equal(matmul(a[i], b), full[i])
+    folded = a[:300].view(20, 15, k)
+    assert torch.equal(matmul(folded, b).view(300, n), full[:300])
+    batched = matmul(folded, b.expand(20, k, n).clone() if n * k < 1 << 20 else b.expand(20, k, n))
+    assert torch.equal(batched.view(300, n), full[:300])
+
+
+@pytest.mark.cuda
+def test_every_number_of_rows_to_4096() -> None:
+    a, b = randn(4096, 320, device="cuda"), randn(320, 260, device="cuda")
+    full = matmul(a, b)
+    different = torch.zeros((), dtype=torch.int64, device="cuda")
+    for m in range(1, 4097):
+        different += (matmul(a[:m], b) != full[:m]).sum()
+    assert different.item() == 0
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_bits_repeat(dtype: torch.dtype) -> None:
+    for m, n, k in [(512, 512, 4096), (1, 4096, 4096), (1000, 1000, 1000), (16, 128, 9000)]:
+        a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+        out = matmul(a, b)
+        for _ in range(3):
+            poison("cuda", megabytes=32)
+            assert torch.equal(matmul(a, b), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("shape", [(512, 768, 1024), (1, 4096, 4096), (300, 200, 9001), (4097, 65, 129)], ids=str)
+def test_error_beside_torch(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    for make in (randn, lambda *s, **kw: torch.rand(*s, dtype=torch.float64, device=kw["device"]).to(kw["dtype"])):
+        a, b = make(m, k, dtype=dtype, device="cuda"), make(k, n, dtype=dtype, device="cuda")
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            theirs = torch.matmul(a, b)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+        exact, scale = reference(a, b)
+        if dtype in (torch.float16, torch.bfloat16):
+            assert_as_good_as(matmul(a, b), theirs, exact)
+            continue
+        ours, torchs = (componentwise_error(x, exact, scale) for x in (matmul(a, b), theirs))
+        print(f"{dtype} {shape}: ours {ours:.2e}, torch {torchs:.2e}")
+        assert ours <= (2 * math.sqrt(k) + 8) * torch.finfo(dtype).eps / 2
+        assert ours <= 2 * torchs + 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.cuda
+def test_batches_beyond_a_grid_dimension() -> None:
+    a, b = randn(70000, 3, 5, device="cuda"), randn(70000, 5, 2, device="cuda")
+    check(a, b)
+    check(a[:, :1], b)
+    check(a.transpose(0, 1), randn(5, 6, device="cuda"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("which", ["a", "b", "out", "wide_a"])
+def test_more_than_2_31_elements(which: str) -> None:
+    free = torch.cuda.mem_get_info()[0]
+    if free < 30 << 30:
+        pytest.skip("needs 30 GiB of GPU memory")
+    half, rows = torch.float16, (1 << 31) // 64 + 7
+    if which == "out":  # M * N > 2^31: compare the last rows
+        a, b = randn(50000, 8, dtype=half, device="cuda"), randn(8, 43008, dtype=half, device="cuda")
+        out = matmul(a, b)
+        assert out.numel() > 1 << 31
+        for part in (slice(0, 3), slice(49900, 50000)):
+            assert torch.equal(out[part], matmul(a[part], b))
+            assert_as_good_as(out[part], a[part] @ b, a[part].double() @ b.double())
+        return
+    big = torch.empty(rows, 64, dtype=half, device="cuda").normal_()
+    if which == "a":
+        small = randn(64, 2, dtype=half, device="cuda")
+        out = matmul(big, small)
+        assert_as_good_as(out[-1000:], big[-1000:] @ small, big[-1000:].double() @ small.double())
+        small = randn(64, 24, dtype=half, device="cuda")
+        out = matmul(big, small)
+        assert_as_good_as(out[-1000:], big[-1000:] @ small, big[-1000:].double() @ small.double())
+    elif which == "b":
+        for m in (3, 20):
+            small = randn(m, 64, dtype=half, device="cuda")
+            out = matmul(small, big.t())
+            assert_as_good_as(out[:, -1000:], small @ big[-1000:].t(), small.double() @ big[-1000:].double().t())
+    else:  # a row stride above 2^31
+        a = big.view(-1).as_strided((2, 100), ((1 << 31) + 64, 1))
+        b = randn(100, 30, dtype=half, device="cuda")
+        assert_as_good_as(matmul(a, b), a @ b, a.double() @ b.double())
+        b = b.expand(6, 100, 30)
+        a = big.view(-1).as_strided((6, 20, 100), (1 << 28, 100, 1))
+        assert_as_good_as(matmul(a, b), a @ b, a.double() @ b.double())
+
+
+@pytest.mark.cuda
+def test_cuda_graph() -> None:
+    for m, n, k in [(64, 96, 128), (1, 512, 4096), (128, 128, 8192)]:  # plain; gemv; split K through a workspace
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        matmul(a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = matmul(a, b)
+        for _ in range(2):
+            a.copy_(randn(m, k, device="cuda"))
+            b.copy_(randn(k, n, device="cuda"))
+            out.fill_(math.nan)
+            graph.replay()
+            assert torch.equal(out, matmul(a, b))
+
+
+@pytest.mark.cuda
+def test_side_streams_at_the_same_time() -> None:
+    a = [randn(128, 8192, device="cuda") for _ in range(4)]
+    b = randn(8192, 128, device="cuda")
+    expected = [matmul(x, b) for x in a]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in a]
+    for _ in range(5):
+        out = []
+        for x, stream in zip(a, streams, strict=True):
+            with torch.cuda.stream(stream):
+                out.append(matmul(x, b))
+        torch.cuda.synchronize()
+        assert all(torch.equal(o, e) for o, e in zip(out, expected, strict=True))
+
+
+@pytest.mark.cuda
+def test_runs_on_the_current_stream() -> None:
+    a, b = randn(256, 256, device="cuda"), randn(256, 256, device="cuda")
+    expected = matmul(a, b)
+    stream, x = torch.cuda.Stream(), torch.empty_like(a)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        x.fill_(math.nan)
+        torch.cuda._sleep(20_000_000)
+        x.copy_(a)  # late: a launch on another stream would multiply NaN
+        out = matmul(x, b)
+    stream.synchronize()
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs 2 GPUs")
+def test_the_second_gpu() -> None:
+    a, b = randn(65, 300, device="cuda:1"), randn(300, 70, device="cuda:1")
+    assert torch.cuda.current_device() == 0
+    check(a, b)
+    check(a[:1], b)
+    assert torch.equal(matmul(a, b).to("cuda:0"), matmul(a.to("cuda:0"), b.to("cuda:0")))
+    assert torch.cuda.current_device() == 0
+    with pytest.raises(RuntimeError, match=r"^xgemm::matmul: expected a and b on one device, got cuda:1 and cuda:0$"):
+        matmul(a, b.to("cuda:0"))
+
+
+@pytest.mark.cuda
+def test_mixed_devices() -> None:
+    a = randn(3, 3)
+    with pytest.raises(RuntimeError, match=r"^xgemm::matmul: expected a and b on one device, got cuda:0 and cpu$"):
+        matmul(a.cuda(), a)
+    check(a.cuda(), a.cuda())  # the context lives on
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_only_our_kernels_run(dtype: torch.dtype) -> None:
+    cases = [
+        (64, 64, 64),
+        (1, 512, 512),
+        (512, 1, 512),
+        (129, 131, 133),
+        (64, 64, 8192),
+        (999, 999, 999),
+        (16, 512, 4096),
+    ]
+    operands = [(randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k in cases]
+    operands += [(transposed(a), misaligned(b)) for a, b in operands]
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for a, b in operands:
+            matmul(a, b)
+        torch.cuda.synchronize()
+    names = {event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA}
+    names = {name for name in names if "Synchronize" not in name}
+    assert names
+    assert all("xgemm" in name for name in names), names
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_small_case_of_every_kernel(kernel: str, dtype: torch.dtype) -> None:
+    with forced(kernel):
+        for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
+            a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+            check(a, b)
+            check(transposed(a), transposed(b))
+            check(misaligned(a), sliced(b))

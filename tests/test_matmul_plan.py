@@ -1,0 +1,184 @@
+"""The plan of a matrix product, without a GPU: csrc/matmul/plan.cpp is compiled on its own and asked."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CSRC = Path(__file__).parents[1] / "csrc"
+PROGRAM = r"""
+#include <iostream>
+#include <string>
+#include "matmul/plan.h"
+using namespace xgemm;
+using namespace xgemm::matmul;
+// Reads: dtype m n k batch  a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
+int main() {
+  Problem p;
+  int dtype;
+  std::int64_t a_offset, b_offset;
+  std::string forced;
+  DeviceProperties gpu{.major = 9, .sm_count = 132, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+  while (true) {
+    p = Problem{};
+    std::cin >> dtype >> p.m >> p.n >> p.k >> p.batches;
+    std::cin >> p.a.row_stride >> p.a.col_stride >> p.a.batch_stride[0] >> a_offset;
+    std::cin >> p.b.row_stride >> p.b.col_stride >> p.b.batch_stride[0] >> b_offset;
+    if (!(std::cin >> gpu.sm_count >> forced))
+      return 0;
+    p.dtype = static_cast<DType>(dtype);
+    p.batch_dims = 1;
+    p.batch[0] = p.batches;
+    p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
+    p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
+    const Plan plan = make_plan(p, gpu, forced == "-" ? "" : forced);
+    std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
+              << plan.workspace_bytes << ' ' << plan.vector << std::endl;
+  }
+}
+"""
+F32, F16, BF16, F64 = range(4)  # DType's order
+SIZE = {F32: 4, F16: 2, BF16: 2, F64: 8}
+
+
+@dataclass(frozen=True)
+class Plan:
+    kernel: str
+    chunk: int
+    chunks: int
+    splits: int
+    workspace: int
+    vector: bool
+
+
+@dataclass
+class Problem:
+    """A (m, k) and B (k, n) row-major unless strides are given."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: int = F32
+    a: tuple[int, int] | None = None
+    b: tuple[int, int] | None = None
+    offset: int = 0  # of A's data, in elements
+    sm_count: int = 132
+    forced: str = "-"
+
+    def words(self) -> str:
+        a, b = self.a or (self.k, 1), self.b or (self.n, 1)
+        batch_a, batch_b = (self.m * self.k, self.k * self.n) if self.batch > 1 else (0, 0)
+        sizes = [self.dtype, self.m, self.n, self.k, self.batch]
+        operands = [*a, batch_a, self.offset * SIZE[self.dtype], *b, batch_b, 0]
+        return " ".join(map(str, [*sizes, *operands, self.sm_count, self.forced]))
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory):
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "main.cpp").write_text(PROGRAM)
+    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", str(CSRC / "matmul" / "plan.cpp"), "-o", "plan"]
+    subprocess.run(command, cwd=folder, check=True)
+    process = subprocess.Popen([folder / "plan"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(problem: Problem) -> Plan:
+        process.stdin.write(problem.words() + "\n")
+        process.stdin.flush()
+        kernel, *numbers, vector = process.stdout.readline().split()
+        return Plan(kernel, *map(int, numbers), vector == "1")
+
+    yield ask
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+Ask = Callable[[Problem], Plan]
+
+
+def test_large_products_take_the_largest_tile_without_a_split(plan: Ask) -> None:
+    for size in (2048, 4096, 8192):
+        assert plan(Problem(size, size, size)).kernel == "simt_128x128"
+    assert plan(Problem(8192, 8192, 8192)).splits == 1
+
+
+def test_fp64_sums_fit_the_registers(plan: Ask) -> None:
+    for size in (64, 512, 8192):
+        assert plan(Problem(size, size, size, dtype=F64)).kernel != "simt_128x128"
+        assert plan(Problem(size, size, size, dtype=F64, forced="simt_128x128")).kernel == "simt_64x64"
+
+
+def test_few_rows_or_columns_stream(plan: Ask) -> None:
+    for lines in (1, 2, 3, 4):
+        assert plan(Problem(lines, 4096, 4096)).kernel == "gemv"
+        assert plan(Problem(4096, lines, 4096)).kernel == "gemv"
+    assert plan(Problem(5, 4096, 4096)).kernel != "gemv"
+    assert plan(Problem(1, 4096, 4096, forced="simt_64x64")).kernel == "simt_64x64"
+    assert plan(Problem(5, 4096, 4096, forced="gemv")).kernel != "gemv"
+
+
+def test_gemv_splits_only_where_blocks_are_few(plan: Ask) -> None:
+    assert plan(Problem(1, 50257, 4096)).splits == 1
+    assert plan(Problem(1, 64, 1 << 20)).splits > 1
+    assert plan(Problem(1, 64, 1 << 20, batch=1000)).splits == 1
+
+
+def test_long_k_on_a_small_output_is_split(plan: Ask) -> None:
+    split = plan(Problem(512, 512, 65536))
+    assert split.splits > 1
+    assert split.workspace == 512 * 512 * split.chunks * 4
+    assert plan(Problem(64, 64, 65536, dtype=F64)).workspace % (64 * 64 * 8) == 0
+
+
+def test_vectors_need_alignment(plan: Ask) -> None:
+    assert plan(Problem(64, 64, 64)).vector
+    assert plan(Problem(64, 64, 64, a=(1, 64), b=(1, 64))).vector
+    assert not plan(Problem(64, 64, 64, offset=1)).vector
+    assert plan(Problem(64, 64, 64, offset=4)).vector
+    assert not plan(Problem(64, 64, 64, a=(65, 1))).vector
+    assert not plan(Problem(64, 64, 64, a=(128, 2))).vector
+    assert not plan(Problem(64, 64, 66)).vector
+    assert not plan(Problem(64, 65, 64)).vector
+    assert not plan(Problem(64, 65, 64, b=(68, 1))).vector  # the last vector of a row would leave the matrix
+    assert plan(Problem(65, 64, 64)).vector
+
+
+def test_unknown_names_force_nothing_unsafe(plan: Ask) -> None:
+    assert plan(Problem(64, 64, 64, forced="no_such_kernel")).kernel == "simt_64x64"
+
+
+size = st.one_of(st.integers(1, 300), st.integers(1, 1 << 17))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    m=size,
+    n=size,
+    k=st.integers(0, 1 << 22),
+    batch=st.integers(1, 3000),
+    dtype=st.integers(0, 3),
+    sm_count=st.integers(1, 200),
+)
+def test_the_order_of_additions_depends_on_k_alone(
+    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, sm_count: int
+) -> None:
+    here, alone = plan(Problem(m, n, k, batch, dtype, sm_count=sm_count)), plan(Problem(1, 7, k))
+    assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
+    assert 1 <= here.chunks <= 32  # what a block of gemv can hold
+    assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk
+    assert here.chunks == 1 or here.chunk % 32 == 0  # every kernel's step along k
+    assert 1 <= here.splits <= here.chunks
+    per_block = -(-here.chunks // here.splits)
+    assert (here.splits - 1) * per_block < here.chunks  # no block without a chunk
+    assert (here.workspace > 0) == (here.splits > 1)
+    if here.splits > 1:
+        assert here.workspace == here.chunks * batch * m * n * (8 if dtype == F64 else 4)
