@@ -1,5 +1,5 @@
-"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share: cases around the plans' boundaries, and promises that hold
-for every one of them (same bits on repeat and in any batch, graphs, streams, devices, only our kernels)."""
+"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share: cases around the plans' boundaries, and
+promises that hold for every one of them (same bits on repeat and in any batch, graphs, streams, devices, only our kernels)."""
 
 from collections.abc import Callable
 
@@ -10,21 +10,66 @@ from common import poison
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
 
-# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and split blocks
-# take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes and vocabularies among them.
+# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and split
+# blocks take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes and vocabularies among them.
 LENGTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 511, 513, 1000, 1023, 1024, 1025]
 LONG_LENGTHS = [
-    2047, 2049, 4095, 4096, 4097, 8191, 8193, 16384, 16385, 30011, 32767, 32768, 32769, 50257, 65537, 131072, 131073, 262143,
-]  # fmt: skip
+    2047,
+    2049,
+    4095,
+    4096,
+    4097,
+    8191,
+    8193,
+    16384,
+    16385,
+    30011,
+    32767,
+    32768,
+    32769,
+    50257,
+    65537,
+    131072,
+    131073,
+    262143,
+]
 
-# (shape, dim): one and several dims, merged or not, first, middle and last; columns wide, narrow, ragged; many positions.
+# (shape, dim): one and several dims, merged or not, first, middle and last; columns wide, narrow, ragged.
 DIMS = [
-    ((), None), ((1,), None), ((7,), None), ((7,), 0), ((3, 5), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), (0, 1)),
-    ((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), (0, 2)), ((4, 5, 6), (0, 1)), ((4, 5, 6), (1, 2)), ((4, 5, 6), None),
-    ((2, 3, 4, 5, 6), (0, 2, 4)), ((2, 3, 4, 5, 6), (1, 3)), ((2, 3, 4, 5, 6), (-1, 0)), ((3, 64, 40), (0, 2)), ((5, 257, 33), 1),
-    ((2, 1000, 129), 1), ((4099, 7), 0), ((70001, 3), 0), ((70001, 1), 0), ((9000, 200), 0), ((129, 1031), 0), ((33, 4100), 0),
-    ((6, 40, 1000), (0, 1)), ((40, 6, 1000), 1), ((3, 2, 1 << 15), 0), ((20000, 64), 0), ((2, 5000, 24), 1), ((16, 70000), None),
-]  # fmt: skip
+    ((), None),
+    ((1,), None),
+    ((7,), None),
+    ((7,), 0),
+    ((3, 5), None),
+    ((3, 5), 0),
+    ((3, 5), -1),
+    ((3, 5), (0, 1)),
+    ((4, 1, 6), 1),
+    ((4, 5, 6), 0),
+    ((4, 5, 6), 1),
+    ((4, 5, 6), (0, 2)),
+    ((4, 5, 6), (0, 1)),
+    ((4, 5, 6), (1, 2)),
+    ((4, 5, 6), None),
+    ((2, 3, 4, 5, 6), (0, 2, 4)),
+    ((2, 3, 4, 5, 6), (1, 3)),
+    ((2, 3, 4, 5, 6), (-1, 0)),
+    ((3, 64, 40), (0, 2)),
+    ((5, 257, 33), 1),
+    ((2, 1000, 129), 1),
+    ((4099, 7), 0),
+    ((70001, 3), 0),
+    ((70001, 1), 0),
+    ((9000, 200), 0),
+    ((129, 1031), 0),
+    ((33, 4100), 0),
+    ((6, 40, 1000), (0, 1)),
+    ((40, 6, 1000), 1),
+    ((3, 2, 1 << 15), 0),
+    ((20000, 64), 0),
+    ((2, 5000, 24), 1),
+    ((16, 70000), None),
+]
 
 
 def dim_cases(device: torch.device) -> list[tuple[tuple[int, ...], object]]:

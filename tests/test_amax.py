@@ -14,7 +14,7 @@ from reductions import (
     dim_cases,
     integers,
     row_lengths,
-)  # fmt: skip
+)
 
 op = torch.ops.xgemm
 NAMES = ["amax", "amin"]
@@ -73,12 +73,17 @@ def test_special_values(device, name):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.amax(x[:0], 0), "xgemm::amax: expected the reduced dims to be non-empty, got dim 0 of size 0 in shape [0, 4]"),
-        (lambda: op.amin(x[:0]), "xgemm::amin: expected the reduced dims to be non-empty"),
-        (lambda: op.amax(x, 7), "xgemm::amax: expected dim in [-2, 1], got 7"),
-        (lambda: op.amin(x, [1, 1]), "xgemm::amin: expected every dim at most once, got 1 twice"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (
+                lambda: op.amax(x[:0], 0),
+                "xgemm::amax: expected the reduced dims to be non-empty, got dim 0 of size 0 in shape [0, 4]",
+            ),
+            (lambda: op.amin(x[:0]), "xgemm::amin: expected the reduced dims to be non-empty"),
+            (lambda: op.amax(x, 7), "xgemm::amax: expected dim in [-2, 1], got 7"),
+            (lambda: op.amin(x, [1, 1]), "xgemm::amin: expected every dim at most once, got 1 twice"),
+        ]
+    )
 
 
 @pytest.mark.cuda

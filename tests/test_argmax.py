@@ -14,7 +14,7 @@ from reductions import (
     dim_cases,
     integers,
     row_lengths,
-)  # fmt: skip
+)
 
 op = torch.ops.xgemm
 NAMES = ["argmax", "argmin"]
@@ -85,11 +85,13 @@ def test_all_dims_count_in_logical_order(device):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.argmax(x > 0), "xgemm::argmax: expected input of dtype float32"),
-        (lambda: op.argmax(x[:0]), "xgemm::argmax: expected the reduced dims to be non-empty"),
-        (lambda: op.argmin(x, 2), "xgemm::argmin: expected dim in [-2, 1], got 2"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: op.argmax(x > 0), "xgemm::argmax: expected input of dtype float32"),
+            (lambda: op.argmax(x[:0]), "xgemm::argmax: expected the reduced dims to be non-empty"),
+            (lambda: op.argmin(x, 2), "xgemm::argmin: expected dim in [-2, 1], got 2"),
+        ]
+    )
 
 
 @pytest.mark.cuda

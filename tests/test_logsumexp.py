@@ -56,8 +56,18 @@ def test_row_lengths_and_magnitudes(device, dtype):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
     inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [[1, inf, 2, -inf], [-inf] * 4, [inf] * 4, [nan, 1, inf, 0], [-inf, 0, -inf, -inf], [big, -big, 0, 1], [-big, -big, -big, -big],
-            [big, big, inf, 0], [0, -0.0, 1e-7, -1e-7], [inf, -inf, big, 200]]  # fmt: skip
+    rows = [
+        [1, inf, 2, -inf],
+        [-inf] * 4,
+        [inf] * 4,
+        [nan, 1, inf, 0],
+        [-inf, 0, -inf, -inf],
+        [big, -big, 0, 1],
+        [-big, -big, -big, -big],
+        [big, big, inf, 0],
+        [0, -0.0, 1e-7, -1e-7],
+        [inf, -inf, big, 200],
+    ]
     x = torch.tensor(rows, dtype=dtype, device=device)
     repeats = (1, 40, 3000, 30000) if device.type == "cuda" else (1, 40)
     for wide in (*(x.repeat(1, n) for n in repeats), x.repeat_interleave(61, 1)):
@@ -76,10 +86,12 @@ def test_integers_become_float32(device):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.logsumexp(x, 5), "xgemm::logsumexp: expected dim in [-2, 1], got 5"),
-        (lambda: op.logsumexp(x.to(torch.complex64), 0), "xgemm::logsumexp: expected input of dtype float32"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: op.logsumexp(x, 5), "xgemm::logsumexp: expected dim in [-2, 1], got 5"),
+            (lambda: op.logsumexp(x.to(torch.complex64), 0), "xgemm::logsumexp: expected input of dtype float32"),
+        ]
+    )
 
 
 @pytest.mark.cuda

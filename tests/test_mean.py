@@ -52,11 +52,13 @@ def test_special_values(device):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.mean(x.int()), "xgemm::mean: expected input of a floating dtype, got int32; pass dtype="),
-        (lambda: op.mean(x, dtype=torch.int64), "xgemm::mean: expected dtype of a floating dtype, got int64"),
-        (lambda: op.mean(x, -3), "xgemm::mean: expected dim in [-2, 1], got -3"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: op.mean(x.int()), "xgemm::mean: expected input of a floating dtype, got int32; pass dtype="),
+            (lambda: op.mean(x, dtype=torch.int64), "xgemm::mean: expected dtype of a floating dtype, got int64"),
+            (lambda: op.mean(x, -3), "xgemm::mean: expected dim in [-2, 1], got -3"),
+        ]
+    )
 
 
 @pytest.mark.cuda

@@ -17,7 +17,7 @@ DRIVER = r"""
 #include "reduce/plan.h"
 #include "softmax/plan.h"
 using namespace xgemm;
-// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: 0..6 a reduction's Kind, 7 softmax, 8 division
+// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: 0..6 a Kind, 7 softmax, 8 division
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -33,12 +33,14 @@ int main() {
     }
     if (what == 7) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
-      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld\n", int(p.kernel), p.threads, p.lanes, p.cluster, (long long)p.outer,
-                  (long long)p.length, (long long)p.columns, (long long)p.chunk, (long long)p.tiles, (long long)p.blocks);
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld\n", int(p.kernel), p.threads, p.lanes,
+                  p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
+                  (long long)p.tiles, (long long)p.blocks);
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %zu\n", int(p.kernel), p.vector, p.aligned, p.threads, p.lanes,
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %zu\n", int(p.kernel), p.vector,
+                p.aligned, p.threads, p.lanes,
                 (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
                 (long long)p.chunk, (long long)p.blocks, p.workspace_bytes);
     const bool small = p.outputs * p.length <= 4096;
@@ -73,7 +75,7 @@ REDUCE_FIELDS = [
     "chunk",
     "blocks",
     "workspace",
-]  # fmt: skip
+]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 
 

@@ -10,11 +10,35 @@ NAMES = ["softmax", "log_softmax"]
 
 # (shape, dim): rows, columns wide and narrow, ragged, every dim of several, columns too long for a cluster.
 CASES = [
-    ((), 0), ((1,), 0), ((7,), -1), ((3, 5), 1), ((3, 5), 0), ((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), 2),
-    ((2, 3, 4, 5), 1), ((2, 3, 4, 5), -2), ((1, 1, 9), 0), ((0, 3), 0), ((3, 0), 0), ((3, 0), 1),
-    ((2, 100, 64), 1), ((3, 129, 33), 1), ((2, 1000, 129), 1), ((5000, 7), 0), ((513, 1031), 0), ((8192, 40), 0), ((2, 33, 4100), 1),
-    ((8193, 65), 0), ((16385, 24), 0), ((40000, 10), 0), ((2, 20000, 3), 1), ((3, 2, 70000), 1), ((2, 70000), 0),
-]  # fmt: skip
+    ((), 0),
+    ((1,), 0),
+    ((7,), -1),
+    ((3, 5), 1),
+    ((3, 5), 0),
+    ((4, 1, 6), 1),
+    ((4, 5, 6), 0),
+    ((4, 5, 6), 1),
+    ((4, 5, 6), 2),
+    ((2, 3, 4, 5), 1),
+    ((2, 3, 4, 5), -2),
+    ((1, 1, 9), 0),
+    ((0, 3), 0),
+    ((3, 0), 0),
+    ((3, 0), 1),
+    ((2, 100, 64), 1),
+    ((3, 129, 33), 1),
+    ((2, 1000, 129), 1),
+    ((5000, 7), 0),
+    ((513, 1031), 0),
+    ((8192, 40), 0),
+    ((2, 33, 4100), 1),
+    ((8193, 65), 0),
+    ((16385, 24), 0),
+    ((40000, 10), 0),
+    ((2, 20000, 3), 1),
+    ((3, 2, 70000), 1),
+    ((2, 70000), 0),
+]
 
 
 def cases(device):
@@ -69,8 +93,17 @@ def test_every_element_is_as_exact_as_torchs(device, name, dtype):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, name, dtype):
     inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [[1, inf, 2, -inf], [-inf] * 4, [inf] * 4, [nan, 1, inf, 0], [-inf, 0, -inf, -inf], [big, -big, 0, 1], [-big] * 4,
-            [0, -0.0, 1e-7, -1e-7], [0, -80, -95, -100]]  # fmt: skip
+    rows = [
+        [1, inf, 2, -inf],
+        [-inf] * 4,
+        [inf] * 4,
+        [nan, 1, inf, 0],
+        [-inf, 0, -inf, -inf],
+        [big, -big, 0, 1],
+        [-big] * 4,
+        [0, -0.0, 1e-7, -1e-7],
+        [0, -80, -95, -100],
+    ]
     x = torch.tensor(rows, dtype=dtype, device=device)
     repeats = (1, 40, 3000, 30000, 140000) if device.type == "cuda" else (1, 40)
     for n in repeats:
@@ -109,13 +142,21 @@ def test_expanded(device):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.softmax(x, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
-        (lambda: op.softmax(x.int(), 0), "xgemm::softmax: expected input of a floating dtype, got int32; pass dtype="),
-        (lambda: op.log_softmax(x, 0, dtype=torch.int64), "xgemm::log_softmax: expected dtype of a floating dtype, got int64"),
-        (lambda: op.log_softmax(x.to(torch.complex64), 0), "xgemm::log_softmax: expected input of dtype float32"),
-        (lambda: op.softmax(x.to_sparse(), 0), "xgemm::softmax: expected input to be a dense (strided) tensor"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: op.softmax(x, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
+            (
+                lambda: op.softmax(x.int(), 0),
+                "xgemm::softmax: expected input of a floating dtype, got int32; pass dtype=",
+            ),
+            (
+                lambda: op.log_softmax(x, 0, dtype=torch.int64),
+                "xgemm::log_softmax: expected dtype of a floating dtype, got int64",
+            ),
+            (lambda: op.log_softmax(x.to(torch.complex64), 0), "xgemm::log_softmax: expected input of dtype float32"),
+            (lambda: op.softmax(x.to_sparse(), 0), "xgemm::softmax: expected input to be a dense (strided) tensor"),
+        ]
+    )
 
 
 @pytest.mark.cuda

@@ -16,7 +16,7 @@ from reductions import (
     dim_cases,
     integers,
     row_lengths,
-)  # fmt: skip
+)
 
 op = torch.ops.xgemm
 
@@ -124,13 +124,15 @@ def test_random_views(data):
 
 def test_bad_arguments(device):
     x = randn(3, 4, device=device)
-    check_errors([
-        (lambda: op.sum(x, 2), "xgemm::sum: expected dim in [-2, 1], got 2"),
-        (lambda: op.sum(x, [0, -2]), "xgemm::sum: expected every dim at most once, got -2 twice"),
-        (lambda: op.sum(x.to(torch.complex64)), "xgemm::sum: expected input of dtype float32"),
-        (lambda: op.sum(x, dtype=torch.complex64), "xgemm::sum: expected dtype to be a real"),
-        (lambda: op.sum(x.to_sparse()), "xgemm::sum: expected input to be a dense (strided) tensor"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: op.sum(x, 2), "xgemm::sum: expected dim in [-2, 1], got 2"),
+            (lambda: op.sum(x, [0, -2]), "xgemm::sum: expected every dim at most once, got -2 twice"),
+            (lambda: op.sum(x.to(torch.complex64)), "xgemm::sum: expected input of dtype float32"),
+            (lambda: op.sum(x, dtype=torch.complex64), "xgemm::sum: expected dtype to be a real"),
+            (lambda: op.sum(x.to_sparse()), "xgemm::sum: expected input to be a dense (strided) tensor"),
+        ]
+    )
     assert_sum(x, 0)
 
 
@@ -152,7 +154,7 @@ def test_torchs_own_samples(device):
 
 @pytest.mark.cuda
 def test_as_exact_as_torch():
-    """Against float64: full sums up to 2^28 + 1, rows and columns; our error is at most twice torch's or a few roundings."""
+    """Against float64: full sums up to 2^28 + 1, rows and columns; our error is at most twice torch's."""
     for shape, dim in (((1 << 28) + 1,), None), ((64, 1 << 20), 1), ((1 << 20, 64), 0), ((4096, 4097), 1):
         x = torch.randn(shape, device=CUDA) + 0.25
         exact = x.double().sum(dim)
