@@ -1,5 +1,8 @@
-"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share: cases around the plans' boundaries, and
-promises that hold for every one of them (same bits on repeat and in any batch, graphs, streams, devices, only our kernels)."""
+"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share.
+
+Cases around the plans' boundaries, and promises that hold for every op: same bits on repeat and in any batch, graphs,
+streams, devices, only our kernels.
+"""
 
 from collections.abc import Callable
 
@@ -10,8 +13,8 @@ from common import poison
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
 
-# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and split
-# blocks take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes and vocabularies among them.
+# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and
+# split blocks take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes, vocabularies.
 LENGTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 511, 513, 1000, 1023, 1024, 1025]
 LONG_LENGTHS = [
     2047,
