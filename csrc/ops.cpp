@@ -3,12 +3,11 @@
 
 STABLE_TORCH_LIBRARY(xgemm, m) {
   // ---- matrix products: fp32, fp16, bf16, fp64; any strides ----------------------------------------------------------------
-  // torch.matmul's semantics, 1-D to N-D with broadcast batch dims. For fp32 inputs `precision` is "highest" (at least as accurate
-  // as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (bf16 or better).
+  // torch.matmul's semantics, 1-D to N-D with broadcast batch dims. For fp32 inputs `precision` is "highest" (at least as
+  // accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (bf16 or better).
   m.def("matmul(Tensor a, Tensor b, *, str precision=\"highest\") -> Tensor");
   // beta * input + alpha * (mat1 @ mat2); `input` broadcasts to the product's shape and is not read when beta is 0.
-  m.def(
-      "addmm(Tensor input, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str precision=\"highest\") -> Tensor");
+  m.def("addmm(Tensor input, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str precision=\"highest\") -> Tensor");
   // activation(input @ weight^T + bias) + residual, fused; activation: none, relu, gelu, gelu_tanh, silu.
   m.def(
       "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "

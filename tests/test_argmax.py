@@ -32,6 +32,7 @@ def assert_index(name: str, x: torch.Tensor, dim: int | None, keepdim: bool = Fa
     assert torch.equal(found.cpu(), wanted), (x.shape, x.stride(), dim)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS])
 @pytest.mark.parametrize("layout", LAYOUTS)

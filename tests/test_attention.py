@@ -137,6 +137,7 @@ def test_head_sizes(device: torch.device, dtype: torch.dtype, d: int) -> None:
     check(*qkv(dtype, device, sq=130, sk=131, d=d, batch=(1, 1)), is_causal=True)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize(("d", "dv"), HEAD_SIZE_PAIRS)
 def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: int, dv: int) -> None:
@@ -237,6 +238,7 @@ def test_head_size_zero_averages_the_values(device: torch.device) -> None:
 # ---- layouts -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", [*LAYOUTS, "bshd", "expanded", "packed"])
 def test_layouts(device: torch.device, dtype: torch.dtype, layout: str) -> None:
@@ -257,6 +259,7 @@ def test_layouts(device: torch.device, dtype: torch.dtype, layout: str) -> None:
         torch.testing.assert_close(attention(*views), attention(*(x.contiguous() for x in views)), rtol=0, atol=0)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_misaligned_operand(device: torch.device, dtype: torch.dtype) -> None:
     """Alignment is judged per operand: each one alone may be the awkward one."""
@@ -323,6 +326,7 @@ def test_mask_strides(device: torch.device, kind: str) -> None:
         check(*args, attn_mask=view)
 
 
+@pytest.mark.sanitize
 def test_mask_with_groups_and_long_keys(device: torch.device) -> None:
     """The mask is indexed by the query's head, not by the shared key head, in the split path too."""
     query = randn(2, 6, 3, 32, device=device)
@@ -347,6 +351,7 @@ def test_fully_masked_rows(device: torch.device, dtype: torch.dtype) -> None:
             check(*args, attn_mask=mask, half_peer=False)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_causal_alignments(device: torch.device, dtype: torch.dtype) -> None:
     for sq, sk in [(64, 64), (100, 37), (37, 100), (200, 129), (1, 300), (300, 1), (130, 513)]:

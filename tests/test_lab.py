@@ -179,6 +179,7 @@ def test_sgemm_ragged(step):
         assert_sgemm(lab.sgemm(a, b, old, step=step, alpha=-0.5, beta=3), a, b, -0.5, 3, old)
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -254,6 +255,7 @@ def test_sgemm_beyond_int32(step):
 COUNTS = [1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 65535, 65537, 1_000_003]
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reduce_float(version):
@@ -302,6 +304,7 @@ def test_reduce_beyond_int32(version):
 SHAPES = [(1, 1), (3, 2), (5, 31), (2, 255), (7, 256), (3, 257), (4, 1023), (2, 5001), (1, 100_003), (70_000, 3)]
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("variant", ["naive", "safe", "online"])
 def test_softmax(variant):
@@ -400,6 +403,7 @@ def test_vector_add(variant):
         assert torch.equal(lab.vector_add(a, b, variant), a + b)
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("shared", [True, False])
 def test_window_sum_has_a_halo(shared):
@@ -411,6 +415,7 @@ def test_window_sum_has_a_halo(shared):
             assert torch.equal(lab.window_sum(x, window, shared).double(), expected), (n, window)
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("privatised", [True, False])
 def test_histogram(privatised):
@@ -423,6 +428,7 @@ def test_histogram(privatised):
             assert torch.equal(counts, torch.bincount(inside, minlength=bins).int())
 
 
+@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("variant", ["naive", "fixed", "dynamic", "conflicting", "padded", "single_block"])
 def test_tiled_matmul(variant):

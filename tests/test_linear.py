@@ -42,7 +42,9 @@ def check(
     assert out.dtype == x.dtype
     assert out.is_contiguous()
     # The activations' slopes are at most 1.13, so an error of the sum arrives no larger than that.
-    assert_as_good_as(out, torchs(x, w, bias, activation, residual), exact, ulps=4)
+    # In fp64 torch's result is the reference itself, whose own error ours adds to.
+    ulps = 2 * math.sqrt(x.shape[-1]) + 8 if x.dtype is torch.float64 else 4
+    assert_as_good_as(out, torchs(x, w, bias, activation, residual), exact, ulps=ulps)
     return out
 
 

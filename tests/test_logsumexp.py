@@ -53,6 +53,7 @@ def test_row_lengths_and_magnitudes(device, dtype):
             assert_logsumexp((x * scale + shift).to(dtype), 1)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
     inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38

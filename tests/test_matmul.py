@@ -325,7 +325,8 @@ def test_error_beside_torch(dtype: torch.dtype, shape: tuple[int, int, int]) -> 
         ours, torchs = (componentwise_error(x, exact, scale) for x in (matmul(a, b), theirs))
         print(f"{dtype} {shape}: ours {ours:.2e}, torch {torchs:.2e}")
         assert ours <= (2 * math.sqrt(k) + 8) * torch.finfo(dtype).eps / 2
-        assert ours <= 2 * torchs + 4 * torch.finfo(dtype).eps
+        if dtype is not torch.float64:  # torch's fp64 product is the reference itself
+            assert ours <= 2 * torchs + 4 * torch.finfo(dtype).eps
 
 
 @pytest.mark.cuda
@@ -367,7 +368,7 @@ def test_more_than_2_31_elements(which: str) -> None:
     else:  # a row stride above 2^31
         a = big.view(-1).as_strided((2, 100), ((1 << 31) + 64, 1))
         b = randn(100, 30, dtype=half, device="cuda")
-        assert_as_good_as(matmul(a, b), a @ b, a.double() @ b.double())
+        assert_as_good_as(matmul(a, b), a.contiguous() @ b, a.double() @ b.double())  # torch refuses the stride
         b = b.expand(6, 100, 30)
         a = big.view(-1).as_strided((6, 20, 100), (1 << 28, 100, 1))
         assert_as_good_as(matmul(a, b), a @ b, a.double() @ b.double())

@@ -52,6 +52,7 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
     assert_as_good_as(found, theirs, getattr(torch, name)(x.double(), dim))
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -117,6 +118,7 @@ def test_special_values(device, name, dtype):
             )
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("name", NAMES)
 def test_dtype_argument(device, name):
     x = 3 * randn(40, 70, device=device)

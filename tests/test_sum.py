@@ -41,6 +41,7 @@ def assert_sum(x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype |
     assert (error <= bound).all(), (x.shape, dim, (error / bound).max())
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, dtype, layout):
@@ -66,6 +67,7 @@ def test_integers_are_exact(device, dtype, layout):
         assert torch.equal(found, torch.sum(x, dims_of(x, dim))), (shape, dim)
 
 
+@pytest.mark.sanitize
 def test_dtype_argument(device):
     x = 3 * randn(40, 70, device=device)
     for source in (x, x.half(), x.bfloat16(), x.double(), x.int(), x.long(), x.to(torch.uint8), x > 0, x.mT):

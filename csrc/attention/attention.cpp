@@ -37,9 +37,7 @@ struct Call {
   }
 };
 
-ShapeRef batch_of(const TensorView& v) {
-  return v.sizes.first(v.sizes.size() - 2);
-}
+ShapeRef batch_of(const TensorView& v) { return v.sizes.first(v.sizes.size() - 2); }
 
 /// Query heads per head of `kv`, after checking that they divide evenly.
 std::int64_t group_size(const TensorView& query, const TensorView& kv) {
@@ -135,9 +133,7 @@ struct Result {
   std::optional<Tensor> lse;
 };
 
-ScalarType accumulator(const Call& a) {
-  return a.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-}
+ScalarType accumulator(const Call& a) { return a.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
 
 /// Uninitialised outputs: (batch..., Sq, Dv) and, if wanted, (batch..., Sq).
 Result empty_result(const Call& a, bool want_lse) {

@@ -10,17 +10,13 @@ enum class DType : std::uint8_t { f32, f16, bf16, f64, i64, i32, i16, i8, u8, bo
 constexpr std::size_t size_of(DType t) {
   switch (t) {
     case DType::f64:
-    case DType::i64:
-      return 8;
+    case DType::i64: return 8;
     case DType::f32:
-    case DType::i32:
-      return 4;
+    case DType::i32: return 4;
     case DType::f16:
     case DType::bf16:
-    case DType::i16:
-      return 2;
-    default:
-      return 1;
+    case DType::i16: return 2;
+    default: return 1;
   }
 }
 

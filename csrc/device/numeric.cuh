@@ -16,8 +16,8 @@ using bf16 = __nv_bfloat16;
 
 /// Type in which sums of T are kept: fp32 for fp32 and the half types, fp64 for fp64, int64 for integers and bool.
 template <class T>
-using Accumulator = std::conditional_t<std::is_integral_v<T>, std::int64_t,
-                                       std::conditional_t<std::is_same_v<T, double>, double, float>>;
+using Accumulator =
+    std::conditional_t<std::is_integral_v<T>, std::int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
 template <class To, class From>
 __device__ __forceinline__ To convert(From x) {

@@ -7,8 +7,8 @@
 
 namespace xgemm::matmul {
 
-/// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. Errors show in cudaGetLastError. One instantiation an
-/// element type (simt_<type>.cu).
+/// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. Errors show in cudaGetLastError. One instantiation
+/// an element type (simt_<type>.cu).
 template <class T>
 void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream);
 

@@ -43,10 +43,10 @@ void check_like(const TensorView& first, const TensorView& other) {
 
 /// A checked call: what the CPU and the CUDA path both start from. Operands are matrices with the output's batch dims.
 struct Call {
-  TensorView like;   ///< gives the output's dtype and device
-  Shape batch{};     ///< the output's batch dims
-  Shape out_shape{};  ///< what the caller gets
-  Problem problem{};  ///< sizes, scalars and the operands' pointers and matrix strides
+  TensorView like;                  ///< gives the output's dtype and device
+  Shape batch{};                    ///< the output's batch dims
+  Shape out_shape{};                ///< what the caller gets
+  Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
   Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one a batch dim
 };
 
@@ -118,9 +118,7 @@ std::vector<BatchDim> merge(const Call& call) {
 void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   if (dims.empty() || dims.back().b != 0) return;
   const BatchDim d = dims.back();
-  const auto even = [&](const Operand& x, std::int64_t step) {
-    return !x.data || p.m == 1 || step == p.m * x.row_stride;
-  };
+  const auto even = [&](const Operand& x, std::int64_t step) { return !x.data || p.m == 1 || step == p.m * x.row_stride; };
   if (!even(p.a, d.a) || !even(p.c, d.c) || !even(p.residual, d.residual)) return;
   if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
   p.m *= d.size;
@@ -181,7 +179,8 @@ Tensor run_cuda(Call& call) {
 
 #endif  // XGEMM_WITH_CUDA
 
-// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do -------------------------------------------
+// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do
+// -------------------------------------------
 
 Tensor widen(const Tensor& x) {
   const ScalarType t = x.scalar_type();
@@ -204,7 +203,8 @@ Tensor activate(const Tensor& x, Activation activation) {
   }
 }
 
-// ---- the ops ----------------------------------------------------------------------------------------------------------------------
+// ---- the ops
+// ----------------------------------------------------------------------------------------------------------------------
 
 Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
   const char* const op = "matmul";
@@ -239,7 +239,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
 #endif
 }
 
-Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const std::string& precision) {
+Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
+             const std::string& precision) {
   const char* const op = "addmm";
   const TensorView vi = view(op, "input", input), va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
   check_dtype(va, kFloating);
@@ -250,8 +251,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   p.precision = parse_precision(op, precision);
   check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  check(va.size(1) == vb.size(0), op, "expected mat1's last dim to equal mat2's first dim, got shapes ", to_string(va.sizes), " and ",
-        to_string(vb.sizes));
+  check(va.size(1) == vb.size(0), op, "expected mat1's last dim to equal mat2's first dim, got shapes ", to_string(va.sizes),
+        " and ", to_string(vb.sizes));
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
   p.c = broadcast_operand(vi, call.out_shape, call.c);

@@ -8,8 +8,8 @@ namespace xgemm {
 
 using BoxedKernel = void (*)(StableIValue*, std::uint64_t, std::uint64_t);
 
-/// A kernel serves CPU and CUDA (it branches on the tensors' device) and also the sparse, quantised and mkldnn keys, where its own
-/// argument checks give one clear line instead of the dispatcher's page.
+/// A kernel serves CPU and CUDA (it branches on the tensors' device) and also the sparse, quantised and mkldnn keys, where its
+/// own argument checks give one clear line instead of the dispatcher's page.
 class Registration {
  public:
   Registration(const char* ns, const char* op, BoxedKernel kernel) {

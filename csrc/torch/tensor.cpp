@@ -147,10 +147,10 @@ Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
     step *= shape[i] > 1 ? shape[i] : 1;
   }
   AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(),
-      torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
-      like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(), like.cuda ? like.device_index : 0, &out));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(),
+                                                  torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
+                                                  like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(),
+                                                  like.cuda ? like.device_index : 0, &out));
   return Tensor(out);
 }
 

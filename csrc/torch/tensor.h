@@ -43,9 +43,9 @@ struct TensorView {
 /// Reads the metadata of `t`; rejects layouts other than strided, devices other than CPU and CUDA, and undefined tensors.
 TensorView view(const char* op, const char* name, const Tensor& t);
 
-std::string to_string(ShapeRef shape);      ///< "[2, 3]"
-std::string to_string(ScalarType dtype);    ///< "float32"
-std::string device_name(const TensorView&); ///< "cpu", "cuda:0"
+std::string to_string(ShapeRef shape);       ///< "[2, 3]"
+std::string to_string(ScalarType dtype);     ///< "float32"
+std::string device_name(const TensorView&);  ///< "cpu", "cuda:0"
 
 /// All tensors on one device, else: `xgemm::matmul: expected a and b on one device, got cuda:0 and cpu`.
 void check_same_device(const TensorView& first, const TensorView& other);

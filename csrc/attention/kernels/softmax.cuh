@@ -16,9 +16,7 @@ __device__ __forceinline__ float exponential(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
   return y;
 }
-__device__ __forceinline__ double exponential(double x) {
-  return exp(x);
-}
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
 
 /// What is subtracted from the scores of a row with maximum `m`: 0 for -inf (no key yet) and +inf, where m - m would be NaN; a
 /// +inf score then gives weight inf, sum inf and output NaN, as softmax does.

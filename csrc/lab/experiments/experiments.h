@@ -8,9 +8,7 @@
 namespace xgemm::lab::experiments {
 
 /// Elements of a thread-per-element grid.
-inline unsigned blocks_for(std::int64_t n, int per_block) {
-  return static_cast<unsigned>((n + per_block - 1) / per_block);
-}
+inline unsigned blocks_for(std::int64_t n, int per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
 
 // coalescing.cu
 void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, cudaStream_t);

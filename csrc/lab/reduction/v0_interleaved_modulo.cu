@@ -30,11 +30,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void interleaved_modulo(const Pass<float>& p) {
-  launch(p);
-}
-void interleaved_modulo(const Pass<Int>& p) {
-  launch(p);
-}
+void interleaved_modulo(const Pass<float>& p) { launch(p); }
+void interleaved_modulo(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -32,11 +32,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void interleaved_strided(const Pass<float>& p) {
-  launch(p);
-}
-void interleaved_strided(const Pass<Int>& p) {
-  launch(p);
-}
+void interleaved_strided(const Pass<float>& p) { launch(p); }
+void interleaved_strided(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

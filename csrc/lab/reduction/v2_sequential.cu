@@ -30,11 +30,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void sequential(const Pass<float>& p) {
-  launch(p);
-}
-void sequential(const Pass<Int>& p) {
-  launch(p);
-}
+void sequential(const Pass<float>& p) { launch(p); }
+void sequential(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

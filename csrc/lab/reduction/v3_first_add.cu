@@ -30,11 +30,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void first_add(const Pass<float>& p) {
-  launch(p);
-}
-void first_add(const Pass<Int>& p) {
-  launch(p);
-}
+void first_add(const Pass<float>& p) { launch(p); }
+void first_add(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

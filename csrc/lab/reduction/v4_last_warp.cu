@@ -48,11 +48,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void last_warp(const Pass<float>& p) {
-  launch(p);
-}
-void last_warp(const Pass<Int>& p) {
-  launch(p);
-}
+void last_warp(const Pass<float>& p) { launch(p); }
+void last_warp(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -42,11 +42,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void unrolled(const Pass<float>& p) {
-  launch(p);
-}
-void unrolled(const Pass<Int>& p) {
-  launch(p);
-}
+void unrolled(const Pass<float>& p) { launch(p); }
+void unrolled(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -40,11 +40,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void several_elements(const Pass<float>& p) {
-  launch(p);
-}
-void several_elements(const Pass<Int>& p) {
-  launch(p);
-}
+void several_elements(const Pass<float>& p) { launch(p); }
+void several_elements(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -36,11 +36,7 @@ void launch(const Pass<T>& p) {
 
 }  // namespace
 
-void shuffle(const Pass<float>& p) {
-  launch(p);
-}
-void shuffle(const Pass<Int>& p) {
-  launch(p);
-}
+void shuffle(const Pass<float>& p) { launch(p); }
+void shuffle(const Pass<Int>& p) { launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -7,9 +7,7 @@ namespace xgemm::lab::sgemm {
 
 using Float4 = Vector<float, 4>;
 
-inline unsigned ceil_div(int a, int b) {
-  return (static_cast<unsigned>(a) + b - 1) / b;
-}
+inline unsigned ceil_div(int a, int b) { return (static_cast<unsigned>(a) + b - 1) / b; }
 
 /// alpha * sum + beta * C[row][col] into out, if the element exists.
 __device__ __forceinline__ void store(const Problem& p, int row, int col, float sum) {

@@ -24,8 +24,6 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 }  // namespace
 
-void safe(const Problem& p, cudaStream_t stream) {
-  kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p);
-}
+void safe(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -23,9 +23,7 @@ struct MaxSum {
 };
 
 /// Factor that carries a sum from maximum `from` to maximum `to`; 1 where both are -Inf.
-__device__ __forceinline__ float rescale(float from, float to) {
-  return from == to ? 1.0f : expf(from - to);
-}
+__device__ __forceinline__ float rescale(float from, float to) { return from == to ? 1.0f : expf(from - to); }
 
 __device__ __forceinline__ MaxSum combine(MaxSum a, MaxSum b) {
   const float m = fmaxf(a.m, b.m);
@@ -49,8 +47,6 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 }  // namespace
 
-void online(const Problem& p, cudaStream_t stream) {
-  kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p);
-}
+void online(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

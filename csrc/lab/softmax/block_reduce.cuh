@@ -12,18 +12,10 @@ struct Max {
   float value;
 };
 
-__device__ __forceinline__ Sum combine(Sum a, Sum b) {
-  return {a.value + b.value};
-}
-__device__ __forceinline__ Max combine(Max a, Max b) {
-  return {fmaxf(a.value, b.value)};
-}
-__device__ __forceinline__ Sum shuffle_xor(Sum a, int mask) {
-  return {__shfl_xor_sync(kFullWarp, a.value, mask)};
-}
-__device__ __forceinline__ Max shuffle_xor(Max a, int mask) {
-  return {__shfl_xor_sync(kFullWarp, a.value, mask)};
-}
+__device__ __forceinline__ Sum combine(Sum a, Sum b) { return {a.value + b.value}; }
+__device__ __forceinline__ Max combine(Max a, Max b) { return {fmaxf(a.value, b.value)}; }
+__device__ __forceinline__ Sum shuffle_xor(Sum a, int mask) { return {__shfl_xor_sync(kFullWarp, a.value, mask)}; }
+__device__ __forceinline__ Max shuffle_xor(Max a, int mask) { return {__shfl_xor_sync(kFullWarp, a.value, mask)}; }
 
 /// The combination of `mine` over all threads, in every thread. combine() must be commutative bit for bit.
 /// At most one call a type in a kernel: the shared array is not guarded against a second use.

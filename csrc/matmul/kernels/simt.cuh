@@ -1,13 +1,15 @@
 // Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for every dtype, stride and size.
 //
-//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
-//   Block   bm x bn of one batch's product, k in steps of bk through two shared-memory buffers: the next step's elements are
+//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}; fp32 or fp64
+//   sums. Block   bm x bn of one batch's product, k in steps of bk through two shared-memory buffers: the next step's elements
+//   are
 //           loaded to registers before the current step is multiplied and stored after it, one barrier a step.
 //   Thread  tm x tn sums in 4 x 4 quads spread over the warp's part so that every shared read is a conflict-free 16-byte access.
 //   Loads   quads of 4 along whichever direction is contiguous, as one vector access where base and strides allow, else one by
-//           one; A and B are both stored k-major in shared memory, so a quad along k is transposed on its way. Outside the matrices
-//           zeros are loaded, so nothing there can become NaN; nothing outside is read or written.
-//   Order   chunks of k as plan.h says. With one block a tile, the sum over finished chunks waits in shared memory, a private slot
+//           one; A and B are both stored k-major in shared memory, so a quad along k is transposed on its way. Outside the
+//           matrices zeros are loaded, so nothing there can become NaN; nothing outside is read or written.
+//   Order   chunks of k as plan.h says. With one block a tile, the sum over finished chunks waits in shared memory, a private
+//   slot
 //           a thread; with several, each writes its chunks' sums to the workspace and simt_finish adds them in order.
 //   Archs   sm_80 and later. Limits: m * n tiles of all batches under 2^31.
 //
@@ -80,8 +82,8 @@ __device__ __forceinline__ void store_global(T* p, const Quad<T>& q, int count, 
   }
 }
 
-/// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded), kThreads threads, in quads.
-/// kVector: every quad is one aligned access, wholly inside or outside the matrix.
+/// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded), kThreads threads, in
+/// quads. kVector: every quad is one aligned access, wholly inside or outside the matrix.
 template <class T, class Acc, int kLines, int kDepth, int kThreads, bool kVector, Along kAlong>
 class Loader {
  public:
@@ -111,7 +113,7 @@ class Loader {
 #pragma unroll
         for (int j = 0; j < 4; ++j) registers_[i].v[j] = T(0);
         if (at.line < lines_ && at.k < depth) {
-          const auto v = load_vector<sizeof(T) == 8 ? 2 : 4>(next_[i]);
+          const auto v = load_vector < sizeof(T) == 8 ? 2 : 4 > (next_[i]);
           if constexpr (sizeof(T) == 8) {
             const auto w = load_vector<2>(next_[i] + 2);
             registers_[i] = {v[0], v[1], w[0], w[1]};
@@ -188,8 +190,8 @@ constexpr int blocks_per_sm() {
 }  // namespace simt
 
 template <class T, Kernel kKernel, bool kVector, Along kAlongA, Along kAlongB>
-__global__ void 
-    __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per_sm<T, kKernel, kVector>()) simt_gemm(const __grid_constant__ SimtArguments args) {
+__global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per_sm<T, kKernel, kVector>())
+    simt_gemm(const __grid_constant__ SimtArguments args) {
   using Acc = Accumulator<T>;
   constexpr Tile kTile = info(kKernel).tile;
   constexpr int kThreads = kTile.threads(), kBM = kTile.bm, kBN = kTile.bn, kBK = kTile.bk;

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         if (column + e < plan.columns) {
-          const V x[1] = {convert.template operator()<Op::kOrdered>(p[e * plan.column_stride])};
+          const V x[1] = { convert.template operator()<Op::kOrdered>(p[e * plan.column_stride]) };
           Op::push(s[e], x, [&](int) { return n; });
         }
       }
