@@ -179,8 +179,7 @@ Tensor run_cuda(Call& call) {
 
 #endif  // XGEMM_WITH_CUDA
 
-// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do
-// -------------------------------------------
+// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do ----
 
 Tensor widen(const Tensor& x) {
   const ScalarType t = x.scalar_type();
@@ -203,8 +202,7 @@ Tensor activate(const Tensor& x, Activation activation) {
   }
 }
 
-// ---- the ops
-// ----------------------------------------------------------------------------------------------------------------------
+// ---- the ops ----
 
 Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
   const char* const op = "matmul";

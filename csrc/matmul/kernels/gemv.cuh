@@ -1,11 +1,12 @@
 // Products with at most kGemvLines rows or columns: the large operand is read once, as a stream.
 //
 //   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand. Any
-//   strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums. Block   32 lines of w (a lane each) by all of x, for
-//   a run of chunks of k; its warps take chunks in turn. Warp    streams its chunks of w and x through a ring of asynchronous
-//   copies of its own; no barrier until the end. Order   as plan.h says: a lane adds its products along k from zero for every
-//   chunk. With one block a tile, chunk sums meet in shared
-//           memory and are added in order; with several, they go to the workspace and simt_finish adds them.
+//   strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
+//
+//   Block   32 lines of w (a lane each) by all of x, for a run of chunks of k; its warps take chunks in turn.
+//   Warp    streams its chunks of w and x through a ring of asynchronous copies of its own; no barrier until the end.
+//   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one block a tile, chunk sums
+//           meet in shared memory and are added in order; with several, they go to the workspace and simt_finish adds them.
 //   Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
 //
 // Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a block; 4.3 TB/s needs 26 KiB a multiprocessor.

@@ -1,17 +1,18 @@
 // Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for every dtype, stride and size.
 //
-//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}; fp32 or fp64
-//   sums. Block   bm x bn of one batch's product, k in steps of bk through two shared-memory buffers: the next step's elements
-//   are
-//           loaded to registers before the current step is multiplied and stored after it, one barrier a step.
-//   Thread  tm x tn sums in 4 x 4 quads spread over the warp's part so that every shared read is a conflict-free 16-byte access.
-//   Loads   quads of 4 along whichever direction is contiguous, as one vector access where base and strides allow, else one by
-//           one; A and B are both stored k-major in shared memory, so a quad along k is transposed on its way. Outside the
-//           matrices zeros are loaded, so nothing there can become NaN; nothing outside is read or written.
-//   Order   chunks of k as plan.h says. With one block a tile, the sum over finished chunks waits in shared memory, a private
-//   slot
-//           a thread; with several, each writes its chunks' sums to the workspace and simt_finish adds them in order.
-//   Archs   sm_80 and later. Limits: m * n tiles of all batches under 2^31.
+//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}.
+//
+//   Block   bm x bn of one batch's product, k in steps of bk through two shared-memory buffers: the next step's elements
+//           come to registers while the current step is multiplied and are stored in the middle of it; one barrier a step.
+//   Thread  tm x tn sums (fp32, or fp64 for double) in 4 x 4 quads spread over the warp's part, so that every shared read
+//           is a 16-byte access without bank conflicts.
+//   Loads   quads of 4 along whichever direction is contiguous, one vector access where base and strides allow, else one
+//           by one; both tiles lie k-major in shared memory, so a quad along k is transposed on its way. Outside the
+//           matrices zeros are loaded, so nothing there becomes NaN; nothing outside is read or written.
+//   Order   chunks of k as plan.h says. With one block a tile, the sum over finished chunks waits in shared memory, in a
+//           slot of each thread's own; with several, each writes its chunks' sums to the workspace and simt_finish adds
+//           them in order.
+//   Archs   sm_80 and later. Limits: tiles of all batches and splits under 2^31.
 //
 // Floor: 2 m n k flop at 128 FMA a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and out once.
 // Shared memory: per k, tm + tn floats feed tm * tn multiply-adds of a thread.
