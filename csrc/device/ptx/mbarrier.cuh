@@ -1,0 +1,68 @@
+// Shared-memory barriers of sm_90 (mbarrier): arrivals plus a count of bytes still to be written by TMA. PTX ISA, "mbarrier".
+// Own one-line wrappers rather than <cuda/ptx>: that header would add about a second to each translation unit.
+#pragma once
+#include <cstdint>
+
+namespace xgemm::ptx {
+
+using Barrier = std::uint64_t;  // lives in shared memory
+
+/// The 32-bit shared-memory address that PTX instructions take.
+__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void barrier_init(Barrier* barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+/// After barrier_init, before any use by TMA or by another CTA of the cluster; a CTA or cluster barrier must follow.
+__device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/// Arrives on the barrier at the same offset in CTA `rank` of the cluster.
+__device__ __forceinline__ void barrier_arrive_remote(Barrier* barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+/// Arrives, and makes the current phase also wait for `bytes` bytes of TMA traffic.
+__device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+/// Waits until the phase of the given parity has completed. A fresh barrier is in phase 0: waiting for parity 1 returns at once.
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  const std::uint32_t address = shared_address(barrier);
+  std::uint32_t done = 0;
+#ifdef XGEMM_HANG_TRAP  // development builds: nanoseconds after which a protocol error becomes a launch failure instead of a hang
+  std::uint64_t start = 0, now;
+  while (!done) {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (start == 0) start = now;
+    if (now - start > XGEMM_HANG_TRAP) asm volatile("trap;");
+#else
+  while (!done) {
+#endif
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(address), "r"(parity)
+        : "memory");
+  }
+}
+
+}  // namespace xgemm::ptx

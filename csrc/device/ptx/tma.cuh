@@ -1,0 +1,33 @@
+// TMA (cp.async.bulk.tensor): copies of boxes of a tensor described by a tensor map (device/tensor_map.h). PTX ISA, "cp.async.bulk.tensor".
+// Coordinates are in elements, innermost first; what lies outside the tensor reads as zero and counts as bytes all the same.
+#pragma once
+#include <cuda.h>
+
+#include "device/ptx/mbarrier.cuh"
+
+namespace xgemm::ptx {
+
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<std::uint64_t>(map)) : "memory");
+}
+
+/// Box at (c0, c1, c2) to shared memory; completes on `barrier`.
+__device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1, int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          shared_address(destination)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+
+/// The same, written to this offset in every CTA of the cluster named in `ranks`; completes on each one's own barrier.
+__device__ __forceinline__ void tma_load_multicast(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1,
+                                                   int c2, std::uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(destination)),
+      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "h"(ranks)
+      : "memory");
+}
+
+}  // namespace xgemm::ptx
