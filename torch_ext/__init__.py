@@ -1,8 +1,48 @@
-"""xgemm: hand-written CUDA kernels as ``torch.ops.xgemm.*``."""
+"""xgemm: hand-written CUDA kernels as ``torch.ops.xgemm.*``.
 
-from pathlib import Path
+Importing this package loads ``libxgemm.so``, which registers the operators. Beside them:
 
-import torch
+- documented functions of the same names, here and in :mod:`torch_ext.functional`,
+- modules in :mod:`torch_ext.nn`,
+- :func:`torch_ext.replace`, which swaps the operators of a torch model for these.
+"""
 
-LIBRARY = Path(__file__).with_name("libxgemm.so")
-torch.ops.load_library(str(LIBRARY))
+from torch_ext import _load
+
+_load.load()
+
+from torch_ext import autocast, autograd, fake, nn  # noqa: E402, F401  (they register with the dispatcher)
+from torch_ext.functional import (  # noqa: E402
+    addmm,
+    amax,
+    amin,
+    argmax,
+    argmin,
+    attention,
+    linear,
+    log_softmax,
+    logsumexp,
+    matmul,
+    mean,
+    softmax,
+    sum,
+)
+from torch_ext.replace import replace  # noqa: E402
+
+__all__ = [
+    "addmm",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "attention",
+    "linear",
+    "log_softmax",
+    "logsumexp",
+    "matmul",
+    "mean",
+    "nn",
+    "replace",
+    "softmax",
+    "sum",
+]

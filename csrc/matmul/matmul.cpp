@@ -1,18 +1,341 @@
+// matmul, addmm, linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
+#include <algorithm>
+#include <cstdlib>
+
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
+#include "matmul/launch.h"
 #include "torch/cuda.h"
+#else
+#include "matmul/problem.h"
 #endif
-namespace xgemm {
+
+namespace xgemm::matmul {
 namespace {
-Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
-  const TensorView va = view("matmul", "a", a), vb = view("matmul", "b", b);
-  check_dtype(va, kFloating);
-  check_same_device(va, vb);
-  check_same_dtype(va, vb);
-  (void)precision;
-  return aten("matmul", "", a, b);
+
+#ifndef XGEMM_WITH_CUDA
+constexpr const char* kBuiltWithoutCuda = "this libxgemm.so was built without CUDA, got a tensor on a GPU";
+#endif
+
+Precision parse_precision(const char* op, const std::string& s) {
+  if (s == "highest") return Precision::highest;
+  if (s == "ieee") return Precision::ieee;
+  if (s == "high") return Precision::high;
+  if (s == "medium") return Precision::medium;
+  fail(op, "expected precision to be highest, ieee, high or medium, got ", s);
 }
+
+Activation parse_activation(const char* op, const std::string& s) {
+  if (s == "none") return Activation::none;
+  if (s == "relu") return Activation::relu;
+  if (s == "gelu") return Activation::gelu;
+  if (s == "gelu_tanh") return Activation::gelu_tanh;
+  if (s == "silu") return Activation::silu;
+  fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got ", s);
+}
+
+/// Device and dtype of every tensor argument against the first's.
+void check_like(const TensorView& first, const TensorView& other) {
+  check_same_device(first, other);
+  check_same_dtype(first, other);
+}
+
+/// A checked call: what the CPU and the CUDA path both start from. Operands are matrices with the output's batch dims.
+struct Call {
+  TensorView like;   ///< gives the output's dtype and device
+  Shape batch{};     ///< the output's batch dims
+  Shape out_shape{};  ///< what the caller gets
+  Problem problem{};  ///< sizes, scalars and the operands' pointers and matrix strides
+  Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one a batch dim
+};
+
+/// `x` as a matrix operand: its last two dims given as strides, and the batch strides under `batch`.
+Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_stride) {
+  return {.data = x.data, .row_stride = row_stride, .col_stride = col_stride};
+}
+
+Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
+  const std::size_t dims = x.sizes.size() > matrix_dims ? x.sizes.size() - matrix_dims : 0;
+  return broadcast_strides(x.sizes.first(dims), x.strides.first(dims), batch);
+}
+
+/// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims and batch strides.
+Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides) {
+  const char* const op = x.op;
+  bool ok = x.sizes.size() <= out_shape.size();
+  for (std::size_t i = 0; ok && i < x.sizes.size(); ++i) {
+    const std::int64_t size = x.sizes[x.sizes.size() - 1 - i];
+    ok = size == 1 || size == out_shape[out_shape.size() - 1 - i];
+  }
+  check(ok, op, "expected ", x.name, " to broadcast to the output's shape ", to_string(out_shape), ", got ", to_string(x.sizes));
+  Shape all = broadcast_strides(x.sizes, x.strides, out_shape);
+  const std::int64_t col = all.empty() ? 0 : all.back();
+  if (!all.empty()) all.pop_back();
+  const std::int64_t row = all.empty() ? 0 : all.back();
+  if (!all.empty()) all.pop_back();
+  strides = std::move(all);
+  return operand(x, row, col);
+}
+
+#ifdef XGEMM_WITH_CUDA
+
+void launch(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
+  switch (p.dtype) {
+    case DType::f32: return launch_simt<float>(p, plan, workspace, stream);
+    case DType::f16: return launch_simt<half>(p, plan, workspace, stream);
+    case DType::bf16: return launch_simt<bf16>(p, plan, workspace, stream);
+    default: return launch_simt<double>(p, plan, workspace, stream);
+  }
+}
+
+/// One batch dim of all operands.
+struct BatchDim {
+  std::int64_t size, a, b, c, residual;
+};
+
+/// Merges neighbouring dims where every operand steps through both as through one.
+std::vector<BatchDim> merge(const Call& call) {
+  std::vector<BatchDim> dims;
+  for (std::size_t d = 0; d < call.batch.size(); ++d) {
+    if (call.batch[d] == 1) continue;
+    const BatchDim now{call.batch[d], call.a[d], call.b[d], call.c.empty() ? 0 : call.c[d],
+                       call.residual.empty() ? 0 : call.residual[d]};
+    if (!dims.empty()) {
+      BatchDim& before = dims.back();
+      if (before.a == now.a * now.size && before.b == now.b * now.size && before.c == now.c * now.size &&
+          before.residual == now.residual * now.size) {
+        before = {before.size * now.size, now.a, now.b, now.c, now.residual};
+        continue;
+      }
+    }
+    dims.push_back(now);
+  }
+  return dims;
+}
+
+/// Rows of all batches as one matrix, where B is shared and every operand steps through the rows evenly.
+void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
+  if (dims.empty() || dims.back().b != 0) return;
+  const BatchDim d = dims.back();
+  const auto even = [&](const Operand& x, std::int64_t step) {
+    return !x.data || p.m == 1 || step == p.m * x.row_stride;
+  };
+  if (!even(p.a, d.a) || !even(p.c, d.c) || !even(p.residual, d.residual)) return;
+  if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
+  p.m *= d.size;
+  dims.pop_back();
+}
+
+/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
+void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* workspace, const CudaScope& scope) {
+  const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
+    if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
+  };
+  if (dims.size() > kMaxBatchDims) {
+    std::int64_t inner = p.m * p.n;
+    for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
+    for (std::int64_t i = 0; i < dims[0].size; ++i) {
+      run(p, dims.subspan(1), plan, workspace, scope);
+      advance(p.a, dims[0].a);
+      advance(p.b, dims[0].b);
+      advance(p.c, dims[0].c);
+      advance(p.residual, dims[0].residual);
+      p.out = static_cast<char*>(p.out) + inner * static_cast<std::int64_t>(size_of(p.dtype));
+    }
+    return;
+  }
+  launch(p, *plan, workspace, scope.stream());
+  scope.check_launch();
+}
+
+Tensor run_cuda(Call& call) {
+  CudaScope scope(call.like);
+  Problem& p = call.problem;
+  Tensor out = empty(call.out_shape, call.like.dtype, call.like);
+  p.out = view(call.like.op, "out", out).data;
+  std::int64_t batches = 1;
+  for (const std::int64_t size : call.batch) batches *= size;
+  if (p.m == 0 || p.n == 0 || batches == 0) return out;
+
+  std::vector<BatchDim> dims = merge(call);
+  fold_rows(p, dims);
+  const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
+  p.batch_dims = static_cast<int>(own);
+  for (std::size_t i = 0; i < own; ++i) {
+    const BatchDim& d = dims[outer + i];
+    p.batch[i] = d.size;
+    p.batches *= d.size;
+    p.a.batch_stride[i] = d.a;
+    p.b.batch_stride[i] = d.b;
+    p.c.batch_stride[i] = d.c;
+    p.residual.batch_stride[i] = d.residual;
+  }
+  const char* forced = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
+  const Plan plan = make_plan(p, scope.properties(), forced ? forced : "");
+  std::optional<Tensor> space;
+  if (plan.workspace_bytes) space = workspace(static_cast<std::size_t>(plan.workspace_bytes), call.like);
+  run(p, dims, &plan, space ? view(call.like.op, "workspace", *space).data : nullptr, scope);
+  return out;
+}
+
+#endif  // XGEMM_WITH_CUDA
+
+// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do -------------------------------------------
+
+Tensor widen(const Tensor& x) {
+  const ScalarType t = x.scalar_type();
+  return t == ScalarType::Half || t == ScalarType::BFloat16 ? torch::stable::to(x, ScalarType::Float) : x;
+}
+
+Tensor add(const Tensor& x, const Tensor& y) { return torch::stable::subtract(x, aten("neg", "", y)); }
+
+Tensor scale(const Tensor& x, double factor) {
+  return factor == 1 ? x : aten("mul", "Tensor", x, scalar(factor, x.scalar_type()));
+}
+
+Tensor activate(const Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::relu: return aten("relu", "", x);
+    case Activation::gelu: return aten("gelu", "", x, std::string("none"));
+    case Activation::gelu_tanh: return aten("gelu", "", x, std::string("tanh"));
+    case Activation::silu: return aten("silu", "", x);
+    default: return x;
+  }
+}
+
+// ---- the ops ----------------------------------------------------------------------------------------------------------------------
+
+Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
+  const char* const op = "matmul";
+  const TensorView va = view(op, "a", a), vb = view(op, "b", b);
+  check_dtype(va, kFloating);
+  check_like(va, vb);
+  Call call{.like = va};
+  Problem& p = call.problem;
+  p.precision = parse_precision(op, precision);
+  check(va.dim() > 0 && vb.dim() > 0, op, "expected a and b with at least 1 dim, got shapes ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  const bool row = va.dim() == 1, column = vb.dim() == 1;  // vectors are a row and a column
+  p.m = row ? 1 : va.size(-2);
+  p.k = va.size(-1);
+  p.n = column ? 1 : vb.size(-1);
+  check(p.k == vb.size(column ? -1 : -2), op, "expected a's last dim to equal b's ", column ? "only" : "second-to-last",
+        " dim, got shapes ", to_string(va.sizes), " and ", to_string(vb.sizes));
+  call.batch = broadcast(va, va.sizes.first(row ? 0 : va.sizes.size() - 2), vb, vb.sizes.first(column ? 0 : vb.sizes.size() - 2));
+  call.out_shape = call.batch;
+  if (!row) call.out_shape.push_back(p.m);
+  if (!column) call.out_shape.push_back(p.n);
+  if (!va.cuda) return aten("matmul", "", a, b);
+#ifdef XGEMM_WITH_CUDA
+  p.dtype = to_dtype(va.dtype);
+  p.a = operand(va, row ? 0 : va.stride(-2), va.stride(-1));
+  p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
+  call.a = batch_strides(va, 2, call.batch);
+  call.b = batch_strides(vb, 2, call.batch);
+  return run_cuda(call);
+#else
+  fail(op, kBuiltWithoutCuda);
+#endif
+}
+
+Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const std::string& precision) {
+  const char* const op = "addmm";
+  const TensorView vi = view(op, "input", input), va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
+  check_dtype(va, kFloating);
+  check_like(va, vb);
+  check_like(va, vi);
+  Call call{.like = va};
+  Problem& p = call.problem;
+  p.precision = parse_precision(op, precision);
+  check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  check(va.size(1) == vb.size(0), op, "expected mat1's last dim to equal mat2's first dim, got shapes ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
+  call.out_shape = {p.m, p.n};
+  p.c = broadcast_operand(vi, call.out_shape, call.c);
+  if (beta == 0) p.c = {};  // input is not read then: its NaN must not show
+  if (!va.cuda) {
+    Tensor product = scale(aten("matmul", "", widen(mat1), widen(mat2)), alpha);
+    if (beta != 0) product = add(product, scale(widen(input), beta));
+    return torch::stable::to(product, va.dtype);
+  }
+#ifdef XGEMM_WITH_CUDA
+  p.dtype = to_dtype(va.dtype);
+  p.alpha = alpha, p.beta = beta;
+  p.a = operand(va, va.stride(0), va.stride(1));
+  p.b = operand(vb, vb.stride(0), vb.stride(1));
+  return run_cuda(call);
+#else
+  fail(op, kBuiltWithoutCuda);
+#endif
+}
+
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
+              const std::optional<Tensor>& residual, const std::string& precision) {
+  const char* const op = "linear";
+  const TensorView vx = view(op, "input", input), vw = view(op, "weight", weight);
+  check_dtype(vx, kFloating);
+  check_like(vx, vw);
+  Call call{.like = vx};
+  Problem& p = call.problem;
+  p.activation = parse_activation(op, activation);
+  p.precision = parse_precision(op, precision);
+  check(vx.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  check(vw.dim() == 1 || vw.dim() == 2, op, "expected weight with 1 or 2 dims, got shape ", to_string(vw.sizes));
+  const bool row = vx.dim() == 1, column = vw.dim() == 1;
+  p.m = row ? 1 : vx.size(-2);
+  p.k = vx.size(-1);
+  p.n = column ? 1 : vw.size(0);
+  check(p.k == vw.size(-1), op, "expected input's last dim to equal weight's last dim, got shapes ", to_string(vx.sizes), " and ",
+        to_string(vw.sizes));
+  call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
+  call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
+  if (!column) call.out_shape.push_back(p.n);
+  if (bias) {
+    const TensorView v = view(op, "bias", *bias);
+    check_like(vx, v);
+    check(v.dim() == 0 || (v.dim() == 1 && (v.size(0) == p.n || v.size(0) == 1)), op, "expected bias of shape [", p.n, "], got ",
+          to_string(v.sizes));
+    p.bias = operand(v, 0, v.dim() == 1 && v.size(0) != 1 ? v.stride(0) : 0);
+  }
+  if (residual) {
+    const TensorView v = view(op, "residual", *residual);
+    check_like(vx, v);
+    // Under the full (batch, m, n) shape a vector input or weight has a dim of one.
+    p.residual = broadcast_operand(v, call.out_shape, call.residual);
+    if (column || row) {
+      Shape strides = broadcast_strides(v.sizes, v.strides, call.out_shape);
+      p.residual.col_stride = column || strides.empty() ? 0 : strides.back();
+      if (!column && !strides.empty()) strides.pop_back();
+      p.residual.row_stride = row || strides.empty() ? 0 : strides.back();
+      if (!row && !strides.empty()) strides.pop_back();
+      call.residual = std::move(strides);
+    }
+  }
+  if (!vx.cuda) {
+    Tensor y = aten("matmul", "", widen(input), column ? widen(weight) : aten("t", "", widen(weight)));
+    if (bias) y = add(y, widen(*bias));
+    y = activate(y, p.activation);
+    if (residual) y = add(y, widen(*residual));
+    return torch::stable::to(y, vx.dtype);
+  }
+#ifdef XGEMM_WITH_CUDA
+  p.dtype = to_dtype(vx.dtype);
+  p.a = operand(vx, row ? 0 : vx.stride(-2), vx.stride(-1));
+  p.b = operand(vw, vw.stride(-1), column ? 0 : vw.stride(0));
+  call.a = batch_strides(vx, 2, call.batch);
+  call.b.assign(call.batch.size(), 0);
+  return run_cuda(call);
+#else
+  fail(op, kBuiltWithoutCuda);
+#endif
+}
+
 XGEMM_REGISTER(xgemm, matmul, matmul);
+XGEMM_REGISTER(xgemm, addmm, addmm);
+XGEMM_REGISTER(xgemm, linear, linear);
+
 }  // namespace
-}  // namespace xgemm
+}  // namespace xgemm::matmul

@@ -1,0 +1,41 @@
+"""torch.ops.xgemm.argmax against torch.argmax."""
+
+import sys
+from functools import partial
+
+import torch
+
+from benchmarks import amax
+from benchmarks.common import Case, Options, main, row_case
+
+OP = "argmax"
+SOURCES = ["csrc/device", "csrc/reduce"]
+
+
+def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options) -> Case:
+    def value(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The element an index names: of several equal maxima any index is right."""
+        return x.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+    ours, theirs = partial(torch.ops.xgemm.argmax, dim=dim), partial(torch.argmax, dim=dim)
+    rows = shape[0] * shape[1] // shape[dim]
+    return row_case(
+        shape,
+        dim,
+        dtype,
+        ours,
+        theirs,
+        partial(amax.largest, dim=dim),
+        0.0,
+        options,
+        result_bytes=8 * rows,
+        comparable=value,
+    )
+
+
+def cases(options: Options) -> list[Case]:
+    return amax.cases(options, case)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

@@ -1,0 +1,57 @@
+"""Host time of one call of every op, from Python to the launch, against torch's op. The device is not awaited."""
+
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.common import Case, Contender, Options, main
+
+OP = "host"
+SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax", "csrc/torch"]
+
+Call = Callable[..., torch.Tensor]
+
+
+def case(name: str, ours: Call, theirs: Call, *sizes: tuple[int, ...]) -> Case:
+    """`ours` and `theirs` on fresh fp32 tensors of `sizes`; torch's own result is the reference here."""
+
+    def reference(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        expected = theirs(*(x.double() for x in inputs)).double()
+        return expected, expected.abs() + 1
+
+    return Case(
+        name=name,
+        shape={"sizes": [list(size) for size in sizes]},
+        dtype=torch.float32,
+        make=lambda device: tuple(torch.randn(size, device=device) for size in sizes),
+        contenders=[Contender("xgemm", ours), Contender("torch", theirs)],
+        reference=reference,
+        tolerance=1e-4,
+        read=0,
+        written=0,
+        host=True,
+    )
+
+
+def cases(options: Options) -> list[Case]:
+    square, head = (128, 128), (1, 4, 64, 64)
+    x = torch.ops.xgemm
+    return [
+        case("matmul", x.matmul, torch.matmul, square, square),
+        case("addmm", x.addmm, torch.addmm, square, square, square),
+        case("linear", x.linear, F.linear, square, square, square[:1]),
+        case("sum", x.sum, torch.sum, square),
+        case("mean", x.mean, torch.mean, square),
+        case("amax", lambda t: x.amax(t, -1), lambda t: torch.amax(t, -1), square),
+        case("argmax", lambda t: x.argmax(t, -1), lambda t: torch.argmax(t, -1), square),
+        case("logsumexp", lambda t: x.logsumexp(t, -1), lambda t: torch.logsumexp(t, -1), square),
+        case("softmax", lambda t: x.softmax(t, -1), lambda t: torch.softmax(t, -1), square),
+        case("log_softmax", lambda t: x.log_softmax(t, -1), lambda t: torch.log_softmax(t, -1), square),
+        case("attention", x.attention, F.scaled_dot_product_attention, head, head, head),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

@@ -1,0 +1,92 @@
+"""torch.ops.xgemm.linear with its fused bias and activation against the same in torch."""
+
+import sys
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.common import Case, Contender, Options, compiled, main, sum_tolerance
+from benchmarks.matmul import tf32
+
+OP = "linear"
+SOURCES = ["csrc/device", "csrc/matmul"]
+
+# tokens, in, out, activation: the sentence model of the demo, and projections and MLPs of larger transformers.
+PEERS = [
+    (128, 384, 384, "none"),
+    (4096, 384, 1536, "gelu"),
+    (2048, 1024, 4096, "gelu"),
+    (2048, 4096, 4096, "none"),
+    (8192, 4096, 4096, "gelu"),
+    (16, 4096, 14336, "silu"),
+    (2048, 4096, 14336, "silu"),
+]
+EXTRA = [
+    (tokens, size, wide, activation)
+    for tokens in (1, 16, 128, 2048, 8192)
+    for size, wide, activation in [
+        (768, 3072, "gelu"),
+        (1024, 4096, "gelu_tanh"),
+        (5120, 13824, "silu"),
+        (8192, 8192, "none"),
+    ]
+]
+CPU = [(64, 128, 128, "none"), (128, 384, 1536, "gelu")]
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def case(tokens: int, size: int, wide: int, activation: str, dtype: torch.dtype, options: Options) -> Case:
+    activate = ACTIVATIONS[activation]
+    mode = "highest" if dtype == torch.float32 else None
+
+    def ours(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.ops.xgemm.linear(x, weight, bias, activation=activation)
+
+    def theirs(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return activate(F.linear(x, weight, bias))
+
+    def make(device: torch.device) -> tuple[torch.Tensor, ...]:
+        new = partial(torch.randn, dtype=dtype, device=device)
+        return new(tokens, size), new(wide, size), new(wide)
+
+    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight, bias = x.double(), weight.double(), bias.double()
+        return activate(F.linear(x, weight, bias)), F.linear(x.abs(), weight.abs(), bias.abs())
+
+    peers = [Contender("torch", theirs), *compiled(theirs, options)]
+    if mode and options.cuda:
+        peers.append(Contender("torch_tf32", theirs, tf32, tolerance=2.0**-9))
+    # torch rounds to half precision before its activation; the derivative of each is at most 1.13.
+    unfused = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps
+    return Case(
+        name=f"{tokens}x{wide}x{size} {activation}",
+        shape={"tokens": tokens, "in": size, "out": wide, "activation": activation},
+        dtype=dtype,
+        make=make,
+        contenders=[Contender("xgemm", ours), *peers],
+        reference=reference,
+        tolerance=2 * sum_tolerance(size, dtype) + unfused,
+        read=(tokens * size + wide * size + wide) * dtype.itemsize,
+        written=tokens * wide * dtype.itemsize,
+        flops=2.0 * tokens * size * wide,
+        mode=mode,
+    )
+
+
+def cases(options: Options) -> list[Case]:
+    if not options.cuda:
+        return [case(*shape, torch.float32, options) for shape in CPU]
+    shapes = PEERS[1::3] if options.quick else PEERS + EXTRA if options.all else PEERS
+    return [case(*shape, dtype, options) for shape in shapes for dtype in (torch.float32, torch.bfloat16)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.modules[__name__]))

@@ -1,0 +1,89 @@
+"""Runs all benchmarks within one time budget and writes their results (`make bench`)."""
+
+import dataclasses
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import (
+    amax,
+    argmax,
+    attention,
+    common,
+    host,
+    linear,
+    log_softmax,
+    logsumexp,
+    matmul,
+    softmax,
+)
+from benchmarks import (
+    sum as sum_benchmark,
+)
+
+# Each op's part of the budget; what one leaves over the next ones share.
+SHARES = {
+    host: 1,
+    softmax: 3,
+    sum_benchmark: 4,
+    logsumexp: 2,
+    amax: 1,
+    argmax: 1,
+    log_softmax: 2,
+    matmul: 12,
+    linear: 3,
+    attention: 12,
+}
+BUDGET_S, QUICK_BUDGET_S = 360.0, 90.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    started = time.monotonic()
+    options = common.parse(argv, __doc__)
+    if options.budget == float("inf"):
+        options.budget = QUICK_BUDGET_S if options.quick else BUDGET_S
+    if not options.cuda:
+        print("No NVIDIA GPU here: small cases on the CPU, where xgemm calls ATen; ratios near 1 are expected.")
+    where = common.machine(options.device)
+    finished: list[common.Benchmark] = []
+    columns = TextColumn("{task.fields[op]:>11}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    bar = Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+    )  # tables that go to a file stay out of the bar's way
+    with bar as progress:
+        task = progress.add_task("", total=len(SHARES), op="")
+        left = float(sum(SHARES.values()))
+        for module, share in SHARES.items():
+            budget = (options.budget - (time.monotonic() - started)) * share / left
+            left -= share
+            progress.update(task, op=module.OP)
+            benchmark = common.run_op(
+                module,
+                dataclasses.replace(options, budget=budget),
+                where,
+                lambda text: progress.update(task, description=text),
+            )
+            progress.advance(task)
+            if benchmark.rows or benchmark.failures or benchmark.notes:
+                common.show(benchmark)
+            finished.append(benchmark)
+            if benchmark.lost:
+                break
+    print("\n== their time over ours: geometric mean, worst")
+    for benchmark in finished:
+        if text := common.summary(benchmark):
+            print(text)
+    failures = [failure for benchmark in finished for failure in benchmark.failures]
+    if failures:
+        print(f"FAILED: {len(failures)} contenders of ours, as listed above; the first: {failures[0]}")
+    where_to = options.out or (common.RESULTS / common.gpu_folder(where.name) if options.cuda else None)
+    print(
+        f"{time.monotonic() - started:.0f} s; " + (f"results in {where_to}" if where_to else "nothing written (--out)")
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

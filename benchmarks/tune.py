@@ -1,0 +1,93 @@
+"""Times the variants of one op side by side: each a value of the environment variable that overrides the op's plan.
+
+    python -m benchmarks.tune matmul --plans sgemm_128x128,sgemm_64x64 --shapes 4096x4096x4096,16x4096x4096
+
+The variable (XGEMM_<OP>_PLAN unless --env names another) is set around a variant's blocks, in one process, so the
+library must read it on every call. The library's own choice always runs too, and torch beside it.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks import common, matmul
+
+CHOICE = "chosen"  # the library's own plan
+
+
+@contextlib.contextmanager
+def plan(variable: str, name: str) -> Iterator[None]:
+    """`name` in the environment variable; the library's own choice where it is CHOICE."""
+    before = os.environ.pop(variable, None)
+    if name != CHOICE:
+        os.environ[variable] = name
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)
+        if before is not None:
+            os.environ[variable] = before
+
+
+def variants(case: common.Case, variable: str, plans: list[str]) -> common.Case:
+    """The case with one contender a plan in the place of ours; torch's stay."""
+    ours = next(contender for contender in case.contenders if contender.name == "xgemm")
+    contenders = [dataclasses.replace(ours, name=name, context=partial(plan, variable, name)) for name in plans]
+    peers = [contender for contender in case.contenders if contender is not ours]
+    return dataclasses.replace(case, contenders=contenders + peers)
+
+
+def matmul_cases(shapes: str, options: common.Options) -> list[common.Case]:
+    """Cases of 'MxNxK', '32x1024x1024x1024' (a batch first) or '4096x4096x4096:nt', comma-separated."""
+    found = []
+    for text in shapes.split(","):
+        sizes, _, layout = text.partition(":")
+        *batch, m, n, k = map(int, sizes.split("x"))
+        shape = matmul.Shape(m, n, k, batch=batch[0] if batch else 1, layout=layout or "nn")
+        for name in options.dtypes or ("fp32",):
+            modes = options.modes if name == "fp32" else (None,)
+            found += [matmul.case(shape, common.DTYPES[name], mode, options) for mode in modes]
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = common.parser((__doc__ or "").splitlines()[0])
+    parser.add_argument("op", help="a benchmark's name, e.g. matmul")
+    parser.add_argument("--plans", required=True, help="comma-separated values of the variable")
+    parser.add_argument("--env", help="the variable (default: XGEMM_<OP>_PLAN)")
+    parser.add_argument("--shapes", help="matmul: comma-separated MxNxK[:layout] instead of the benchmark's cases")
+    arguments = parser.parse_args(argv)
+    options = common.options_of(arguments)
+    variable = arguments.env or f"XGEMM_{arguments.op.upper()}_PLAN"
+    module = importlib.import_module(f"benchmarks.{arguments.op}")
+    cases = matmul_cases(arguments.shapes, options) if arguments.shapes else module.cases(options)
+    plans = [CHOICE, *arguments.plans.split(",")]
+    benchmark = common.Benchmark(arguments.op, module.SOURCES, options, common.machine(options.device), keep=False)
+    benchmark.run([variants(case, variable, plans) for case in cases], lambda text: print(f"… {text}", file=sys.stderr))
+    show(benchmark, plans)
+    return 1 if benchmark.wrong else 0
+
+
+def show(benchmark: common.Benchmark, plans: list[str]) -> None:
+    """A line a measurement: each plan's microseconds, the fastest marked, then the peers'."""
+    groups = common.grouped(benchmark.rows)
+    names = list(dict.fromkeys([*plans, *(name for group in groups for name in group)]))
+    width = max([10, *(len(name) + 1 for name in names)])
+    print(f"{'us (* fastest plan)':<36}" + "".join(f"{name:>{width}}" for name in names) + "   best's rate")
+    for group in groups:
+        first = next(iter(group.values()))
+        best = min((name for name in plans if name in group), key=lambda name: group[name]["us"], default=None)
+        label = f"{first['case']} {first['dtype']} {first['l2']}{'/g' if first['graph'] else ''}"
+        cells = [f"{group[n]['us']:.1f}{'*' if n == best else ' '}" if n in group else "- " for n in names]
+        rate = common.rate(group[best]) if best else ""
+        print(f"{label:<36}" + "".join(f"{cell:>{width}}" for cell in cells) + f"   {rate}")
+    for note in benchmark.notes + benchmark.failures:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

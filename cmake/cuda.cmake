@@ -1,0 +1,54 @@
+# The CUDA part of the build: the architectures, the compiler, and what a target with CUDA sources needs.
+
+# Architectures come from TORCH_CUDA_ARCH_LIST ("8.0+PTX;9.0a"), as in every torch extension.
+set(arch_list "$ENV{TORCH_CUDA_ARCH_LIST}")
+if(NOT arch_list)
+  set(arch_list "8.0+PTX;9.0a")
+endif()
+string(REPLACE " " ";" arch_list "${arch_list}")
+set(gencode)
+foreach(arch IN LISTS arch_list)
+  string(REGEX REPLACE "\\+PTX$" "" number "${arch}")
+  string(REPLACE "." "" number "${number}")
+  if(NOT number MATCHES "^[0-9]+[af]?$")
+    message(FATAL_ERROR "TORCH_CUDA_ARCH_LIST: expected entries such as 8.0, 8.0+PTX or 9.0a, got ${arch}")
+  endif()
+  list(APPEND gencode "-gencode=arch=compute_${number},code=sm_${number}")
+  if(arch MATCHES "\\+PTX$")
+    list(APPEND gencode "-gencode=arch=compute_${number},code=compute_${number}")
+  endif()
+endforeach()
+
+if(NOT CMAKE_CUDA_COMPILER)
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/find_nvcc.py
+    OUTPUT_VARIABLE CMAKE_CUDA_COMPILER ERROR_VARIABLE message OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_STRIP_TRAILING_WHITESPACE)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "${message}")
+  endif()
+endif()
+if(NOT CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+# PyPI's toolkit keeps its libraries in lib/, where its nvcc, which looks in lib64/, does not find them while CMake tries it out.
+get_filename_component(toolkit ${CMAKE_CUDA_COMPILER} DIRECTORY)
+set(ENV{LIBRARY_PATH} "${toolkit}/../lib:$ENV{LIBRARY_PATH}")
+set(CMAKE_CUDA_ARCHITECTURES OFF)  # -gencode above says it all
+enable_language(CUDA)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+find_library(XGEMM_CUDART cudart_static HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} NO_DEFAULT_PATH REQUIRED)
+
+# -std here: CMake knows how to say C++20 to nvcc from 3.25.2 on only, and Debian 12 has 3.25.1.
+set(cuda_options -std=c++20 ${gencode} --expt-relaxed-constexpr -Xptxas=--warn-on-spills -Xcompiler=-Wall,-Wextra)
+if(XGEMM_WERROR)
+  list(APPEND cuda_options -Werror=all-warnings -Xptxas=--warning-as-error)
+endif()
+
+function(xgemm_with_cuda target)
+  target_compile_definitions(${target} PRIVATE XGEMM_WITH_CUDA)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${cuda_options}>)
+  target_include_directories(${target} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  # The static runtime, so that no libcudart.so is needed beside torch's.
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY None LINKER_LANGUAGE CXX)
+  target_link_libraries(${target} PRIVATE ${XGEMM_CUDART} rt pthread dl)
+endfunction()

@@ -1,0 +1,12 @@
+# After each build: what the library file is, and the oldest system that it runs on.
+file(SIZE ${library} bytes)
+math(EXPR kib "${bytes} / 1024")
+set(needs "")
+if(readelf)
+  execute_process(COMMAND ${readelf} --version-info --wide ${library} OUTPUT_VARIABLE versions ERROR_QUIET)
+  string(REGEX MATCHALL "GLIBC_[0-9.]+" glibc "${versions}")
+  list(SORT glibc COMPARE NATURAL ORDER DESCENDING)
+  list(GET glibc 0 newest)
+  set(needs ", newest glibc symbol version ${newest}")
+endif()
+message("libxgemm.so: ${kib} KiB${needs}")

@@ -1,0 +1,30 @@
+// Argument checks of the lab's ops. They run before the device check, so that a message does not depend on the machine.
+#pragma once
+#include "torch/tensor.h"
+
+namespace xgemm::lab {
+
+/// Row-major without gaps.
+inline void check_contiguous(const TensorView& v) {
+  std::int64_t step = 1;
+  bool contiguous = true;
+  for (std::int64_t d = v.dim(); d-- > 0;) {
+    contiguous = contiguous && (v.size(d) == 1 || v.stride(d) == step);
+    step *= v.size(d);
+  }
+  check(contiguous || step == 0, v.op, "expected ", v.name, " to be contiguous, got shape ", to_string(v.sizes), " with strides ",
+        to_string(v.strides));
+}
+
+/// A contiguous fp32 matrix.
+inline void check_matrix(const TensorView& v) {
+  check_dtype(v, {ScalarType::Float});
+  check(v.dim() == 2, v.op, "expected ", v.name, " to be a matrix, got shape ", to_string(v.sizes));
+  check_contiguous(v);
+}
+
+inline void check_cuda(const TensorView& v) {
+  check(v.cuda, v.op, "expected ", v.name, " on cuda, got ", device_name(v), "; the lab measures CUDA kernels only");
+}
+
+}  // namespace xgemm::lab

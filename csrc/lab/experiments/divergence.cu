@@ -1,0 +1,57 @@
+// Control divergence.
+//
+// parity (S1-13, S1-14): even -> 2 x, odd -> x + 1, once with if/else on the data and once with arithmetic. The compiler
+// predicates so short a branch, so neither version diverges (D7): a negative control. Floor: 8 n bytes; the documents' 3x came
+// from a missing warm-up (D6). paths (S2-07): `count` ways of kSteps dependent FMAs each. Chosen by lane, a warp must run all of
+// them, one after the other, with the other lanes idle: count times the time. Chosen by warp, it runs one.
+#include "lab/experiments/experiments.h"
+
+namespace xgemm::lab::experiments {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kSteps = 256;
+
+__global__ void branch_kernel(const int* in, int* out, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const unsigned x = in[i];  // unsigned: doubling may wrap
+  if (x % 2 == 0)
+    out[i] = static_cast<int>(x * 2);
+  else
+    out[i] = static_cast<int>(x + 1);
+}
+
+__global__ void arithmetic_kernel(const int* in, int* out, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const unsigned x = in[i], even = x % 2 == 0;
+  out[i] = static_cast<int>(even * (x * 2) + !even * (x + 1));
+}
+
+__global__ void paths_kernel(const float* in, float* out, std::int64_t n, int count, bool per_lane) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int mine = static_cast<int>((per_lane ? i : i / 32) % count);
+  float x = i < n ? in[i] : 0;
+  for (int path = 0; path < count; ++path) {
+    if (path != mine) continue;
+    const float b = static_cast<float>(path);
+    for (int step = 0; step < kSteps; ++step) x = fmaf(x, 0.5f, b);
+  }
+  if (i < n) out[i] = x;
+}
+
+}  // namespace
+
+void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t stream) {
+  if (branch)
+    branch_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
+  else
+    arithmetic_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
+}
+
+void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t stream) {
+  paths_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, count, per_lane);
+}
+
+}  // namespace xgemm::lab::experiments

@@ -1,0 +1,242 @@
+// The experiments' ops of torch.ops.xgemm_lab: argument checks and allocation.
+#include <algorithm>
+#include <array>
+
+#include "torch/register.h"
+#include "torch/tensor.h"
+#ifdef XGEMM_WITH_CUDA
+#include "lab/experiments/experiments.h"
+#include "torch/cuda.h"
+#endif
+#include "lab/checks.h"
+
+namespace xgemm::lab {
+namespace {
+
+TensorView array(const char* op, const char* name, const Tensor& t, ScalarType dtype) {
+  const TensorView v = view(op, name, t);
+  check_dtype(v, {dtype});
+  check_contiguous(v);
+  return v;
+}
+
+void check_threads(const char* op, std::int64_t threads) {
+  check(threads >= 1 && threads <= 1024, op, "expected threads in [1, 1024], got ", threads);
+}
+
+void check_one_of(const char* op, const char* name, std::int64_t value, std::initializer_list<std::int64_t> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  std::string list;
+  for (const auto a : allowed) list += (list.empty() ? "" : ", ") + std::to_string(a);
+  fail(op, "expected ", name, " to be one of ", list, ", got ", value);
+}
+
+/// The pointer of a tensor that this file allocated.
+template <class T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(view("lab", "out", t).data);
+}
+
+template <class T>
+const T* data(const TensorView& v) {
+  return static_cast<const T*>(v.data);
+}
+
+#ifdef XGEMM_WITH_CUDA
+/// Allocates a result of shape `sizes` beside `like`, and unless it is empty calls launch(result, scope).
+template <class Launch>
+Tensor run(const TensorView& like, ShapeRef sizes, Launch&& launch) {
+  CudaScope scope(like);
+  Tensor out = empty(sizes, like.dtype, like);
+  if (view(like.op, "out", out).numel() == 0) return out;
+  launch(out, scope);
+  scope.check_launch();
+  return out;
+}
+#define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
+namespace ex = experiments;
+#else
+#define XGEMM_LAB_RUN(like, sizes, ...) \
+  (void)(sizes);                        \
+  fail((like).op, "this libxgemm.so was built without CUDA")
+#endif
+
+Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) {
+  const TensorView v = array("lab::strided_copy", "x", x, ScalarType::Float);
+  check(stride >= 1 && stride <= 32, v.op, "expected stride in [1, 32], got ", stride);
+  check_threads(v.op, threads);
+  check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
+        " elements and ", threads, " threads");
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
+                     scope.stream());
+  });
+}
+
+Tensor best_block_size(const Tensor& x) {
+  TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const ex::BlockSize best = ex::best_block_size();
+  scope.check_launch();
+  const std::array<std::int64_t, 1> shape{3};
+  v.cuda = false;  // the answer is for the host
+  const Tensor out = empty(shape, ScalarType::Long, v);
+  std::int64_t* values = data<std::int64_t>(out);
+  values[0] = best.threads, values[1] = best.min_grid, values[2] = best.registers;
+  return out;
+#else
+  fail(v.op, "this libxgemm.so was built without CUDA");
+#endif
+}
+
+Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width) {
+  const TensorView v = array("lab::concurrent_copy", "x", x, ScalarType::Float);
+  check_threads(v.op, threads);
+  check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
+  check_one_of(v.op, "width", width, {1, 2, 4});
+  check(loads == 1 || width == 1, v.op, "expected loads or width to be 1, got ", loads, " and ", width);
+  check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
+        "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    const ex::CopyShape shape{.threads = static_cast<int>(threads),
+                              .loads = static_cast<int>(loads),
+                              .width = static_cast<int>(width),
+                              .blocks = scope.properties().sm_count};
+    check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+  });
+}
+
+Tensor fma_chains(const Tensor& x, std::int64_t threads, std::int64_t chains, std::int64_t iterations) {
+  const TensorView v = array("lab::fma_chains", "x", x, ScalarType::Float);
+  check_threads(v.op, threads);
+  check_one_of(v.op, "chains", chains, {1, 2, 4, 8, 16});
+  check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
+  check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
+        "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    check(ex::fma_chains(data<float>(v), data<float>(out), static_cast<int>(threads), static_cast<int>(v.numel() / threads),
+                         static_cast<int>(chains), static_cast<int>(iterations), scope.stream()),
+          v.op, "no such kernel");
+  });
+}
+
+Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
+  const TensorView v = array("lab::parity", "x", x, ScalarType::Int);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, { ex::parity(data<int>(v), data<int>(out), v.numel(), branch, scope.stream()); });
+}
+
+Tensor paths(const Tensor& x, std::int64_t count, [[maybe_unused]] bool per_lane) {
+  const TensorView v = array("lab::paths", "x", x, ScalarType::Float);
+  check(count >= 1 && count <= 32, v.op, "expected count in [1, 32], got ", count);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes,
+                { ex::paths(data<float>(v), data<float>(out), v.numel(), static_cast<int>(count), per_lane, scope.stream()); });
+}
+
+Tensor vector_add(const Tensor& a, const Tensor& b, const std::string& variant) {
+  const TensorView va = array("lab::vector_add", "a", a, ScalarType::Float),
+                   vb = array("lab::vector_add", "b", b, ScalarType::Float);
+  check_same_device(va, vb);
+  check(std::ranges::equal(va.sizes, vb.sizes), va.op, "expected a and b of one shape, got ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  struct Variant {
+    const char* name;
+    int factor;
+    bool vector, privatised;
+  };
+  constexpr std::array<Variant, 6> variants{{{"plain", 1, false, false},
+                                             {"privatised", 1, false, true},
+                                             {"coarsened2", 2, false, false},
+                                             {"coarsened4", 4, false, false},
+                                             {"vector2", 2, true, false},
+                                             {"vector4", 4, true, false}}};
+  const auto* found = std::ranges::find_if(variants, [&](const Variant& v) { return variant == v.name; });
+  check(found != variants.end(), va.op,
+        "expected variant to be plain, privatised, coarsened2, coarsened4, vector2 or vector4, got ", variant);
+  const auto unaligned = [](const TensorView& v) { return reinterpret_cast<std::uintptr_t>(v.data) % 16 != 0; };
+  check(!found->vector || !(unaligned(va) || unaligned(vb)), va.op, "expected a and b aligned to 16 bytes for variant ", variant);
+  check_cuda(va);
+  XGEMM_LAB_RUN(va, va.sizes, {
+    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), found->factor, found->vector,
+                   found->privatised, scope.stream());
+  });
+}
+
+Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool shared) {
+  const TensorView v = array("lab::window_sum", "x", x, ScalarType::Float);
+  check(window >= 1 && window <= 1025 && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ", window);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream());
+  });
+}
+
+Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {
+  const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
+  check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
+  check_cuda(v);
+  const std::array<std::int64_t, 1> shape{bins};
+  XGEMM_LAB_RUN(v, shape, {
+    cudaMemsetAsync(data<int>(out), 0, static_cast<std::size_t>(bins) * sizeof(int), scope.stream());
+    if (v.numel() > 0)
+      ex::histogram(data<int>(v), data<int>(out), v.numel(), static_cast<int>(bins), privatised, scope.properties().sm_count,
+                    scope.stream());
+  });
+}
+
+Tensor tiled_matmul(const Tensor& a, const Tensor& b, const std::string& variant, std::int64_t tile) {
+  const TensorView va = view("lab::tiled_matmul", "a", a), vb = view("lab::tiled_matmul", "b", b);
+  check_matrix(va);
+  check_matrix(vb);
+  check_same_device(va, vb);
+  check(va.size(1) == vb.size(0), va.op, "expected a and b of shapes (m, k) and (k, n), got ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  constexpr std::array<const char*, 6> names{"naive", "fixed", "dynamic", "single_block", "conflicting", "padded"};
+  const auto* found = std::ranges::find_if(names, [&](const char* name) { return variant == name; });
+  check(found != names.end(), va.op, "expected variant to be naive, fixed, dynamic, single_block, conflicting or padded, got ",
+        variant);
+  const std::int64_t m = va.size(0), k = va.size(1), n = vb.size(1);
+  if (variant == "naive" || variant == "dynamic")
+    check(tile >= 1 && tile <= 32, va.op, "expected tile in [1, 32], got ", tile);
+  else if (variant == "fixed")
+    check_one_of(va.op, "tile", tile, {8, 16, 32});
+  else
+    check_one_of(va.op, "tile", tile, {32});
+  for (const std::int64_t size : {m, n, k})
+    check(size < (std::int64_t{1} << 31) - 1024, va.op, "expected sizes below 2^31 - 1024, got ", size);
+  check((m + tile - 1) / tile * ((n + tile - 1) / tile) < std::int64_t{1} << 31, va.op,
+        "expected fewer than 2^31 tiles, got sizes ", m, " and ", n, " with tile ", tile);
+  check(variant != "single_block" || (m <= 32 && n <= 32 && k * (m + n) <= 48 * 1024 / 4), va.op,
+        "expected m, n <= 32 and A and B within 48 KiB for variant single_block, got ", m, ", ", n, " and k = ", k);
+  check_cuda(va);
+  const std::array<std::int64_t, 2> shape{m, n};
+  XGEMM_LAB_RUN(va, shape, {
+    ex::tiled_matmul({.a = data<float>(va),
+                      .b = data<float>(vb),
+                      .c = data<float>(out),
+                      .m = static_cast<int>(m),
+                      .n = static_cast<int>(n),
+                      .k = static_cast<int>(k)},
+                     static_cast<ex::Tiling>(found - names.begin()), static_cast<int>(tile), scope.stream());
+  });
+}
+
+XGEMM_REGISTER(xgemm_lab, strided_copy, strided_copy);
+XGEMM_REGISTER(xgemm_lab, best_block_size, best_block_size);
+XGEMM_REGISTER(xgemm_lab, concurrent_copy, concurrent_copy);
+XGEMM_REGISTER(xgemm_lab, fma_chains, fma_chains);
+XGEMM_REGISTER(xgemm_lab, parity, parity);
+XGEMM_REGISTER(xgemm_lab, paths, paths);
+XGEMM_REGISTER(xgemm_lab, vector_add, vector_add);
+XGEMM_REGISTER(xgemm_lab, window_sum, window_sum);
+XGEMM_REGISTER(xgemm_lab, histogram, histogram);
+XGEMM_REGISTER(xgemm_lab, tiled_matmul, tiled_matmul);
+
+}  // namespace
+}  // namespace xgemm::lab

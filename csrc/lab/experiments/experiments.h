@@ -1,0 +1,53 @@
+// The documents' single experiments. Each .cu states what it shows; experiments.cpp checks arguments and allocates.
+// All arrays are contiguous; n is a number of elements and may be any value from 1.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace xgemm::lab::experiments {
+
+/// Elements of a thread-per-element grid.
+inline unsigned blocks_for(std::int64_t n, int per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+// coalescing.cu
+void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, cudaStream_t);
+struct BlockSize {
+  int threads, min_grid, registers;
+};
+BlockSize best_block_size();
+
+// latency.cu
+struct CopyShape {
+  int threads, loads, width, blocks;
+};
+bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape&, cudaStream_t);
+bool fma_chains(const float* in, float* out, int threads, int blocks, int chains, int iterations, cudaStream_t);
+
+// divergence.cu
+void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);
+void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t);
+
+// coarsening.cu
+void vector_add(const float* a, const float* b, float* out, std::int64_t n, int factor, bool vector, bool privatised,
+                cudaStream_t);
+
+// privatisation.cu
+inline constexpr int kMaxWindow = 1025;
+inline constexpr int kMaxBins = 8192;
+void window_sum(const float* in, float* out, std::int64_t n, int window, bool shared, cudaStream_t);
+void histogram(const int* in, int* counts, std::int64_t n, int bins, bool privatised, int sm_count, cudaStream_t);
+
+// tiling.cu
+struct Matrices {
+  const float *a, *b;
+  float* c;
+  int m, n, k;
+};
+inline constexpr int kSingleBlockFloats = 48 * 1024 / 4;
+enum class Tiling { naive, fixed, dynamic, single_block, conflicting, padded };
+void tiled_matmul(const Matrices&, Tiling, int tile, cudaStream_t);
+
+}  // namespace xgemm::lab::experiments

@@ -1,0 +1,114 @@
+// Sheffield's lab 6: C = A B with one thread an element of C (S3-02 to S3-13), row-major fp32, any sizes. 2 m n k operations.
+//
+// naive         every operand from global memory: 2 k loads an element.
+// fixed         tile x tile blocks stage tiles of A and B in static shared memory: 1 / tile of the loads. Tile 8, 16 or 32.
+// dynamic       the same with the tile known at run time only and shared memory of the size requiredSM() = 2 tile^2 floats. The
+// lab keeps
+//               the tile in __constant__ memory; here it is blockDim.x, which is safe on several streams at once.
+// single_block  one block for the whole product, A and B wholly in shared memory; m, n <= 32 and 4 (m k + k n) <= 48 KiB.
+// conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one bank
+// (S3-06). padded        the same with rows of 33 words: the column falls into 32 banks.
+#include "lab/experiments/experiments.h"
+
+namespace xgemm::lab::experiments {
+namespace {
+
+__device__ __forceinline__ float load(const float* x, int row, int col, int rows, int cols) {
+  return row < rows && col < cols ? x[static_cast<std::int64_t>(row) * cols + col] : 0.0f;
+}
+
+__device__ __forceinline__ void store(const Matrices& p, int row, int col, float value) {
+  if (row < p.m && col < p.n) p.c[static_cast<std::int64_t>(row) * p.n + col] = value;
+}
+
+/// First row and column of this block's tile of C, in a 1-D grid.
+struct Origin {
+  int row, col;
+};
+__device__ __forceinline__ Origin origin(const Matrices& p, int tile) {
+  const int across = (p.n + tile - 1) / tile;
+  return {static_cast<int>(blockIdx.x / across) * tile, static_cast<int>(blockIdx.x % across) * tile};
+}
+
+__global__ void naive_kernel(const __grid_constant__ Matrices p) {
+  const auto [row0, col0] = origin(p, blockDim.x);
+  const int row = row0 + threadIdx.y, col = col0 + threadIdx.x;
+  if (row >= p.m || col >= p.n) return;
+  float sum = 0;
+  for (int k = 0; k < p.k; ++k)
+    sum += p.a[static_cast<std::int64_t>(row) * p.k + k] * p.b[static_cast<std::int64_t>(k) * p.n + col];
+  store(p, row, col, sum);
+}
+
+template <int kTile, int kPad, bool kTransposedB>
+__global__ void fixed_kernel(const __grid_constant__ Matrices p) {
+  __shared__ float As[kTile][kTile + kPad], Bs[kTile][kTile + kPad];
+  const int tx = threadIdx.x, ty = threadIdx.y;
+  const auto [row0, col0] = origin(p, kTile);
+  float sum = 0;
+  for (int k0 = 0; k0 < p.k; k0 += kTile) {
+    As[ty][tx] = load(p.a, row0 + ty, k0 + tx, p.m, p.k);
+    (kTransposedB ? Bs[tx][ty] : Bs[ty][tx]) = load(p.b, k0 + ty, col0 + tx, p.k, p.n);
+    __syncthreads();
+    for (int k = 0; k < kTile; ++k) sum += As[ty][k] * (kTransposedB ? Bs[tx][k] : Bs[k][tx]);
+    __syncthreads();
+  }
+  store(p, row0 + ty, col0 + tx, sum);
+}
+
+__global__ void dynamic_kernel(const __grid_constant__ Matrices p) {
+  extern __shared__ float shared[];
+  const int tile = blockDim.x, tx = threadIdx.x, ty = threadIdx.y;
+  float *As = shared, *Bs = shared + tile * tile;
+  const auto [row0, col0] = origin(p, tile);
+  float sum = 0;
+  for (int k0 = 0; k0 < p.k; k0 += tile) {
+    As[ty * tile + tx] = load(p.a, row0 + ty, k0 + tx, p.m, p.k);
+    Bs[ty * tile + tx] = load(p.b, k0 + ty, col0 + tx, p.k, p.n);
+    __syncthreads();
+    for (int k = 0; k < tile; ++k) sum += As[ty * tile + k] * Bs[k * tile + tx];
+    __syncthreads();
+  }
+  store(p, row0 + ty, col0 + tx, sum);
+}
+
+__global__ void single_block_kernel(const __grid_constant__ Matrices p) {
+  extern __shared__ float shared[];
+  float *As = shared, *Bs = shared + p.m * p.k;
+  // The lab loads one element a thread and needs k <= n and k <= m for it; a loop takes any k that fits.
+  const int t = threadIdx.y * p.n + threadIdx.x, threads = p.m * p.n;
+  for (int i = t; i < p.m * p.k; i += threads) As[i] = p.a[i];
+  for (int i = t; i < p.k * p.n; i += threads) Bs[i] = p.b[i];
+  __syncthreads();
+  float sum = 0;
+  for (int k = 0; k < p.k; ++k) sum += As[threadIdx.y * p.k + k] * Bs[k * p.n + threadIdx.x];
+  store(p, threadIdx.y, threadIdx.x, sum);
+}
+
+}  // namespace
+
+void tiled_matmul(const Matrices& p, Tiling tiling, int tile, cudaStream_t stream) {
+  const unsigned grid = blocks_for(p.m, tile) * blocks_for(p.n, tile);
+  const dim3 block(tile, tile);
+  switch (tiling) {
+    case Tiling::naive: naive_kernel<<<grid, block, 0, stream>>>(p); break;
+    case Tiling::fixed:
+      if (tile == 8)
+        fixed_kernel<8, 0, false><<<grid, block, 0, stream>>>(p);
+      else if (tile == 16)
+        fixed_kernel<16, 0, false><<<grid, block, 0, stream>>>(p);
+      else
+        fixed_kernel<32, 0, false><<<grid, block, 0, stream>>>(p);
+      break;
+    case Tiling::dynamic:
+      dynamic_kernel<<<grid, block, 2 * sizeof(float) * static_cast<unsigned>(tile * tile), stream>>>(p);
+      break;
+    case Tiling::single_block:
+      single_block_kernel<<<1, dim3(p.n, p.m), sizeof(float) * static_cast<unsigned>(p.k * (p.m + p.n)), stream>>>(p);
+      break;
+    case Tiling::conflicting: fixed_kernel<32, 0, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
+    case Tiling::padded: fixed_kernel<32, 1, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
+  }
+}
+
+}  // namespace xgemm::lab::experiments

@@ -1,0 +1,35 @@
+// Every schema of torch.ops.xgemm_lab: the steps of the classic optimisation ladders, kept runnable so that they can be measured.
+// CUDA only; inputs are contiguous. Nothing in torch.ops.xgemm calls these.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(xgemm_lab, m) {
+  // alpha * (a @ b) + beta * c, fp32 row-major; step 1 naive ... 7 warp tile (step 8 of the ladder is torch.ops.xgemm itself).
+  m.def("sgemm(Tensor a, Tensor b, Tensor? c=None, *, int step, float alpha=1, float beta=0) -> Tensor");
+  // Sum of all elements, version 0 (interleaved, modulo) ... 7 (shuffles only). float32 gives float32; int32 gives int32,
+  // wrapping.
+  m.def("reduce_sum(Tensor x, int version) -> Tensor");
+  // Softmax over the last dim, fp32; variant: naive (overflows above 88 by design), safe, online.
+  m.def("softmax(Tensor x, str variant) -> Tensor");
+
+  // ---- single experiments: csrc/lab/experiments ----------------------------------------------------------------------------
+  // x[(i * stride) % n]: coalesced for stride 1.
+  m.def("strided_copy(Tensor x, int stride, int threads=128) -> Tensor");
+  // [threads, minimal grid, registers] of the coalesced copy, from the occupancy API; int64 on the CPU.
+  m.def("best_block_size(Tensor x) -> Tensor");
+  // A copy by one block an SM with `loads` loads of `width` floats in flight a thread.
+  m.def("concurrent_copy(Tensor x, int threads, int loads, int width) -> Tensor");
+  // Each thread runs `chains` chains of FMAs, y <- y / 2 + 1 from x + 0, x + 1, ..., and returns their sum.
+  m.def("fma_chains(Tensor x, int threads, int chains, int iterations) -> Tensor");
+  // int32: even -> 2 x, odd -> x + 1, by a branch or by arithmetic.
+  m.def("parity(Tensor x, bool branch) -> Tensor");
+  // 256 times y <- y / 2 + path, path chosen by element number or by warp number modulo count.
+  m.def("paths(Tensor x, int count, bool per_lane) -> Tensor");
+  // variant: plain, privatised, coarsened2, coarsened4, vector2, vector4.
+  m.def("vector_add(Tensor a, Tensor b, str variant) -> Tensor");
+  // Sum over an odd window centred on each element, zeros outside.
+  m.def("window_sum(Tensor x, int window, bool shared) -> Tensor");
+  // Counts of 0 .. bins - 1 in int32 x; other values are skipped.
+  m.def("histogram(Tensor x, int bins, bool privatised) -> Tensor");
+  // variant: naive, fixed, dynamic, single_block, conflicting, padded.
+  m.def("tiled_matmul(Tensor a, Tensor b, str variant, int tile=32) -> Tensor");
+}

@@ -1,0 +1,31 @@
+// The first half of v6 and v7: each thread adds many elements in registers before any thread talks to another.
+#pragma once
+#include "lab/reduction/reduction.h"
+
+namespace xgemm::lab::reduction {
+
+/// This thread's share of in[0 .. n). The grid walks in tiles of kThreads * kLoads elements; all loads of a tile are issued
+/// before the first addition (S4-12), and neighbouring lanes load neighbours.
+template <class T>
+__device__ __forceinline__ T grid_stride_sum(const T* in, std::int64_t n) {
+  constexpr std::int64_t kTile = std::int64_t{kThreads} * kLoads;
+  T sum{};
+  for (std::int64_t tile = blockIdx.x * kTile; tile < n; tile += gridDim.x * kTile) {
+    T x[kLoads];
+    if (tile + kTile <= n) {  // the same for the whole block: a full tile needs no test per element
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k) x[k] = in[tile + k * kThreads + threadIdx.x];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k) {
+        const std::int64_t i = tile + k * kThreads + threadIdx.x;
+        x[k] = i < n ? in[i] : T{};
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) sum += x[k];
+  }
+  return sum;
+}
+
+}  // namespace xgemm::lab::reduction

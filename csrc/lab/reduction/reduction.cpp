@@ -1,0 +1,73 @@
+// xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
+#include <array>
+#include <utility>
+
+#include "torch/register.h"
+#include "torch/tensor.h"
+#ifdef XGEMM_WITH_CUDA
+#include "lab/reduction/reduction.h"
+#include "torch/cuda.h"
+#endif
+#include "lab/checks.h"
+
+namespace xgemm::lab {
+namespace {
+
+constexpr const char* kOp = "lab::reduce_sum";
+constexpr std::int64_t kVersions = 8;
+
+#ifdef XGEMM_WITH_CUDA
+template <class T>
+void sum_into(T* out, const TensorView& x, int version) {
+  using namespace reduction;
+  constexpr std::array<void (*)(const Pass<T>&), kVersions> versions{
+      interleaved_modulo, interleaved_strided, sequential, first_add, last_warp, unrolled, several_elements, shuffle};
+  CudaScope scope(x);
+  std::int64_t n = x.numel();
+  if (n == 0) {  // the sum of nothing
+    cudaMemsetAsync(out, 0, sizeof(T), scope.stream());
+    return scope.check_launch();
+  }
+  // Partial sums go back and forth between two halves of a workspace; the last pass writes the result.
+  const int sms = scope.properties().sm_count;
+  const std::int64_t blocks = blocks_of(version, n, sms), second = blocks_of(version, blocks, sms);
+  const Tensor space = workspace(static_cast<std::size_t>(blocks + second) * sizeof(T), x);
+  T* here = static_cast<T*>(view(kOp, "workspace", space).data);
+  T* there = here + blocks;
+  const T* in = static_cast<const T*>(x.data);
+  for (bool done = false; !done;) {
+    const std::int64_t count = blocks_of(version, n, sms);
+    done = count == 1;
+    versions[static_cast<std::size_t>(version)](
+        {.in = in, .partials = done ? out : here, .n = n, .blocks = count, .stream = scope.stream()});
+    scope.check_launch();
+    in = here;
+    n = count;
+    std::swap(here, there);
+  }
+}
+#endif
+
+Tensor reduce_sum_op(const Tensor& x, std::int64_t version) {
+  const TensorView v = view(kOp, "x", x);
+  check_dtype(v, {ScalarType::Float, ScalarType::Int});
+  check_contiguous(v);
+  check(version >= 0 && version < kVersions, kOp, "expected version in [0, ", kVersions - 1, "], got ", version);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const Tensor out = empty({}, v.dtype, v);
+  void* result = view(kOp, "out", out).data;
+  if (v.dtype == ScalarType::Float)
+    sum_into(static_cast<float*>(result), v, static_cast<int>(version));
+  else
+    sum_into(static_cast<reduction::Int*>(result), v, static_cast<int>(version));
+  return out;
+#else
+  fail(kOp, "this libxgemm.so was built without CUDA");
+#endif
+}
+
+XGEMM_REGISTER(xgemm_lab, reduce_sum, reduce_sum_op);
+
+}  // namespace
+}  // namespace xgemm::lab

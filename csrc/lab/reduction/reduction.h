@@ -1,0 +1,50 @@
+// The reduction ladder: the sum of n numbers, one file a version (S4-16 to S4-24, part B6).
+// Contract of every version: one pass writes one partial sum a block; the driver runs the same kernel again over the partials
+// until one number is left, so each version also finishes itself. Any n from 1. No atomics: the order of additions depends on n
+// and the number of SMs only, so the bits repeat. Floor: 4 n bytes read, n - 1 additions, 0.25 operations a byte, so memory
+// bound. float sums in fp32; int sums wrap at 32 bits as the document's do (in unsigned arithmetic, where wrapping is defined).
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace xgemm::lab::reduction {
+
+/// One pass: `blocks` partial sums of in[0 .. n).
+template <class T>
+struct Pass {
+  const T* in;
+  T* partials;
+  std::int64_t n;
+  std::int64_t blocks;
+  cudaStream_t stream;
+};
+
+inline constexpr int kThreads = 256;
+
+using Int = unsigned;
+void interleaved_modulo(const Pass<float>&), interleaved_modulo(const Pass<Int>&);    // v0
+void interleaved_strided(const Pass<float>&), interleaved_strided(const Pass<Int>&);  // v1
+void sequential(const Pass<float>&), sequential(const Pass<Int>&);                    // v2
+void first_add(const Pass<float>&), first_add(const Pass<Int>&);                      // v3
+void last_warp(const Pass<float>&), last_warp(const Pass<Int>&);                      // v4
+void unrolled(const Pass<float>&), unrolled(const Pass<Int>&);                        // v5
+void several_elements(const Pass<float>&), several_elements(const Pass<Int>&);        // v6
+void shuffle(const Pass<float>&), shuffle(const Pass<Int>&);                          // v7
+
+/// v6 and v7 have a grid of at most this many blocks an SM, full occupancy, and stride over the rest.
+inline constexpr int kBlocksPerSm = 2048 / kThreads;
+/// Elements that a thread of v6 and v7 loads before it adds any: Little's law asks for more bytes in flight than one load a
+/// thread.
+inline constexpr int kLoads = 8;
+
+/// Blocks of version v's pass over n elements.
+inline std::int64_t blocks_of(int version, std::int64_t n, int sm_count) {
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  if (version <= 2) return ceil_div(n, kThreads);
+  if (version <= 5) return ceil_div(n, 2 * kThreads);
+  const std::int64_t most = std::int64_t{kBlocksPerSm} * sm_count, needed = ceil_div(n, kThreads * kLoads);
+  return needed < most ? needed : most;
+}
+
+}  // namespace xgemm::lab::reduction

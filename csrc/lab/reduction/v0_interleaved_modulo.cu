@@ -1,0 +1,40 @@
+// v0, interleaved addressing with a modulo (S4-17).
+//
+// Idea: a tree in shared memory whose step doubles; the threads whose number is a multiple of 2 s add the element s further on.
+// Limit: divergence. After the first step only every second lane works, then every fourth, yet every warp of the block runs every
+// step until fewer than one lane a warp is left; and the modulo is slow. Document: 8.7 GB/s on an M2090.
+#include "lab/reduction/reduction.h"
+
+namespace xgemm::lab::reduction {
+namespace {
+
+template <class T>
+__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+  __shared__ T local[kThreads];
+  const unsigned tid = threadIdx.x;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + tid;
+  local[tid] = i < n ? in[i] : T{};  // the document's kernels read past a ragged end (D4)
+  __syncthreads();
+
+  for (unsigned s = 1; s < blockDim.x; s *= 2) {
+    if (tid % (2 * s) == 0) local[tid] += local[tid + s];
+    __syncthreads();
+  }
+  if (tid == 0) partials[blockIdx.x] = local[0];
+}
+
+template <class T>
+void launch(const Pass<T>& p) {
+  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+}
+
+}  // namespace
+
+void interleaved_modulo(const Pass<float>& p) {
+  launch(p);
+}
+void interleaved_modulo(const Pass<Int>& p) {
+  launch(p);
+}
+
+}  // namespace xgemm::lab::reduction

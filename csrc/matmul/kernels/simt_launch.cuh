@@ -1,0 +1,64 @@
+// Host side of kernels/simt.cuh: grid and shared memory.
+#pragma once
+#include "matmul/kernels/simt.cuh"
+#include "matmul/launch.h"
+
+namespace xgemm::matmul {
+
+template <class T, Kernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
+void launch_tile(const SimtArguments& args, cudaStream_t stream) {
+  constexpr Tile kTile = info(kKernel).tile;
+  const Problem& p = args.problem;
+  const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
+  const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
+  const int shared = kTile.shared_bytes(sizeof(Accumulator<T>));
+  if (shared > 48 * 1024) cudaFuncSetAttribute(simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  simt_gemm<T, kKernel, kVector, kAlongA, kAlongB><<<blocks, kTile.threads(), shared, stream>>>(args);
+}
+
+/// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
+template <class T>
+void launch_large(const SimtArguments& args, cudaStream_t stream) {
+  constexpr Kernel kKernel = Kernel::simt_128x128;
+  if (args.a.along_k)
+    args.b.along_k ? launch_tile<T, kKernel, true, Along::k, Along::k>(args, stream)
+                   : launch_tile<T, kKernel, true, Along::k, Along::lines>(args, stream);
+  else
+    args.b.along_k ? launch_tile<T, kKernel, true, Along::lines, Along::k>(args, stream)
+                   : launch_tile<T, kKernel, true, Along::lines, Along::lines>(args, stream);
+}
+
+template <class T, bool kVector>
+void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream) {
+  switch (kernel) {
+    case Kernel::simt_128x128:
+      if constexpr (std::is_same_v<T, float> && kVector)
+        launch_large<T>(args, stream);
+      else if constexpr (!std::is_same_v<T, double>)
+        launch_tile<T, Kernel::simt_128x128, kVector>(args, stream);
+      break;
+    case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
+    case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
+  }
+}
+
+template <class T>
+void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
+  const SimtArguments args{.problem = p,
+                           .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
+                           .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
+                           .chunk = plan.chunk,
+                           .chunks = plan.chunks,
+                           .splits = plan.splits,
+                           .partial = workspace};
+  if (plan.vector)
+    launch_kernel<T, true>(plan.kernel, args, stream);
+  else
+    launch_kernel<T, false>(plan.kernel, args, stream);
+  if (plan.splits > 1) {
+    const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
+    simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
+  }
+}
+
+}  // namespace xgemm::matmul

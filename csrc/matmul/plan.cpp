@@ -1,0 +1,94 @@
+#include "matmul/plan.h"
+
+#include <algorithm>
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// What the model counts with; an H200's, and only ratios matter for the choice.
+constexpr double kFmaPerSecondAndSm = 128 * 1.75e9;
+constexpr double kBytesPerSecond = 4.0e12;
+constexpr double kSecondLaunch = 2.5e-6;
+
+struct Estimate {
+  double seconds;
+  std::int64_t splits;
+};
+
+Estimate estimate(const Problem& p, const KernelInfo& kernel, std::int64_t chunk, std::int64_t chunks, int sm_count) {
+  const Tile& t = kernel.tile;
+  const double tiles = static_cast<double>(ceil_div(p.m, t.bm) * ceil_div(p.n, t.bn)) * static_cast<double>(p.batches);
+  const double slots = static_cast<double>(sm_count) * t.blocks_per_sm;
+  // fp64 runs at half the fp32 rate.
+  const double rate = kernel.rate * kFmaPerSecondAndSm / t.blocks_per_sm * (p.dtype == DType::f64 ? 0.5 : 1.0);
+  const double chunk_seconds = static_cast<double>(t.bm) * t.bn * static_cast<double>(std::min(chunk, p.k)) / rate;
+  const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(p.n) * static_cast<double>(p.k) *
+                       (p.b.batch_stride[0] ? static_cast<double>(p.batches) : 1.0);
+  Estimate best{1e30, 1};
+  for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
+    const std::int64_t per_block = ceil_div(chunks, splits);
+    const double blocks = tiles * static_cast<double>(ceil_div(chunks, per_block));
+    const double waves = blocks <= slots ? 1.0 : blocks / slots;  // many waves overlap; a last partial one shows in its share
+    const double tail = blocks > slots ? 0.5 : 0.0;
+    double seconds = (waves + tail) * static_cast<double>(per_block) * chunk_seconds;
+    seconds = std::max(seconds, bytes / kBytesPerSecond / std::min(1.0, blocks / slots));
+    if (per_block < chunks)
+      seconds += kSecondLaunch + 2.0 * static_cast<double>(p.batches * p.m * p.n * chunks) * 4 / kBytesPerSecond;
+    if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
+    if (splits < chunks && splits * 2 > chunks) splits = chunks / 2 + chunks % 2;  // so that `chunks` itself is tried
+  }
+  return best;
+}
+
+constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
+
+bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stride, std::int64_t along_size, std::int64_t across_stride) {
+  const std::uintptr_t access = is_half(p.dtype) ? 8 : 16;
+  bool ok = along_stride == 1 && along_size % 4 == 0 && across_stride % 4 == 0 &&
+            reinterpret_cast<std::uintptr_t>(x.data) % access == 0;
+  for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 4 == 0;
+  return ok;
+}
+
+bool serves(const Problem& p, Kernel k, const DeviceProperties& gpu) {
+  const Tile& t = info(k).tile;
+  if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
+  return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
+}
+
+}  // namespace
+
+bool is_vectorisable(const Problem& p) {
+  const bool a = a_along_k(p) ? is_vectorisable(p, p.a, p.a.col_stride, p.k, p.a.row_stride)
+                              : is_vectorisable(p, p.a, p.a.row_stride, p.m, p.a.col_stride);
+  const bool b = b_along_k(p) ? is_vectorisable(p, p.b, p.b.row_stride, p.k, p.b.col_stride)
+                              : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
+  return a && b;
+}
+
+std::int64_t chunk_length(std::int64_t k) {
+  if (k <= 512) return std::max<std::int64_t>(k, 1);
+  return std::max<std::int64_t>(256, ceil_div(ceil_div(k, 32), 32) * 32);
+}
+
+Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const std::int64_t chunk = chunk_length(p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
+  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, is_vectorisable(p)};
+  double best = 1e30;
+  for (int i = 0; i < kKernels; ++i) {
+    const Kernel kernel = static_cast<Kernel>(i);
+    if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
+    const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
+    if (e.seconds < best) {
+      best = e.seconds;
+      plan.kernel = kernel;
+      plan.splits = e.splits;
+    }
+  }
+  if (plan.splits > 1) plan.workspace_bytes = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
+  return plan;
+}
+
+}  // namespace xgemm::matmul

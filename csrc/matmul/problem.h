@@ -1,0 +1,40 @@
+// What a matrix product is to the kernels: pointers, strides, sizes, epilogue. Free of torch.
+#pragma once
+#include <cstdint>
+
+#include "device/dtype.h"
+
+namespace xgemm::matmul {
+
+/// How exactly fp32 inputs are multiplied.
+enum class Precision : std::uint8_t { highest, ieee, high, medium };
+/// Applied to alpha * A B + beta * C + bias, before the residual is added.
+enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+
+inline constexpr int kMaxBatchDims = 4;
+
+/// A matrix of a batch: strides in elements, 0 where broadcast.
+struct Operand {
+  const void* data = nullptr;
+  std::int64_t row_stride = 0, col_stride = 0;
+  std::int64_t batch_stride[kMaxBatchDims] = {};
+};
+
+/// out = activation(alpha * A B + beta * c + bias) + residual; out is contiguous, (batch..., m, n), of the inputs' dtype.
+struct Problem {
+  DType dtype = DType::f32;
+  Precision precision = Precision::highest;
+  Activation activation = Activation::none;
+  std::int64_t m = 0, n = 0, k = 0;
+  int batch_dims = 0;  ///< dims 0 .. batch_dims - 1 of batch[] and batch_stride[], outermost first
+  std::int64_t batch[kMaxBatchDims] = {1, 1, 1, 1};
+  std::int64_t batches = 1;  ///< product of batch[]
+  Operand a, b;
+  Operand c;         ///< read unless beta is 0 or data is null
+  Operand bias;      ///< one value a column; col_stride
+  Operand residual;  ///< added last
+  double alpha = 1, beta = 0;
+  void* out = nullptr;
+};
+
+}  // namespace xgemm::matmul

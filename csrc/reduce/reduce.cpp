@@ -1,0 +1,191 @@
+// sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
+#include "reduce/plan.h"
+#include "torch/aten.h"
+#include "torch/register.h"
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+#include "reduce/cast.h"
+#include "reduce/launch.h"
+#include "torch/cuda.h"
+#endif
+
+namespace xgemm {
+namespace {
+
+using reduce::Kind;
+using Dims = std::optional<std::vector<std::int64_t>>;
+
+constexpr int kMaxRank = 64;  // torch's own limit
+
+constexpr std::initializer_list<ScalarType> kRealAndBool = {
+    ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
+    ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
+constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16,
+                                                     ScalarType::Double, ScalarType::Long, ScalarType::Int,
+                                                     ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
+
+bool is_floating(ScalarType t) {
+  return t == ScalarType::Float || t == ScalarType::Half || t == ScalarType::BFloat16 || t == ScalarType::Double;
+}
+
+/// What a call means once its arguments are checked: the same for the CPU and CUDA.
+struct Call {
+  Kind kind;
+  TensorView input;
+  std::uint64_t reduced = 0;                ///< bit d: dim d is reduced
+  bool all = false;                         ///< dim was None
+  bool keepdim = false;
+  ScalarType compute = ScalarType::Float;   ///< dtype to which an element is converted before it is reduced
+  ScalarType output = ScalarType::Float;
+  std::array<std::int64_t, kMaxRank> shape{};
+  std::size_t rank = 0;                     ///< of the output
+  ShapeRef output_shape() const { return {shape.data(), rank}; }
+};
+
+Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef dims, bool all, bool keepdim,
+                     const std::optional<ScalarType>& dtype) {
+  Call call{.kind = kind, .input = view(op, "input", input), .all = all, .keepdim = keepdim};
+  const TensorView& v = call.input;
+  const bool index = kind == Kind::argmax || kind == Kind::argmin, extremum = kind == Kind::amax || kind == Kind::amin;
+  check_dtype(v, index ? kReal : kRealAndBool);
+  if (dtype) {
+    bool known = false;
+    for (auto t : kRealAndBool) known |= t == *dtype;
+    check(known, op, "expected dtype to be a real floating, integer or bool dtype, got ", to_string(*dtype));
+  }
+
+  call.compute = dtype.value_or(v.dtype);
+  if (kind == Kind::sum && !dtype && !is_floating(v.dtype)) call.compute = ScalarType::Long;
+  if (kind == Kind::logsumexp && !is_floating(v.dtype)) call.compute = ScalarType::Float;
+  if (kind == Kind::mean)
+    check(is_floating(call.compute), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ",
+          to_string(call.compute), dtype ? "" : "; pass dtype=, for example torch.float32");
+  call.output = index ? ScalarType::Long : call.compute;
+
+  if (all) {
+    call.reduced = ~std::uint64_t{0};
+  } else {
+    for (const std::int64_t dim : dims) {
+      const std::int64_t d = wrap_dim(v, dim);
+      check((call.reduced >> d & 1) == 0, op, "expected every dim at most once, got ", dim, " twice (as one of ", to_string(dims),
+            ")");
+      call.reduced |= std::uint64_t{1} << d;
+    }
+  }
+  for (std::size_t d = 0; d < v.sizes.size(); ++d) {
+    const bool gone = call.reduced >> d & 1;
+    check(!(gone && v.sizes[d] == 0 && (index || extremum)), op, "expected the reduced dims to be non-empty, got dim ", d,
+          " of size 0 in shape ", to_string(v.sizes));
+    if (!gone)
+      call.shape[call.rank++] = v.sizes[d];
+    else if (keepdim)
+      call.shape[call.rank++] = 1;
+  }
+  return call;
+}
+
+Tensor run_cpu(const Call& call, const std::optional<ScalarType>& dtype) {
+  const TensorView& v = call.input;
+  std::vector<std::int64_t> dims;
+  for (std::int64_t d = 0; d < v.dim(); ++d)
+    if (call.reduced >> d & 1) dims.push_back(d);
+  const Tensor& x = *v.tensor;
+  switch (call.kind) {
+    case Kind::sum: return aten("sum", "dim_IntList", x, Dims(dims), call.keepdim, dtype);
+    case Kind::mean: return aten("mean", "dim", x, Dims(dims), call.keepdim, dtype);
+    case Kind::amax: return aten("amax", "", x, dims, call.keepdim);
+    case Kind::amin: return aten("amin", "", x, dims, call.keepdim);
+    case Kind::logsumexp: return aten("logsumexp", "", x, dims, call.keepdim);
+    case Kind::argmax:
+    case Kind::argmin: {
+      const std::optional<std::int64_t> dim = call.all || dims.empty() ? std::nullopt : std::optional(dims[0]);
+      return aten(call.kind == Kind::argmax ? "argmax" : "argmin", "", x, dim, call.keepdim);
+    }
+  }
+  throw std::logic_error("xgemm: unknown reduction");
+}
+
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+Tensor run_cuda(const Call& call) {
+  const TensorView& v = call.input;
+  CudaScope scope(v);
+  Tensor output = empty(call.output_shape(), call.output, v);
+  if (call.rank > 0)
+    for (std::int64_t s : call.output_shape())
+      if (s == 0) return output;
+
+  // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own.
+  const DType from = to_dtype(v.dtype), to = to_dtype(call.compute);
+  std::optional<Tensor> converted;
+  reduce::Source source{v.data, from, v.sizes, v.strides};
+  Shape dense_strides;
+  if (!reduce::converts_on_load(call.kind, from, to)) {
+    converted = empty(v.sizes, call.compute, v);
+    const TensorView c = view(v.op, "input", *converted);
+    dense_strides.assign(c.strides.begin(), c.strides.end());
+    reduce::launch_cast(source, c.data, to, scope.stream());
+    scope.check_launch();
+    source = {c.data, to, v.sizes, dense_strides};
+  }
+
+  const reduce::Plan plan = reduce::make_plan(v.op, call.kind, source, call.reduced, to_dtype(call.output), scope.properties());
+  std::optional<Tensor> scratch;
+  void* scratch_data = nullptr;
+  if (plan.workspace_bytes > 0) {
+    scratch = workspace(plan.workspace_bytes, v);
+    scratch_data = scratch->data_ptr();
+  }
+  reduce::launch(plan, source.data, output.data_ptr(), scratch_data, scope.stream());
+  scope.check_launch();
+  return output;
+}
+#endif
+
+Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+  if (call.input.cuda) return run_cuda(call);
+#endif
+  check(!call.input.cuda, call.input.op, "this libxgemm.so was built without CUDA, got input on ", device_name(call.input));
+  return run_cpu(call, dtype);
+}
+
+template <Kind kind>
+constexpr const char* name_of() {
+  switch (kind) {
+    case Kind::sum: return "sum";
+    case Kind::mean: return "mean";
+    case Kind::amax: return "amax";
+    case Kind::amin: return "amin";
+    case Kind::argmax: return "argmax";
+    case Kind::argmin: return "argmin";
+    case Kind::logsumexp: return "logsumexp";
+  }
+}
+
+ShapeRef span_of(const Dims& dims) { return dims ? ShapeRef(*dims) : ShapeRef(); }
+
+template <Kind kind>
+Tensor reduce_typed(const Tensor& input, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
+  return run(check_arguments(name_of<kind>(), kind, input, span_of(dim), !dim || dim->empty(), keepdim, dtype), dtype);
+}
+
+template <Kind kind>
+Tensor reduce_dims(const Tensor& input, const Dims& dim, bool keepdim) {
+  return reduce_typed<kind>(input, dim, keepdim, std::nullopt);
+}
+
+template <Kind kind>
+Tensor reduce_index(const Tensor& input, const std::optional<std::int64_t>& dim, bool keepdim) {
+  const std::int64_t d = dim.value_or(0);
+  return run(check_arguments(name_of<kind>(), kind, input, {&d, 1}, !dim, keepdim, std::nullopt), std::nullopt);
+}
+
+XGEMM_REGISTER(xgemm, sum, reduce_typed<Kind::sum>);
+XGEMM_REGISTER(xgemm, mean, reduce_typed<Kind::mean>);
+XGEMM_REGISTER(xgemm, amax, reduce_dims<Kind::amax>);
+XGEMM_REGISTER(xgemm, amin, reduce_dims<Kind::amin>);
+XGEMM_REGISTER(xgemm, argmax, reduce_index<Kind::argmax>);
+XGEMM_REGISTER(xgemm, argmin, reduce_index<Kind::argmin>);
+XGEMM_REGISTER(xgemm, logsumexp, reduce_dims<Kind::logsumexp>);
+
+}  // namespace
+}  // namespace xgemm

@@ -1,0 +1,93 @@
+// softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
+#include "torch/aten.h"
+#include "torch/register.h"
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+#include "reduce/cast.h"
+#include "reduce/launch.h"
+#include "softmax/launch.h"
+#include "torch/cuda.h"
+#endif
+
+namespace xgemm {
+namespace {
+
+bool is_floating(ScalarType t) {
+  for (auto f : kFloating)
+    if (t == f) return true;
+  return false;
+}
+
+struct Call {
+  TensorView input;
+  std::int64_t dim;
+  ScalarType output;
+  bool log;
+};
+
+Call check_arguments(const char* op, bool log, const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
+  Call call{view(op, "input", input), 0, ScalarType::Float, log};
+  const TensorView& v = call.input;
+  check_dtype(v, {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16, ScalarType::Double, ScalarType::Long, ScalarType::Int,
+                  ScalarType::Short, ScalarType::Char, ScalarType::Byte, ScalarType::Bool});
+  call.output = dtype.value_or(v.dtype);
+  check(is_floating(call.output), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ", to_string(call.output),
+        dtype ? "" : "; pass dtype=, for example torch.float32");
+  call.dim = wrap_dim(v, dim);
+  return call;
+}
+
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+Tensor run_cuda(const Call& call) {
+  const TensorView& v = call.input;
+  CudaScope scope(v);
+  Tensor output = empty(v.sizes, call.output, v);
+  for (std::int64_t s : v.sizes)
+    if (s == 0) return output;
+
+  const DType from = to_dtype(v.dtype), to = to_dtype(call.output);
+  reduce::Source source{v.data, from, v.sizes, v.strides};
+  std::optional<Tensor> converted;
+  Shape dense_strides;
+  if (!softmax::reads_directly(source, call.dim, to)) {
+    converted = empty(v.sizes, call.output, v);
+    const TensorView c = view(v.op, "input", *converted);
+    dense_strides.assign(c.strides.begin(), c.strides.end());
+    reduce::launch_cast(source, c.data, to, scope.stream());
+    scope.check_launch();
+    source = {c.data, to, v.sizes, dense_strides};
+  }
+
+  softmax::Plan plan = softmax::make_plan(v.op, call.log, source, call.dim, to, scope.properties());
+  std::optional<Tensor> scratch;
+  void* scratch_data = nullptr;
+  if (plan.workspace_bytes > 0) {
+    scratch = workspace(plan.workspace_bytes, v);
+    scratch_data = scratch->data_ptr();
+  }
+  softmax::launch(plan, source.data, output.data_ptr(), scratch_data, scope.stream());
+  scope.check_launch();
+  return output;
+}
+#endif
+
+Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
+#if defined(XGEMM_WITH_CUDA) && __has_include("reduce/launch.h")
+  if (call.input.cuda) return run_cuda(call);
+#endif
+  check(!call.input.cuda, call.input.op, "this libxgemm.so was built without CUDA, got input on ", device_name(call.input));
+  return aten(call.log ? "log_softmax" : "softmax", "int", *call.input.tensor, call.dim, dtype);
+}
+
+Tensor softmax_op(const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
+  return run(check_arguments("softmax", false, input, dim, dtype), dtype);
+}
+
+Tensor log_softmax_op(const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
+  return run(check_arguments("log_softmax", true, input, dim, dtype), dtype);
+}
+
+XGEMM_REGISTER(xgemm, softmax, softmax_op);
+XGEMM_REGISTER(xgemm, log_softmax, log_softmax_op);
+
+}  // namespace
+}  // namespace xgemm

@@ -1,0 +1,203 @@
+// xgemm's operators as C++ functions: typed calls through PyTorch's dispatcher, compiled against the program's own LibTorch.
+//
+// The program links libxgemm.so (CMake target xgemm::xgemm) or loads it by xgemm::load(path); either registers torch.ops.xgemm.*.
+// Tensors live on the CPU (ATen computes) or on a CUDA device (xgemm's kernels, on the current stream). An argument that does not
+// fit gives a std::runtime_error of one line that begins with the operator's name.
+//
+// Forward only: an input that requires grad while grad mode is on is an error. Hold a torch::NoGradGuard or a c10::InferenceMode.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+namespace xgemm {
+
+/// Loads libxgemm.so by its path, for programs that do not link it. Loading twice does nothing.
+inline void load(const std::string& path) {
+  if (dlopen(path.c_str(), RTLD_NOW) == nullptr) throw std::runtime_error(std::string("xgemm::load: ") + dlerror());
+}
+
+namespace detail {
+
+/// The operator's entry in the dispatcher. Each function below looks its own up once.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find(const char* name) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  if (!op)
+    throw std::runtime_error(std::string(name) + ": libxgemm.so is not loaded; link xgemm::xgemm or call xgemm::load(path)");
+  return op->template typed<Signature>();
+}
+
+inline bool requires_grad(const at::Tensor& t) { return t.defined() && t.requires_grad(); }
+inline bool requires_grad(const std::optional<at::Tensor>& t) { return t.has_value() && requires_grad(*t); }
+
+/// No operator has a backward, and without this check the gradient would be lost in silence.
+template <class... Tensors>
+void check_forward_only(const char* name, const Tensors&... inputs) {
+  if (c10::GradMode::is_enabled() && (requires_grad(inputs) || ...))
+    throw std::runtime_error(
+        std::string(name) +
+        ": has no backward, got an input that requires grad; hold a torch::NoGradGuard or c10::InferenceMode");
+}
+
+}  // namespace detail
+
+// ---- matrix products ---------------------------------------------------------------------------------------------------------
+// dtypes float32, float16, bfloat16, float64; any strides. `precision` says how float32 inputs are multiplied: "highest" (at
+// least as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (bf16 or
+// better).
+
+/// a @ b with torch.matmul's semantics: 1-D to N-D, batch dims broadcast.
+inline at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, std::string_view precision = "highest") {
+  static const auto op = detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, std::string_view)>("xgemm::matmul");
+  detail::check_forward_only("xgemm::matmul", a, b);
+  return op.call(a, b, precision);
+}
+
+/// beta * input + alpha * (mat1 @ mat2), for mat1 (M, K), mat2 (K, N) and an input that broadcasts to (M, N); the input is not
+/// read when beta is 0.
+inline at::Tensor addmm(const at::Tensor& input, const at::Tensor& mat1, const at::Tensor& mat2, double beta = 1,
+                        double alpha = 1, std::string_view precision = "highest") {
+  static const auto op =
+      detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, double, std::string_view)>(
+          "xgemm::addmm");
+  detail::check_forward_only("xgemm::addmm", input, mat1, mat2);
+  return op.call(input, mat1, mat2, beta, alpha, precision);
+}
+
+/// activation(input @ weight^T + bias) + residual in one kernel, for input (..., K), weight (N, K), bias (N) and residual (...,
+/// N). activation: "none", "relu", "gelu", "gelu_tanh", "silu".
+inline at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias = std::nullopt,
+                         std::string_view activation = "none", const std::optional<at::Tensor>& residual = std::nullopt,
+                         std::string_view precision = "highest") {
+  static const auto op =
+      detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
+                              const std::optional<at::Tensor>&, std::string_view)>("xgemm::linear");
+  detail::check_forward_only("xgemm::linear", input, weight, bias, residual);
+  return op.call(input, weight, bias, activation, residual, precision);
+}
+
+// ---- reductions --------------------------------------------------------------------------------------------------------------
+// Over the dims given, all of them when none is; any strides. Sums are kept in float32 or wider; `keepdim` keeps reduced dims
+// as 1.
+
+namespace detail {
+using Reduce = at::Tensor(const at::Tensor&, at::OptionalIntArrayRef, bool);
+using ReduceTo = at::Tensor(const at::Tensor&, at::OptionalIntArrayRef, bool, std::optional<at::ScalarType>);
+using ReduceToIndex = at::Tensor(const at::Tensor&, std::optional<std::int64_t>, bool);
+}  // namespace detail
+
+/// Sum; `dtype` is the result's dtype (default: the input's, int64 for integers and bool).
+inline at::Tensor sum(const at::Tensor& input, at::OptionalIntArrayRef dim = std::nullopt, bool keepdim = false,
+                      std::optional<at::ScalarType> dtype = std::nullopt) {
+  static const auto op = detail::find<detail::ReduceTo>("xgemm::sum");
+  detail::check_forward_only("xgemm::sum", input);
+  return op.call(input, dim, keepdim, dtype);
+}
+
+/// Arithmetic mean of a floating input; `dtype` is the result's dtype.
+inline at::Tensor mean(const at::Tensor& input, at::OptionalIntArrayRef dim = std::nullopt, bool keepdim = false,
+                       std::optional<at::ScalarType> dtype = std::nullopt) {
+  static const auto op = detail::find<detail::ReduceTo>("xgemm::mean");
+  detail::check_forward_only("xgemm::mean", input);
+  return op.call(input, dim, keepdim, dtype);
+}
+
+/// Largest value; NaN if there is one.
+inline at::Tensor amax(const at::Tensor& input, at::OptionalIntArrayRef dim = std::nullopt, bool keepdim = false) {
+  static const auto op = detail::find<detail::Reduce>("xgemm::amax");
+  detail::check_forward_only("xgemm::amax", input);
+  return op.call(input, dim, keepdim);
+}
+
+/// Smallest value; NaN if there is one.
+inline at::Tensor amin(const at::Tensor& input, at::OptionalIntArrayRef dim = std::nullopt, bool keepdim = false) {
+  static const auto op = detail::find<detail::Reduce>("xgemm::amin");
+  detail::check_forward_only("xgemm::amin", input);
+  return op.call(input, dim, keepdim);
+}
+
+/// log(sum(exp(input))), without overflow.
+inline at::Tensor logsumexp(const at::Tensor& input, at::OptionalIntArrayRef dim = std::nullopt, bool keepdim = false) {
+  static const auto op = detail::find<detail::Reduce>("xgemm::logsumexp");
+  detail::check_forward_only("xgemm::logsumexp", input);
+  return op.call(input, dim, keepdim);
+}
+
+/// int64 index of the first largest value (the first NaN if there is one), into the flattened input when `dim` is not given.
+inline at::Tensor argmax(const at::Tensor& input, std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) {
+  static const auto op = detail::find<detail::ReduceToIndex>("xgemm::argmax");
+  return op.call(input, dim, keepdim);
+}
+
+/// int64 index of the first smallest value (the first NaN if there is one), into the flattened input when `dim` is not given.
+inline at::Tensor argmin(const at::Tensor& input, std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) {
+  static const auto op = detail::find<detail::ReduceToIndex>("xgemm::argmin");
+  return op.call(input, dim, keepdim);
+}
+
+// ---- softmax -----------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+using Softmax = at::Tensor(const at::Tensor&, std::int64_t, std::optional<at::ScalarType>);
+}
+
+/// Softmax over one dim of any length; `dtype` converts the input first.
+inline at::Tensor softmax(const at::Tensor& input, std::int64_t dim, std::optional<at::ScalarType> dtype = std::nullopt) {
+  static const auto op = detail::find<detail::Softmax>("xgemm::softmax");
+  detail::check_forward_only("xgemm::softmax", input);
+  return op.call(input, dim, dtype);
+}
+
+/// Logarithm of the softmax over one dim of any length; `dtype` converts the input first.
+inline at::Tensor log_softmax(const at::Tensor& input, std::int64_t dim, std::optional<at::ScalarType> dtype = std::nullopt) {
+  static const auto op = detail::find<detail::Softmax>("xgemm::log_softmax");
+  detail::check_forward_only("xgemm::log_softmax", input);
+  return op.call(input, dim, dtype);
+}
+
+// ---- attention ---------------------------------------------------------------------------------------------------------------
+
+/// The optional arguments of attention, named: attention(q, k, v, {.is_causal = true}).
+struct AttentionOptions {
+  std::optional<at::Tensor> attn_mask;  ///< bool (true takes part) or additive; broadcasts to (..., H, Sq, Sk)
+  bool is_causal = false;
+  std::optional<double> scale;                     ///< default 1 / sqrt(D)
+  bool enable_gqa = false;                         ///< query heads are a multiple of key heads
+  std::string_view causal_alignment = "top_left";  ///< or "bottom_right"
+};
+
+namespace detail {
+template <class Result>
+using Attention = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, bool,
+                         std::optional<double>, bool, std::string_view);
+}
+
+/// scaled_dot_product_attention for query (..., H, Sq, D), key (..., H, Sk, D), value (..., H, Sk, Dv); D and Dv up to 256.
+inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const AttentionOptions& options = {}) {
+  static const auto op = detail::find<detail::Attention<at::Tensor>>("xgemm::attention");
+  detail::check_forward_only("xgemm::attention", query, key, value, options.attn_mask);
+  return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
+                 options.causal_alignment);
+}
+
+/// The same, with the natural log-sum-exp of each row's scaled scores: (..., H, Sq) in float32 (float64 for float64 inputs).
+inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                                        const AttentionOptions& options = {}) {
+  static const auto op = detail::find<detail::Attention<std::tuple<at::Tensor, at::Tensor>>>("xgemm::attention_lse");
+  detail::check_forward_only("xgemm::attention_lse", query, key, value, options.attn_mask);
+  return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
+                 options.causal_alignment);
+}
+
+}  // namespace xgemm

@@ -1,0 +1,65 @@
+"""One small call of every operator, for tests that treat all of them alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from common import randn
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments for torch.ops.xgemm.<op>, and the torch function that does the same."""
+
+    op: str
+    args: Callable[[torch.device, torch.dtype], tuple]
+    torch_op: Callable[..., torch.Tensor]
+    kwargs: dict = field(default_factory=dict)
+
+    @property
+    def raw(self) -> torch._ops.OpOverload:
+        return getattr(torch.ops.xgemm, self.op).default
+
+
+def _tensors(*shapes: tuple[int, ...]) -> Callable[[torch.device, torch.dtype], tuple]:
+    return lambda device, dtype: tuple(randn(*s, dtype=dtype, device=device) for s in shapes)
+
+
+def _then(first: Callable, *rest: object) -> Callable[[torch.device, torch.dtype], tuple]:
+    return lambda device, dtype: (*first(device, dtype), *rest)
+
+
+def _logsumexp(x: torch.Tensor, dim: list[int] | None = None, keepdim: bool = False) -> torch.Tensor:
+    return torch.logsumexp(x, tuple(range(x.dim())) if dim is None else dim, keepdim)
+
+
+def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    scores = q.to(wide) @ k.to(wide).mT * q.shape[-1] ** -0.5
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
+
+
+_matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+CALLS = [
+    Call("matmul", _tensors((2, 5, 7), (7, 3)), torch.matmul),
+    Call("addmm", _tensors((3,), (5, 7), (7, 3)), torch.addmm, {"beta": 0.5, "alpha": 2.0}),
+    Call("linear", _tensors((2, 5, 7), (3, 7), (3,)), torch.nn.functional.linear),
+    Call("sum", _then(_cube, [0, 2]), torch.sum),
+    Call("mean", _then(_cube, [1], True), torch.mean),
+    Call("amax", _then(_cube, [-1]), torch.amax),
+    Call("amin", _then(_cube, [0, 1]), torch.amin),
+    Call("argmax", _then(_cube, 1), torch.argmax),
+    Call("argmin", _cube, torch.argmin),
+    Call("logsumexp", _then(_cube, [1]), _logsumexp),
+    Call("softmax", _then(_cube, 1), torch.softmax),
+    Call("log_softmax", _then(_cube, -1), torch.log_softmax),
+    Call("attention", _heads, sdpa),
+    Call("attention_lse", _heads, _attention_lse),
+]
+DIFFERENTIABLE = [c for c in CALLS if not c.op.startswith("arg")]
+
+
+def name(call: Call) -> str:
+    return call.op

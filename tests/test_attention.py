@@ -1,0 +1,694 @@
+"""attention and attention_lse against float64 math and against torch's scaled_dot_product_attention."""
+
+import contextlib
+import itertools
+import math
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import FLOATING, LAYOUTS, assert_as_good_as, misaligned, poison, randn, sliced, transposed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+attention = torch.ops.xgemm.attention
+attention_lse = torch.ops.xgemm.attention_lse
+
+LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
+HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256]
+HEAD_SIZE_PAIRS = [
+    (64, 128),
+    (128, 64),
+    (192, 128),
+    (1, 256),
+    (256, 1),
+    (3, 80),
+    (33, 31),
+    (31, 33),
+    (256, 255),
+    (0, 8),
+    (8, 0),
+]
+
+
+class Reference:
+    """softmax(scale * Q K^T + mask) V in float64, with what the error bounds need."""
+
+    def __init__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        causal_alignment: str = "top_left",
+    ) -> None:
+        q, k, v = query.double(), key.double(), value.double()
+        if enable_gqa:
+            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+            v = v.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
+        sq, sk, d = q.shape[-2], k.shape[-2], q.shape[-1]
+        scale = (1 / math.sqrt(d) if d else 1.0) if scale is None else scale
+        scores = q @ k.mT * scale
+        # Rounding of a score: proportional to |q| |k| and to the score's own size.
+        self.slack = q.abs() @ k.abs().mT * abs(scale)
+        if is_causal:
+            shift = sk - sq if causal_alignment == "bottom_right" else 0
+            row = torch.arange(sq, device=q.device)[:, None]
+            col = torch.arange(sk, device=q.device)[None, :]
+            scores = scores.masked_fill(col > row + shift, -torch.inf)
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=torch.float64).masked_fill(~attn_mask, -torch.inf)
+            scores = scores + attn_mask
+        self.lse = torch.logsumexp(scores, -1)
+        weights = torch.softmax(scores, -1)
+        weights = torch.where((scores == -torch.inf).all(-1, keepdim=True), 0.0, weights)
+        self.output = weights @ v
+        self.lse = self.lse.expand(self.output.shape[:-1])  # the value alone may bring batch dims
+        self.scale = weights @ v.abs()
+        used = weights > 0
+        spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
+        self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]
+        self.sk = sk
+
+
+def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and lse, after checking that the op without lse gives the same bits."""
+    poison(args[0].device)
+    output, lse = attention_lse(*args, **kwargs)
+    alone = attention(*args, **kwargs)
+    torch.testing.assert_close(alone, output, rtol=0, atol=0, equal_nan=True)
+    assert output.dtype == args[0].dtype and output.is_contiguous()
+    assert lse.dtype == (torch.float64 if args[0].dtype == torch.float64 else torch.float32)
+    assert lse.shape == output.shape[:-1]
+    return output, lse
+
+
+def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None:
+    """Right to the rounding of the dtype; half precision at most twice as far from float64 as torch's own SDPA."""
+    output, lse = call_both(*args, **kwargs)
+    ref = Reference(*args, **kwargs)
+    dtype = args[0].dtype
+    assert output.shape == ref.output.shape
+    eps = torch.finfo(lse.dtype).eps / 2
+    ulps = ref.score_ulps + 2 * math.sqrt(ref.sk) + 16
+    bound = eps * ulps * ref.scale
+    if dtype in (torch.float16, torch.bfloat16):
+        bound = 2 * bound + torch.finfo(dtype).eps * ref.output.abs() + torch.finfo(dtype).smallest_normal
+        if half_peer and output.numel() and kwargs.get("causal_alignment") != "bottom_right":
+            peer_kwargs = {name: x for name, x in kwargs.items() if name != "causal_alignment"}
+            assert_as_good_as(output, F.scaled_dot_product_attention(*args, **peer_kwargs), ref.output)
+    error = (output.double() - ref.output).abs()
+    assert (error <= bound).all(), f"worst excess {(error / bound.clamp_min(1e-300)).max().item()}"
+    masked = ref.lse == -torch.inf
+    assert torch.equal(lse == -torch.inf, masked)
+    lse_error = (lse.double() - ref.lse).where(~masked, 0.0).abs()
+    assert (lse_error <= eps * (2 * ulps.squeeze(-1) + 4 * ref.lse.abs().where(~masked, 0.0))).all(), lse_error.max()
+
+
+def qkv(
+    dtype: torch.dtype,
+    device: torch.device | str,
+    sq: int = 65,
+    sk: int = 129,
+    d: int = 64,
+    dv: int | None = None,
+    batch: tuple[int, ...] = (2, 3),
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return (
+        randn(*batch, sq, d, dtype=dtype, device=device),
+        randn(*batch, sk, d, dtype=dtype, device=device),
+        randn(*batch, sk, d if dv is None else dv, dtype=dtype, device=device),
+    )
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("d", HEAD_SIZES)
+def test_head_sizes(device: torch.device, dtype: torch.dtype, d: int) -> None:
+    check(*qkv(dtype, device, d=d, batch=(1, 2)))
+    check(*qkv(dtype, device, sq=130, sk=131, d=d, batch=(1, 1)), is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize(("d", "dv"), HEAD_SIZE_PAIRS)
+def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: int, dv: int) -> None:
+    args = qkv(dtype, device, d=d, dv=dv, batch=(1, 2))
+    check(*args)
+    check(*args, is_causal=True, causal_alignment="bottom_right")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("mode", ["full", "top_left", "bottom_right", "mask"])
+def test_lengths(device: torch.device, dtype: torch.dtype, mode: str) -> None:
+    for sq, sk in itertools.product(LENGTHS, LENGTHS):
+        if device.type == "cpu" and sq * sk > 150_000:
+            continue
+        args = qkv(dtype, device, sq=sq, sk=sk, d=24, batch=(2,))
+        if mode == "full":
+            check(*args, half_peer=False)
+        elif mode == "mask":
+            check(*args, attn_mask=torch.rand(2, sq, sk, device=device) < 0.5, half_peer=False)
+        else:
+            check(*args, is_causal=True, causal_alignment=mode, half_peer=False)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_long_keys_few_queries(device: torch.device, dtype: torch.dtype) -> None:
+    """Decoding: every split of the keys takes part, and the last split is ragged."""
+    for sk in (2047, 2048, 2049, 5003, 20011):
+        args = qkv(dtype, device, sq=2, sk=sk, d=64, batch=(1, 2))
+        check(*args)
+        check(*args, is_causal=True, causal_alignment="bottom_right")
+        check(*args, is_causal=True)  # row 0 sees one key: all splits but the first are empty
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ranks_and_batch_broadcast(device: torch.device, dtype: torch.dtype) -> None:
+    shapes = [
+        ((7, 8), (9, 8), (9, 5)),
+        ((3, 7, 8), (3, 9, 8), (3, 9, 5)),
+        ((2, 3, 7, 8), (2, 3, 9, 8), (2, 3, 9, 5)),
+        ((2, 2, 1, 3, 7, 8), (2, 1, 2, 3, 9, 8), (2, 3, 9, 5)),
+        ((2, 3, 7, 8), (9, 8), (9, 5)),
+        ((7, 8), (2, 3, 9, 8), (9, 5)),
+        ((7, 8), (9, 8), (2, 3, 9, 5)),
+        ((2, 1, 7, 8), (1, 3, 9, 8), (2, 3, 9, 5)),
+        ((4, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5)),
+        ((0, 3, 7, 8), (0, 3, 9, 8), (0, 3, 9, 5)),
+        ((2, 0, 7, 8), (2, 0, 9, 8), (2, 0, 9, 5)),
+        ((1, 2, 1, 2, 1, 2, 7, 8), (2, 1, 2, 1, 2, 1, 9, 8), (1, 1, 1, 1, 1, 1, 9, 5)),
+    ]
+    for q, k, v in shapes:
+        args = [randn(*s, dtype=dtype, device=device) for s in (q, k, v)]
+        check(*args, half_peer=False)
+        if len(q) == len(k) == len(v) and 0 not in q:  # SDPA itself on the same shapes
+            peer = F.scaled_dot_product_attention(*(x.float() for x in args))
+            torch.testing.assert_close(
+                attention(*args).float(), peer, rtol=0.02, atol=1e-5 if dtype == torch.float32 else 0.02
+            )
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_grouped_queries(device: torch.device, dtype: torch.dtype) -> None:
+    for heads, key_heads, value_heads in [(8, 2, 2), (8, 1, 1), (6, 6, 6), (12, 4, 6), (4, 2, 1)]:
+        query = randn(2, heads, 33, 16, dtype=dtype, device=device)
+        key = randn(2, key_heads, 70, 16, dtype=dtype, device=device)
+        value = randn(2, value_heads, 70, 24, dtype=dtype, device=device)
+        check(query, key, value, enable_gqa=True, half_peer=False)
+        check(query, key[:1], value[1:], enable_gqa=True, is_causal=True, half_peer=False)
+        check(query[0], key[0], value[0], enable_gqa=True, half_peer=False)
+    empty = attention(*(torch.empty(2, 0, s, 8, dtype=dtype, device=device) for s in (3, 4, 4)), enable_gqa=True)
+    assert empty.shape == (2, 0, 3, 8)
+
+
+@pytest.mark.cuda
+def test_many_heads() -> None:
+    """More (batch, head) pairs than a y or z grid dimension holds."""
+    args = qkv(torch.float32, "cuda", sq=3, sk=5, d=4, batch=(35, 2001))
+    assert 35 * 2001 > 65535
+    check(*args)
+
+
+def test_empty(device: torch.device) -> None:
+    for sq, sk in [(0, 5), (5, 0), (0, 0)]:
+        for causal in (False, True):
+            output, lse = call_both(*qkv(torch.float32, device, sq=sq, sk=sk, d=8), is_causal=causal)
+            assert torch.equal(output, torch.zeros(2, 3, sq, 8, device=device))
+            assert torch.equal(lse, torch.full((2, 3, sq), -torch.inf, device=device))
+    q, k, v = qkv(torch.float32, device, sq=5, sk=0, d=8)
+    output, lse = call_both(q, k, v, attn_mask=torch.ones(5, 0, dtype=torch.bool, device=device))
+    assert not output.any() and (lse == -torch.inf).all()
+
+
+def test_head_size_zero_averages_the_values(device: torch.device) -> None:
+    """As SDPA: an empty dot product is 0, so every key weighs the same."""
+    q, k, v = qkv(torch.float32, device, d=0, dv=8)
+    torch.testing.assert_close(attention(q, k, v), v.mean(-2, keepdim=True).expand(-1, -1, 65, -1))
+
+
+# ---- layouts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "bshd", "expanded", "packed"])
+def test_layouts(device: torch.device, dtype: torch.dtype, layout: str) -> None:
+    for d in (40, 128):
+        args = qkv(dtype, device, d=d)
+        if layout == "bshd":
+            views = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in args]
+        elif layout == "expanded":
+            views = [x[:, :1].expand(-1, 3, -1, -1) for x in args]
+        elif layout == "packed":  # query, key and value packed in one tensor, as a fused projection leaves them
+            q, k, v = args
+            k, v = k[..., : q.shape[-2], :], v[..., : q.shape[-2], :]
+            packed = torch.stack([q, k, v], -2).flatten(-2)
+            views = [packed[..., i * d : (i + 1) * d] for i in range(3)]
+        else:
+            views = [LAYOUTS[layout](x) for x in args]
+        check(*views, half_peer=False)
+        torch.testing.assert_close(attention(*views), attention(*(x.contiguous() for x in views)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_misaligned_operand(device: torch.device, dtype: torch.dtype) -> None:
+    """Alignment is judged per operand: each one alone may be the awkward one."""
+    for change, which in itertools.product([misaligned, transposed, sliced], range(3)):
+        args = list(qkv(dtype, device, batch=(2,)))
+        args[which] = change(args[which])
+        check(*args, half_peer=False)
+
+
+def test_inputs_are_not_changed(device: torch.device) -> None:
+    args = qkv(torch.float32, device)
+    mask = randn(65, 129, device=device)
+    copies = [x.clone() for x in (*args, mask)]
+    attention_lse(*args, attn_mask=mask)
+    assert all(torch.equal(a, b) for a, b in zip((*args, mask), copies, strict=True))
+
+
+# ---- masks -------------------------------------------------------------------------------------------------
+
+MASK_SHAPES = [
+    (2, 3, 65, 129),
+    (2, 1, 65, 129),
+    (1, 3, 65, 129),
+    (65, 129),
+    (2, 1, 1, 129),
+    (2, 3, 65, 1),
+    (129,),
+    (1,),
+    (),
+]
+
+
+def make_mask(kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    keep = torch.rand(shape, device=device) < 0.7
+    if kind == "bool":
+        return keep
+    bias = randn(*shape or (1,), dtype=torch.float32 if kind == "float32" else dtype, device=device).reshape(shape)
+    return bias if kind == "additive" else bias.masked_fill(~keep, -torch.inf)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("kind", ["bool", "additive", "additive_inf", "float32"])
+def test_masks(device: torch.device, dtype: torch.dtype, kind: str) -> None:
+    args = qkv(dtype, device, d=32)
+    for shape in MASK_SHAPES:
+        mask = make_mask(kind, shape, dtype, device)
+        check(*args, attn_mask=mask, half_peer=len(shape) > 1)
+
+
+@pytest.mark.parametrize("kind", ["bool", "additive"])
+def test_mask_strides(device: torch.device, kind: str) -> None:
+    args = qkv(torch.float32, device, d=16)
+    full = make_mask(kind, (2, 3, 65, 129), torch.float32, device)
+    storage = torch.zeros(2 * 3 * 65 * 129 + 1, dtype=full.dtype, device=device)
+    views = [
+        transposed(full),
+        sliced(full),
+        storage[1:].view_as(full).copy_(full),
+        full[:1, :1].expand(2, 3, -1, -1),
+        full[..., :1].expand(-1, -1, -1, 129),
+        full.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2),
+    ]
+    for view in views:
+        check(*args, attn_mask=view)
+
+
+def test_mask_with_groups_and_long_keys(device: torch.device) -> None:
+    """The mask is indexed by the query's head, not by the shared key head, in the split path too."""
+    query = randn(2, 6, 3, 32, device=device)
+    key, value = randn(2, 2, 4500, 32, device=device), randn(2, 2, 4500, 32, device=device)
+    check(query, key, value, enable_gqa=True, attn_mask=torch.rand(2, 6, 3, 4500, device=device) < 0.3)
+    check(query, key, value, enable_gqa=True, attn_mask=randn(6, 1, 4500, device=device))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_fully_masked_rows(device: torch.device, dtype: torch.dtype) -> None:
+    """0 and -inf, for boolean and additive masks alike, as SDPA's math gives them; other rows are untouched."""
+    for sk in (3, 129, 4500):
+        args = qkv(dtype, device, sq=70, sk=sk, d=16, batch=(2,))
+        keep = torch.rand(70, sk, device=device) < 0.5
+        keep[::7] = False
+        keep[1::7] = True
+        bias = torch.zeros(70, sk, device=device, dtype=dtype).masked_fill(~keep, -torch.inf)
+        for mask in (keep, bias):
+            output, lse = call_both(*args, attn_mask=mask)
+            assert not output[:, ::7].any() and (lse[:, ::7] == -torch.inf).all()
+            assert torch.isfinite(output).all() and torch.isfinite(lse[:, 1::7]).all()
+            check(*args, attn_mask=mask, half_peer=False)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_causal_alignments(device: torch.device, dtype: torch.dtype) -> None:
+    for sq, sk in [(64, 64), (100, 37), (37, 100), (200, 129), (1, 300), (300, 1), (130, 513)]:
+        args = qkv(dtype, device, sq=sq, sk=sk, d=32, batch=(2,))
+        for alignment in ("top_left", "bottom_right"):
+            check(*args, is_causal=True, causal_alignment=alignment)
+        output, lse = call_both(*args, is_causal=True, causal_alignment="bottom_right")
+        blind = max(sq - sk, 0)  # the first rows see no key
+        assert not output[:, :blind].any() and (lse[:, :blind] == -torch.inf).all()
+        assert torch.isfinite(lse[:, blind:]).all()
+
+
+def test_causal_rows_ignore_later_keys(device: torch.device) -> None:
+    """A row's bits do not change with keys and values that it does not see."""
+    q, k, v = qkv(torch.float32, device, sq=150, sk=150)
+    before = attention(q, k, v, is_causal=True)
+    k[..., 77:, :], v[..., 77:, :] = 1e4, -1e4
+    after = attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(
+        after[..., :77, :], before[..., :77, :], rtol=0, atol=1e-6 if device.type == "cpu" else 0
+    )
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------
+
+
+def sdpa_math(*args: torch.Tensor, **kwargs: object) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(*args, **kwargs)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("operand", ["query", "key", "value", "mask"])
+def test_non_finite_inputs(device: torch.device, dtype: torch.dtype, operand: str, bad: float) -> None:
+    """NaN, +Inf and -Inf come out where SDPA's math puts them."""
+    for sk in (5, 200, 4500):
+        tensors = dict(zip(("query", "key", "value"), qkv(dtype, device, sq=70, sk=sk, d=16, batch=(2,)), strict=True))
+        tensors["mask"] = randn(70, sk, dtype=dtype, device=device)
+        tensors[operand][..., 3, 2] = bad
+        mask = tensors["mask"] if operand == "mask" else None
+        args = tensors["query"], tensors["key"], tensors["value"]
+        output, lse = call_both(*args, attn_mask=mask)
+        expected = sdpa_math(*(x.double() for x in args), attn_mask=None if mask is None else mask.double())
+        assert torch.equal(output.isnan(), expected.isnan())
+        assert torch.equal(output.isposinf(), expected.isposinf())
+        assert torch.equal(output.isneginf(), expected.isneginf())
+        ref = Reference(*args, attn_mask=mask)
+        assert torch.equal(lse.isnan(), ref.lse.isnan()) and torch.equal(lse.isposinf(), ref.lse.isposinf())
+
+
+def test_masked_nan_key(device: torch.device) -> None:
+    """A boolean mask is the additive mask 0 / -inf, as in SDPA: a NaN score stays NaN."""
+    q, k, v = qkv(torch.float32, device, sq=4, sk=6, d=8, batch=(2,))
+    k[..., 2, 0] = float("nan")
+    mask = torch.ones(4, 6, dtype=torch.bool, device=device)
+    mask[1, 2] = False
+    assert torch.equal(attention(q, k, v, attn_mask=mask).isnan(), sdpa_math(q, k, v, attn_mask=mask).isnan())
+
+
+def test_scores_all_far_below_zero(device: torch.device) -> None:
+    """Defects D22 and D24: a running maximum that starts above the scores (1e-30, -FLT_MAX) gives a sum of 0."""
+    q, k, v = qkv(torch.float32, device, sq=33, sk=300, d=32, batch=(2,))
+    check(q.abs() * 30, -k.abs() * 30, v)
+    check(q, k, v, attn_mask=torch.full((33, 300), -3e38, device=device))
+    far = torch.zeros(33, 300, device=device)
+    far[:, :150] = -torch.inf  # whole tiles of -inf in front of the first finite score
+    check(q, k, v, attn_mask=far)
+    check(q, k, v, attn_mask=far.flip(-1))
+
+
+def test_large_scores_do_not_overflow(device: torch.device) -> None:
+    q, k, v = qkv(torch.float32, device, sq=33, sk=300, d=32, batch=(2,))
+    check(q * 100, k * 100, v)
+    check(q, k, v, attn_mask=torch.full((33, 300), 3e38, device=device))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_scale(device: torch.device, dtype: torch.dtype) -> None:
+    args = qkv(dtype, device, d=16, batch=(2,))
+    for scale in (None, 1.0, 0.0, -0.5, 0.3):
+        check(*args, scale=scale)
+
+
+def test_small_values(device: torch.device) -> None:
+    """Denormal values are kept, denormal scores are just small."""
+    q, k, v = qkv(torch.float32, device, batch=(2,))
+    tiny = v * 1e-41
+    output, expected = attention(q, k, tiny), Reference(q, k, tiny).output
+    assert output.any()
+    torch.testing.assert_close(output.double(), expected, rtol=0, atol=2e-43)
+    check(q * 1e-30, k * 1e-12, v)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_call(data: st.DataObject) -> None:
+    """Random shapes, layouts and options on whatever device there is."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = st.integers(0, 70)
+    sq, sk, d, dv = data.draw(size), data.draw(st.integers(0, 400)), data.draw(st.integers(0, 256)), data.draw(size)
+    groups, heads, batch = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    dtype = data.draw(st.sampled_from(FLOATING))
+    layout = st.sampled_from(list(LAYOUTS.values()))
+    query = data.draw(layout)(randn(batch, heads * groups, sq, d, dtype=dtype, device=device))
+    key = data.draw(layout)(randn(batch, heads, sk, d, dtype=dtype, device=device))
+    value = data.draw(layout)(randn(1, heads, sk, dv, dtype=dtype, device=device))
+    options: dict[str, object] = {"enable_gqa": True, "scale": data.draw(st.sampled_from([None, 0.1, -1.0]))}
+    mode = data.draw(st.sampled_from(["full", "top_left", "bottom_right", "bool", "additive"]))
+    if mode in ("bool", "additive"):
+        shape = [data.draw(st.sampled_from([1, n])) for n in (batch, heads * groups, sq, sk)]
+        options["attn_mask"] = make_mask(mode, tuple(shape), dtype, torch.device(device))
+    elif mode != "full":
+        options.update(is_causal=True, causal_alignment=mode)
+    check(query, key, value, half_peer=False, **options)
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "message"),
+    [
+        (((8,), K, V), {}, r"expected query of shape \(\.\.\., heads, length, head size\), got shape \[8\]"),
+        ((Q, (2, 4, 6, 7), V), {}, "expected query and key of one head size, got 8 and 7"),
+        ((Q, K, (2, 4, 7, 8)), {}, "expected key and value of one length, got 6 and 7"),
+        (((2, 4, 5, 257), (2, 4, 6, 257), V), {}, "expected head sizes up to 256, got query 257 and value 8"),
+        ((Q, K, (2, 4, 6, 300)), {}, "expected head sizes up to 256, got query 8 and value 300"),
+        ((Q, (2, 2, 6, 8), (2, 2, 6, 8)), {}, "expected query and key of equal heads .*enable_gqa"),
+        ((Q, K, (2, 3, 6, 8)), {}, "expected query and value of equal heads"),
+        ((Q, (3, 4, 6, 8), (3, 4, 6, 8)), {}, "expected query and key with dims that broadcast"),
+        (
+            (Q, (2, 3, 6, 8), V),
+            {"enable_gqa": True},
+            "expected the number of query heads to be a multiple of key heads",
+        ),
+        ((Q, K, (2, 8, 6, 8)), {"enable_gqa": True}, "multiple of value heads with enable_gqa, got 4 and 8"),
+        (((5, 8), (6, 8), (6, 8)), {"enable_gqa": True}, "with enable_gqa, got shapes"),
+        ((Q, K, V), {"is_causal": True, "attn_mask": torch.zeros(5, 6)}, "expected attn_mask or is_causal, got both"),
+        ((Q, K, V), {"attn_mask": torch.zeros(6, 5)}, r"attn_mask to broadcast to \[2, 4, 5, 6\], got shape \[6, 5\]"),
+        ((Q, K, V), {"attn_mask": torch.zeros(3, 1, 1, 5, 6)}, "expected attn_mask to broadcast"),
+        ((Q, K, V), {"attn_mask": torch.zeros(5, 6, dtype=torch.int64)}, "attn_mask of dtype bool, float32 or .*int64"),
+        ((Q, K, V), {"attn_mask": torch.zeros(5, 6, dtype=torch.float64)}, "query's float32, got float64"),
+        ((Q, K, V), {"causal_alignment": "middle"}, 'expected causal_alignment to be "top_left" or .*, got "middle"'),
+        ((Q, K, V), {"scale": float("nan")}, "expected a finite scale, got nan"),
+        ((Q, K, V), {"scale": float("inf")}, "expected a finite scale, got inf"),
+    ],
+)
+def test_errors(
+    device: torch.device, shapes: tuple[tuple[int, ...], ...], options: dict[str, object], message: str
+) -> None:
+    options = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    args = [randn(*shape, device=device) for shape in shapes]
+    for op, name in ((attention, "attention"), (attention_lse, "attention_lse")):
+        with pytest.raises(RuntimeError, match=f"^xgemm::{name}: .*{message}") as error:
+            op(*args, **options)
+        assert "\n" not in str(error.value)
+    check(*qkv(torch.float32, device, sq=3, sk=4, d=8))  # the context lives on
+
+
+def test_dtype_errors(device: torch.device) -> None:
+    q, k, v = (randn(*s, device=device) for s in (Q, K, V))
+    with pytest.raises(RuntimeError, match=r"expected query of dtype float32, .*, got int32"):
+        attention(q.int(), k.int(), v.int())
+    with pytest.raises(RuntimeError, match="expected query and value of one dtype, got float32 and float16"):
+        attention(q, k, v.half())
+    with pytest.raises(RuntimeError, match="expected query to be a dense"):
+        attention(q.to_sparse(), k, v)
+
+
+@pytest.mark.cuda
+def test_device_errors() -> None:
+    q, k, v = (randn(*s, device="cuda") for s in (Q, K, V))
+    with pytest.raises(RuntimeError, match="expected query and key on one device, got cuda:0 and cpu"):
+        attention(q, k.cpu(), v)
+    with pytest.raises(RuntimeError, match="expected query and attn_mask on one device, got cuda:0 and cpu"):
+        attention(q, k, v, attn_mask=torch.zeros(5, 6))
+
+
+# ---- agreement with torch, determinism, independence -------------------------------------------------------
+
+
+def test_agrees_with_sdpa(device: torch.device) -> None:
+    args = qkv(torch.float32, device, sq=200, sk=200)
+    for options in ({}, {"is_causal": True}, {"attn_mask": torch.rand(200, 200, device=device) < 0.5}):
+        torch.testing.assert_close(attention(*args, **options), sdpa_math(*args, **options), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_fp32_error_beside_torch(d: int, causal: bool) -> None:
+    """fp32 means fp32: no worse than twice the memory-efficient backend's error against float64."""
+    args = qkv(torch.float32, "cuda", sq=1024, sk=1024, d=d, batch=(2, 4))
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        theirs = F.scaled_dot_product_attention(*args, is_causal=causal)
+    assert_as_good_as(attention(*args, is_causal=causal), theirs, Reference(*args, is_causal=causal).output)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_same_bits_every_time(dtype: torch.dtype) -> None:
+    for sq, sk, causal in [(300, 300, True), (1, 9000, False), (3, 70000, False)]:
+        args = qkv(dtype, "cuda", sq=sq, sk=sk)
+        first = attention_lse(*args, is_causal=causal)
+        for _ in range(5):
+            poison("cuda")
+            again = attention_lse(*args, is_causal=causal)
+            assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize(("d", "dv"), [(64, 64), (128, 128), (96, 200)])
+def test_row_bits_do_not_depend_on_the_batch(dtype: torch.dtype, d: int, dv: int) -> None:
+    """One (batch, head) alone, and one query row alone, give the bits that they give in the full call."""
+    for sq, sk in [(1, 300), (5, 9000), (200, 1000), (129, 70000)]:
+        q, k, v = qkv(dtype, "cuda", sq=sq, sk=sk, d=d, dv=dv, batch=(3, 4))
+        full, full_lse = attention_lse(q, k, v)
+        one, one_lse = attention_lse(q[1:2, 2:3], k[1:2, 2:3], v[1:2, 2:3])
+        assert torch.equal(one[0, 0], full[1, 2]) and torch.equal(one_lse[0, 0], full_lse[1, 2])
+        row = sq // 2
+        row_only = attention(q[1, 2, row : row + 1], k[1, 2], v[1, 2])
+        assert torch.equal(row_only[0], full[1, 2, row])
+        shared = attention(q[:, :, : sq // 2 + 1], k, v)
+        assert torch.equal(shared, full[:, :, : sq // 2 + 1])
+
+
+# ---- the GPU as a whole ------------------------------------------------------------------------------------
+
+
+def peak_beyond_inputs(length: int, **options: object) -> int:
+    args = qkv(torch.float32, "cuda", sq=length, sk=length, batch=(1, 1))
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    attention_lse(*args, **options)
+    return torch.cuda.max_memory_allocated() - before
+
+
+@pytest.mark.cuda
+def test_memory_grows_with_the_length_only() -> None:
+    for causal in (False, True):
+        short, long = (peak_beyond_inputs(length, is_causal=causal) for length in (8192, 65536))
+        assert long <= 8.5 * short, (short, long)
+
+
+def test_cpu_memory_is_not_quadratic() -> None:
+    """The largest tensor that ATen allocates on the way stays far below Sq x Sk."""
+    args = qkv(torch.float32, "cpu", sq=4096, sk=4096, d=8, batch=(1,))
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        attention(*args)
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    assert 0 < largest <= 4096 * 4096, largest  # Sq x Sk would be four times that in bytes
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": True}])
+@pytest.mark.parametrize(("sq", "sk"), [(200, 300), (1, 9000)])
+def test_graph_capture(options: dict[str, bool], sq: int, sk: int) -> None:
+    args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
+    if "attn_mask" in options:
+        options = {"attn_mask": torch.rand(sq, sk, device="cuda") < 0.5}
+    attention_lse(*args, **options)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = attention_lse(*args, **options)
+    for _ in range(3):
+        fresh = qkv(torch.float32, "cuda", sq=sq, sk=sk)
+        for static, new in zip(args, fresh, strict=True):
+            static.copy_(new)
+        graph.replay()
+        eager = attention_lse(*args, **options)
+        assert all(torch.equal(a, b) for a, b in zip(captured, eager, strict=True))
+
+
+@pytest.mark.cuda
+def test_side_stream() -> None:
+    for sq, sk in [(200, 300), (1, 9000)]:
+        args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
+        expected = attention(*args)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            busy = torch.randn(4096, 4096, device="cuda")
+            for _ in range(8):
+                busy = busy @ busy / 64
+            late = [x.clone() for x in args]  # ready only after the products on this stream
+            output = attention(*late)
+        stream.synchronize()
+        assert torch.equal(output, expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_second_gpu() -> None:
+    for sq, sk in [(200, 300), (1, 9000)]:
+        args = qkv(torch.float32, "cuda:0", sq=sq, sk=sk)
+        output = attention(*(x.to("cuda:1") for x in args))
+        assert output.device == torch.device("cuda:1") and torch.cuda.current_device() == 0
+        assert torch.equal(output.cpu(), attention(*args).cpu())
+
+
+@pytest.mark.cuda
+def test_only_our_kernels_run() -> None:
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        calls = []
+        for dtype in FLOATING:
+            for sq, sk in [(100, 100), (1, 9000)]:
+                args = qkv(dtype, "cuda", sq=sq, sk=sk)
+                mask = torch.rand(sq, sk, device="cuda") < 0.5
+                calls += [(args, {}), (args, {"is_causal": True}), (args, {"attn_mask": mask})]
+        torch.cuda.synchronize()
+        profile = stack.enter_context(torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]))
+        for args, options in calls:
+            attention_lse(*args, **options)
+        torch.cuda.synchronize()
+    names = {event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA}
+    assert names and all("xgemm" in name for name in names), names
+
+
+@pytest.mark.cuda
+def test_offsets_beyond_32_bits() -> None:
+    """Row strides, batch offsets and mask offsets over 2^31 elements."""
+    free, _ = torch.cuda.mem_get_info()
+    if free < 16 << 30:
+        pytest.skip("needs 16 GiB of free GPU memory")
+    dtype, d = torch.float16, 64
+    storage = torch.zeros((1 << 32) + 4096, dtype=dtype, device="cuda")  # 8 GiB
+    stride = (1 << 32) // 130
+    q, k, v = qkv(dtype, "cuda", sq=130, sk=130, d=d, batch=())
+    wide = [storage.as_strided((130, d), (stride, 1), offset) for offset in (0, 1024, 2048)]
+    for view, x in zip(wide, (q, k, v), strict=True):
+        view.copy_(x)
+    assert torch.equal(attention(*wide), attention(q, k, v))
+    batched = [storage.as_strided((2, 130, d), (1 << 31, d, 1), offset) for offset in (0, 1 << 14, 1 << 15)]
+    small = qkv(dtype, "cuda", sq=130, sk=130, d=d, batch=(2,))
+    for view, x in zip(batched, small, strict=True):
+        view.copy_(x)
+    assert torch.equal(attention(*batched), attention(*small))
+    mask = storage.as_strided((130, 130), (stride, 1), 0).copy_(randn(130, 130, dtype=dtype, device="cuda"))
+    assert torch.equal(attention(q, k, v, attn_mask=mask), attention(q, k, v, attn_mask=mask.contiguous()))

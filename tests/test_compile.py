@@ -1,0 +1,239 @@
+"""Fakes, torch.library.opcheck, torch.compile and torch.export of every operator."""
+
+import contextlib
+import re
+
+import pytest
+import torch
+from calls import CALLS, Call, name
+from common import randn, sliced, transposed
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import torch_ext
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+# ---- fakes against the real operators --------------------------------------------------------------------------------
+
+
+def metadata(result) -> list[tuple]:
+    tensors = result if isinstance(result, tuple | list) else (result,)
+    return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tensors]
+
+
+CASES = [
+    *(("matmul", shapes, {}) for shapes in [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((3,), (2, 3, 4))]),
+    *(("matmul", shapes, {}) for shapes in [((5, 1, 2, 3), (4, 3, 6)), ((0, 3), (3, 4)), ((2, 0), (0, 3))]),
+    *(("addmm", ((), (2, 3), (3, 4)), {}), ("addmm", ((2, 1), (2, 3), (3, 4)), {"beta": 0.0})),
+    *(("linear", ((3,), (4, 3)), {}), ("linear", ((2, 0, 3), (4, 3), (4,)), {"activation": "gelu"})),
+    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None,
+    [], [0, -1], [1]) for keep in (False, True)), *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in
+    ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
+    "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
+    *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
+    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})), *((op,
+    ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
+    2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
+    8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
+    8)), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [lambda x: x, transposed, sliced], ids=["contiguous", "transposed", "sliced"])
+@pytest.mark.parametrize(("op", "shapes", "kwargs"), CASES)
+def test_fake_has_the_real_metadata(op: str, shapes, kwargs, layout, device: torch.device) -> None:
+    raw = getattr(torch.ops.xgemm, op)
+    for dtype in (torch.float32, torch.bfloat16):
+        args = [randn(*s, dtype=dtype, device=device) for s in shapes]
+        args = [layout(a) if a.dim() > 1 else a for a in args]
+        expected = metadata(raw(*args, **kwargs))
+        with FakeTensorMode() as mode:
+            assert metadata(raw(*(mode.from_tensor(a) for a in args), **kwargs)) == expected
+        on_meta = metadata(raw(*(a.to("meta") for a in args), **kwargs))
+        assert [m[:3] for m in on_meta] == [m[:3] for m in expected]
+
+
+@pytest.mark.parametrize("op", ["sum", "amax", "amin", "argmax", "logsumexp"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_fake_of_integers(op: str, dtype: torch.dtype, device: torch.device) -> None:
+    x, raw = torch.randint(0, 2, (3, 4), device=device).to(dtype), getattr(torch.ops.xgemm, op)
+    try:
+        expected = metadata(raw(x))
+    except RuntimeError:  # not every reduction takes bool: then its fake need not either
+        return
+    with FakeTensorMode() as mode:
+        assert metadata(raw(mode.from_tensor(x))) == expected
+
+
+BAD = [
+    ("matmul", ((2, 3), (4, 5)), {}),
+    ("matmul", ((), (4, 5)), {}),
+    ("matmul", ((2, 2, 3), (3, 3, 5)), {}),
+    ("addmm", ((2,), (2, 3), (3, 4)), {}),
+    ("addmm", ((4,), (2, 3), (2, 4)), {}),
+    ("linear", ((2, 3), (4, 2)), {}),
+    ("linear", ((2, 3), (4, 3), (3,)), {}),
+    ("linear", ((2, 3), (3,), (3,)), {}),
+    ("linear", ((2, 3), (2, 4, 3)), {}),
+    ("linear", ((2, 3), (4, 3)), {"residual": torch.ones(3)}),
+    ("sum", ((2, 3),), {"dim": [2]}),
+    ("mean", ((2, 3),), {"dim": [0, 0]}),
+    ("argmax", ((2, 3),), {"dim": -3}),
+    ("softmax", ((2, 3),), {"dim": 2}),
+    ("attention", ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)), {}),
+    ("attention", ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)), {}),
+    ("attention", ((1, 4, 3, 4), (1, 3, 3, 4), (1, 3, 3, 4)), {"enable_gqa": True}),
+    ("attention", ((1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)), {}),
+    ("attention", ((2, 4, 3, 4), (3, 4, 3, 4), (3, 4, 3, 4)), {}),
+    ("attention", ((3, 4), (3, 4), (3, 4)), {"enable_gqa": True}),
+    ("attention", ((4,), (3, 4), (3, 4)), {}),
+    ("attention", ((1, 1, 3, 257),) * 3, {}),
+    ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(4, 3)}),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "kwargs"), BAD)
+def test_fake_refuses_what_the_operator_refuses(op: str, shapes, kwargs) -> None:
+    raw, args = getattr(torch.ops.xgemm, op), [randn(*s) for s in shapes]
+    with pytest.raises(RuntimeError, match=f"^xgemm::{op}: ") as real:
+        raw(*args, **kwargs)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="^" + re.escape(str(real.value))):
+        fake = {k: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()}
+        raw(*(mode.from_tensor(a) for a in args), **fake)
+
+
+# ---- opcheck ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", CALLS, ids=name)
+def test_opcheck(call: Call, device: torch.device) -> None:
+    for dtype in (torch.float32, torch.float16):
+        torch.library.opcheck(call.raw, call.args(device, dtype), call.kwargs)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs"),
+    [
+        ("linear", [(4, 3), (5, 3), (5,)], {"activation": "silu", "residual": (4, 5)}),
+        ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
+        ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
+    ],
+)
+def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:
+    kwargs = {k: randn(*v, device=device) if isinstance(v, tuple) else v for k, v in kwargs.items()}
+    torch.library.opcheck(getattr(torch.ops.xgemm, op), tuple(randn(*s, device=device) for s in args), kwargs)
+
+
+# ---- compile and export ----------------------------------------------------------------------------------------------
+
+
+class Everything(torch.nn.Module):
+    """A small transformer block and head that uses every operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch_ext.nn.Linear(16, 48)
+        self.feed = torch_ext.nn.Linear(16, 16, activation="gelu")
+        self.heads = torch_ext.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.soft = torch_ext.nn.Softmax(-1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        q, k, v = self.project(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        y, lse = torch_ext.attention(q, k, v, is_causal=True, return_lse=True)
+        y = self.feed(y.transpose(1, 2).flatten(2), residual=x)
+        y = y + self.heads(y, y, y, need_weights=False)[0]
+        y = y - torch_ext.mean(y, -1, keepdim=True) + torch_ext.logsumexp(y, -1, keepdim=True)
+        y = torch_ext.addmm(y[0, 0], y.flatten(0, 1), self.feed.weight, alpha=0.5).view_as(y)
+        spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
+        scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)
+        return self.soft(scores), spread, torch_ext.sum(lse), torch_ext.argmax(y, 1), torch_ext.argmin(y)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: torch.device) -> None:
+    model = Everything().to(device).eval()
+    compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=dynamic)
+    with torch.no_grad():
+        for shape in [(2, 5, 16), (3, 7, 16)] if dynamic else [(2, 5, 16)]:
+            x = randn(*shape, device=device)
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_dynamic_shapes_compile_once() -> None:
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(Everything().eval(), fullgraph=True, backend=counter, dynamic=True)
+    with torch.no_grad():
+        for shape in [(2, 5, 16), (3, 7, 16), (4, 9, 16)]:
+            compiled(randn(*shape))
+    assert counter.frame_count == 1
+
+
+def test_a_new_precision_recompiles() -> None:
+    seen: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs):
+        seen.extend(n.kwargs["precision"] for n in graph.graph.nodes if "precision" in n.kwargs)
+        return graph.forward
+
+    compiled = torch.compile(torch_ext.matmul, fullgraph=True, backend=backend)
+    try:
+        for setting in ("highest", "high"):
+            torch.set_float32_matmul_precision(setting)
+            compiled(randn(3, 3), randn(3, 3))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["highest", "high"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(strict: bool, device: torch.device) -> None:
+    model = Everything().to(device).eval()
+    batch, length = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("length", min=2, max=512)
+    x = randn(2, 5, 16, device=device)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: batch, 1: length},), strict=strict)
+        used = {str(n.target) for n in program.graph.nodes if "xgemm" in str(n.target)}
+        assert used == {f"xgemm.{c.op}.default" for c in CALLS}
+        for shape in [(2, 5, 16), (4, 11, 16)]:
+            x = randn(*shape, device=device)
+            torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_sizes_that_are_not_known_while_tracing() -> None:
+    """A size that depends on data: no guard may need its value."""
+
+    def chosen_rows(x: torch.Tensor, keep: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x[keep]
+        y = torch_ext.linear(rows, w, activation="relu")
+        z = torch_ext.attention(y[None, None], y[None, None], y[None, None])[0, 0]
+        return torch_ext.softmax(torch_ext.matmul(z, w), -1), torch_ext.sum(z, 1), torch_ext.logsumexp(z, (0, 1))
+
+    x, keep, w = randn(9, 4), torch.rand(9) > 0.4, randn(4, 4)
+    keep[:2] = True
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(chosen_rows, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x, keep, w), chosen_rows(x, keep, w))
+
+
+def test_compiled_errors_are_one_clear_line() -> None:
+    compiled = torch.compile(torch_ext.softmax, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"xgemm::softmax: expected dim in \[-2, 1\], got 5"):
+        compiled(randn(3, 4), 5)
+
+
+@pytest.mark.cuda
+def test_cuda_graph_of_a_compiled_model() -> None:
+    model = Everything().cuda().eval()
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        for _ in range(4):  # warm-up, capture, replay
+            x = randn(2, 5, 16, device="cuda")
+            torch.testing.assert_close(compiled(x), model(x))

@@ -1,0 +1,126 @@
+"""The demo's parts, and the command as CI runs it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_ext import demo
+
+for module in demo.PACKAGES:
+    pytest.importorskip(module)
+
+ROOT = Path(demo.__file__).parent.parent
+TEXTS = {
+    "kitchen.md": "# Bread\n\nKnead the dough for ten minutes, let it rise then bake it in a hot oven.\n",
+    "deep/sky.txt": "The moons of Jupiter were first seen through a telescope by Galileo in the year 1610.\n",
+    "tool.py": '"""Sorts numbers in memory by merging runs that are already in order, again and again."""\n',
+    ".hidden/secret.md": "This file lies in a hidden folder and must not be read by anybody at all, ever.\n",
+    "image.png": "A picture is no text, whatever its bytes may look like to a careless reader of files.\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in TEXTS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_passages_keep_every_word_and_know_their_line() -> None:
+    text = "\n".join(["# Title", "", *(f"paragraph {i} " + "word " * (7 * i % 60) + "\n" for i in range(40))])
+    text += "long " * 1000 + "\n## Next\n\nlast words here\n"
+    passages = list(demo.split_passages(text, "a.md"))
+    assert " ".join(p.text for p in passages).split() == text.split()
+    assert max(len(p.text.split()) for p in passages) <= 2 * demo.WORDS
+    lines = text.splitlines()
+    for passage in passages:
+        first = passage.text.split()[0]
+        assert any(first in line for line in lines[passage.line - 1 : passage.line + 1])
+    assert passages[-1].text == "## Next last words here" and lines[passages[-1].line - 1] == "## Next"
+
+
+def test_text_files_of_a_folder(folder: Path) -> None:
+    files, base = demo.text_files(folder)
+    assert [str(f.relative_to(base)) for f in files] == ["deep/sky.txt", "kitchen.md", "tool.py"]
+    passages = demo.read_passages(files, base)
+    assert [p.source for p in passages] == ["deep/sky.txt", "kitchen.md", "tool.py"]
+
+
+def test_the_model_runs_on_xgemm_and_finds_the_passage(folder: Path, device: torch.device) -> None:
+    import torch_ext
+
+    embed = demo.Embedder(device)
+    passages = demo.read_passages(*demo.text_files(folder))
+    texts = [p.text for p in passages]
+    plain = embed(texts)
+    torch_ext.replace(embed.model)
+    with demo.OperatorCounter() as counter:
+        rows = embed(texts)
+    assert counter.xgemm() == {"xgemm::attention": 6, "xgemm::linear": 36} and not counter.torch_math()
+    torch.testing.assert_close(rows, plain, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rows.norm(dim=-1), torch.ones(len(rows)))
+    for question, source in (
+        ("Who discovered satellites of a planet?", "deep/sky.txt"),
+        ("How do I make a loaf?", "kitchen.md"),
+    ):
+        _, order = demo.ranking(embed([question])[0], rows)
+        assert passages[order[0]].source == source
+
+
+def test_the_counter_sees_torchs_own_operators() -> None:
+    x = torch.randn(2, 4, 4)
+    with torch.no_grad(), demo.OperatorCounter() as counter:
+        (x @ x).softmax(-1)
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    assert "aten::bmm" in counter.torch_math() and "aten::_softmax" in counter.torch_math() and not counter.xgemm()
+
+
+def test_command(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "out" / "demo.png"
+    options = ["--quick", "--device", "cpu", "--folder", folder, "--plot", picture, "--top", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_ext.demo", *map(str, options), "--question", "How do I make a loaf?"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    for expected in (
+        *("No NVIDIA GPU in use", "3 passages from 3 files", "max difference to plain torch"),
+        *("xgemm::attention 6", "xgemm::linear 36", "kitchen.md:1", "3 of 3 passages on the same place"),
+        *("matmul", "softmax", "attention", "speed-up"),
+    ):
+        assert expected in " ".join(done.stdout.split()), (expected, done.stdout)
+    assert "sky.txt" not in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("missing", sorted(demo.PACKAGES))
+def test_missing_package_is_one_line(missing: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    find = demo.importlib.util.find_spec
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    assert demo.main(["--quick"]) == 1
+    pip = demo.PACKAGES[missing]
+    assert capsys.readouterr().err == f"xgemm demo: needs {pip}: pip install {pip}\n"
+
+
+def test_bad_folders_are_one_line(tmp_path: Path, capsys) -> None:
+    assert demo.main(["--folder", str(tmp_path / "nowhere")]) == 1
+    assert capsys.readouterr().err.endswith("is not a folder\n")
+    assert demo.main(["--folder", str(tmp_path)]) == 1
+    assert "no text" in capsys.readouterr().err
+
+
+def test_python_example() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.python_model"], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "8 Linear, 4 MultiheadAttention" in done.stdout
+    assert "has no backward" in done.stdout.splitlines()[-1]

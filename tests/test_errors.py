@@ -1,0 +1,250 @@
+"""Bad input: one clear line from the raw operator and the function, and the next call works."""
+
+import math
+import re
+
+import pytest
+import torch
+from calls import CALLS, Call, name
+from common import randn
+
+import torch_ext
+
+f32 = torch.float32
+
+
+def check(op: str, error: type[Exception], pattern: str, *args, **kwargs) -> None:
+    """The raw op raises RuntimeError, the function `error`, both with one line that names the op."""
+    raw, function = getattr(torch.ops.xgemm, op), getattr(torch_ext, op)
+    for call, expected in ((raw, RuntimeError), (function, error)):
+        with pytest.raises(expected) as caught:
+            call(*args, **kwargs)
+        message = str(caught.value)
+        assert type(caught.value) is expected, (call, caught.value)
+        assert message.startswith(f"xgemm::{op}: expected ") and "\n" not in message, message
+        assert re.search(pattern, message), message
+        assert len(message) < 250 and ".cpp" not in message and ".py" not in message
+    with torch.no_grad():  # the process lives on
+        torch_ext.matmul(randn(3, 3), randn(3, 3))
+
+
+def replaced(args: tuple, index: int, change) -> tuple:
+    return tuple(change(a) if i == index else a for i, a in enumerate(args))
+
+
+def tensors(args: tuple) -> list[int]:
+    return [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+
+
+SEVERAL = [c for c in CALLS if c.op in ("matmul", "addmm", "linear", "attention")]
+SINGLE = [c for c in CALLS if c.op != "attention_lse"]
+
+
+@pytest.mark.parametrize("call", SEVERAL, ids=name)
+def test_mixed_dtypes(call: Call, device: torch.device) -> None:
+    args = call.args(device, f32)
+    for i in tensors(args)[1:]:
+        check(
+            call.op,
+            RuntimeError,
+            "of one dtype, got float(32 and float64|64 and float32)",
+            *replaced(args, i, torch.Tensor.double),
+        )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("call", SEVERAL, ids=name)
+def test_mixed_devices(call: Call) -> None:
+    args = call.args(torch.device("cuda"), f32)
+    for i in tensors(args)[1:]:
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cuda:0 and cpu|cpu and cuda:0)",
+            *replaced(args, i, torch.Tensor.cpu),
+        )
+    args = call.args(torch.device("cpu"), f32)
+    check(
+        call.op,
+        RuntimeError,
+        "on one device, got cpu and cuda:0",
+        *replaced(args, len(tensors(args)) - 1, torch.Tensor.cuda),
+    )
+
+
+@pytest.mark.parametrize("call", SEVERAL, ids=name)
+def test_meta_and_cpu_tensors(call: Call) -> None:
+    args = call.args(torch.device("cpu"), f32)
+    for i in tensors(args)[1:]:
+        check(
+            call.op,
+            RuntimeError,
+            "on one device, got (cpu and meta|meta and cpu)",
+            *replaced(args, i, lambda t: t.to("meta")),
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int32, torch.bool, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("call", SINGLE, ids=name)
+def test_unsupported_dtypes(call: Call, dtype: torch.dtype, device: torch.device) -> None:
+    reduces_integers = call.op in ("sum", "amax", "amin", "argmax", "argmin", "logsumexp")
+    if reduces_integers and dtype in (torch.int32, torch.bool):
+        pytest.skip("a supported dtype")
+    args = tuple(a.to(dtype) if isinstance(a, torch.Tensor) else a for a in call.args(device, f32))
+    check(call.op, RuntimeError, f"got (?i:{str(dtype)[6:]}|.*special)", *args)
+
+
+@pytest.mark.parametrize("call", SINGLE, ids=name)
+def test_sparse_and_opaque_layouts(call: Call, device: torch.device) -> None:
+    args = call.args(device, f32)
+    for i in tensors(args):
+        check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_sparse))
+        if args[i].dim() == 2:
+            check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_sparse_csr))
+        if device.type == "cpu" and torch.backends.mkldnn.is_available():
+            check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_mkldnn))
+
+
+@pytest.mark.parametrize("call", SINGLE, ids=name)
+def test_quantised_tensors(call: Call) -> None:
+    args = call.args(torch.device("cpu"), f32)
+    for i in tensors(args):
+        changed = replaced(args, i, lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8))
+        check(call.op, RuntimeError, "plain floating|quantised", *changed)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+@pytest.mark.parametrize("call", SINGLE, ids=name)
+def test_nested_tensors(call: Call, layout: torch.layout) -> None:
+    """torch's dispatcher answers for the raw operator; the function makes it one line."""
+    x = torch.nested.nested_tensor([randn(2, 3), randn(4, 3)], layout=layout)
+    args = replaced(call.args(torch.device("cpu"), f32), 0, lambda _: x)
+    with pytest.raises(RuntimeError):
+        call.raw(*args)
+    with pytest.raises(RuntimeError, match=f"^xgemm::{call.op}: expected dense tensors.*nested") as caught:
+        getattr(torch_ext, call.op)(*args)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", SINGLE, ids=name)
+def test_what_is_no_tensor(call: Call) -> None:
+    args = call.args(torch.device("cpu"), f32)
+    function = getattr(torch_ext, call.op)
+    for wrong, what in ((None, "None"), (3, "int"), ([[1.0]], "List|list"), ("x", "str")):
+        with pytest.raises(TypeError, match=rf"^xgemm::{call.op}: expected \w+ of type Tensor, got ({what})") as caught:
+            function(wrong, *args[1:])
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError):
+        function(*args, colour="red")
+    with pytest.raises(TypeError):
+        function()
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "pattern"),
+    [
+        ("matmul", [(2, 3), (4, 5)], r"\[2, 3\] and \[4, 5\]"),
+        ("matmul", [(3,), (4,)], r"\[3\] and \[4\]"),
+        ("matmul", [(), (4, 5)], "dim"),
+        ("matmul", [(2, 2, 3), (3, 3, 5)], r"broadcast.*\[2, 2, 3\] and \[3, 3, 5\]"),
+        ("addmm", [(4,), (2, 3), (2, 4)], r"\[2, 3\] and \[2, 4\]"),
+        ("addmm", [(2,), (2, 3), (3, 4)], r"broadcast.*\[2\]|\[2\].*broadcast"),
+        ("addmm", [(4,), (1, 2, 3), (3, 4)], r"\[1, 2, 3\]"),
+        ("linear", [(2, 3), (4, 2)], r"\[2, 3\].*\[4, 2\]"),
+        ("linear", [(2, 3), (4, 3), (3,)], r"bias.*\[3\]"),
+        ("linear", [(), (4, 3)], r"\[\]"),
+        ("attention", [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)], "head size, got 4 and 5"),
+        ("attention", [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)], "length, got 5 and 3"),
+        ("attention", [(1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "enable_gqa=True"),
+        ("attention", [(2, 4, 3, 4), (3, 4, 3, 4), (2, 4, 3, 4)], r"broadcast"),
+        ("attention", [(4,), (4,), (4,)], r"query of shape .* got shape \[4\]"),
+        ("attention", [(1, 1, 3, 257)] * 3, "head sizes up to 256, got query 257"),
+        ("attention", [(1, 1, 3, 8), (1, 1, 3, 8), (1, 1, 3, 300)], "head sizes up to 256.*300"),
+    ],
+)
+def test_shapes(op: str, shapes: list, pattern: str, device: torch.device) -> None:
+    check(op, RuntimeError, pattern, *(randn(*s, device=device) for s in shapes))
+
+
+@pytest.mark.parametrize("dim", [-4, 3, 1 << 40])
+@pytest.mark.parametrize(
+    "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
+)
+def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
+    check(op, IndexError, rf"dim in \[-3, 2\], got {dim}$", randn(2, 3, 4, device=device), dim)
+    check(op, IndexError, r"dim in \[-1, 0\], got 1$", randn(device=device), 1)
+
+
+@pytest.mark.parametrize("dims", [[0, 0], [1, -2]])
+@pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "logsumexp"])
+def test_dim_repeated(op: str, dims: list[int], device: torch.device) -> None:
+    check(op, RuntimeError, "dim", randn(2, 3, 4, device=device), dims)
+
+
+@pytest.mark.parametrize("op", ["amax", "amin", "argmax", "argmin"])
+def test_no_largest_of_nothing(op: str, device: torch.device) -> None:
+    for args in ((randn(2, 0, device=device), 1), (randn(0, device=device),)):
+        check(op, IndexError if len(args) > 1 and op.startswith("arg") else RuntimeError, "", *args)
+
+
+def test_integer_mean(device: torch.device) -> None:
+    check("mean", RuntimeError, "int64", torch.arange(4, device=device))
+
+
+@pytest.mark.parametrize("call", [c for c in SEVERAL if c.op != "attention"], ids=name)
+def test_unknown_precision(call: Call, device: torch.device) -> None:
+    for dtype in (f32, torch.float16):
+        for wrong in ("exact", "", "HIGH"):
+            check(call.op, ValueError, "precision", *call.args(device, dtype), precision=wrong)
+
+
+def test_unknown_activation(device: torch.device) -> None:
+    x, w = randn(2, 3, device=device), randn(4, 3, device=device)
+    check("linear", ValueError, "activation.*tanh", x, w, activation="tanh")
+    check("linear", RuntimeError, r"residual.*\[5\]", x, w, residual=randn(5, device=device))
+    check("linear", RuntimeError, "residual", x, w, residual=randn(2, 4, device=device).double())
+
+
+def test_attention_options(device: torch.device) -> None:
+    q = randn(2, 4, 5, 8, device=device)
+    for shape in [(5, 6), (3, 1, 5, 5), (2, 3, 5, 5), (1, 2, 4, 5, 5)]:
+        mask = torch.ones(shape, dtype=torch.bool, device=device)
+        check(
+            "attention", RuntimeError, r"attn_mask to broadcast to \[2, 4, 5, 5\], got shape", q, q, q, attn_mask=mask
+        )
+    mask = torch.ones(5, 5, dtype=torch.int32, device=device)
+    check("attention", RuntimeError, "attn_mask of dtype bool, float32", q, q, q, attn_mask=mask)
+    check("attention", RuntimeError, "got both", q, q, q, attn_mask=mask > 0, is_causal=True)
+    for scale in (math.inf, math.nan, -math.inf):
+        check("attention", RuntimeError, "finite scale", q, q, q, scale=scale)
+    check("attention", ValueError, "causal_alignment.*lower", q, q, q, causal_alignment="lower")
+    check("attention", RuntimeError, "multiple of key heads", q, q[:, :3], q[:, :3], enable_gqa=True)
+    check("attention", RuntimeError, "heads, length", q[0, 0], q[0, 0], q[0, 0], enable_gqa=True)
+
+
+@pytest.mark.cuda
+def test_attention_mask_on_another_device() -> None:
+    q = randn(2, 4, 5, 8, device="cuda")
+    check("attention", RuntimeError, "one device", q, q, q, attn_mask=torch.ones(5, 5, dtype=torch.bool))
+
+
+def test_views_that_torch_cannot_make_never_arrive() -> None:
+    """torch itself refuses negative sizes and strides; what looks alike (flipped, conjugated) must come out right."""
+    with pytest.raises(RuntimeError):
+        torch.empty(3).as_strided((-1,), (1,))
+    x = randn(4, 4)
+    torch.testing.assert_close(torch_ext.matmul(x.flip(0), x), x.flip(0) @ x)
+    z = torch.complex(x, x)
+    for lazy in (z.conj().imag, z.imag):  # a lazy negation must be resolved, not ignored
+        torch.testing.assert_close(torch_ext.matmul(lazy, x), lazy @ x)
+        torch.testing.assert_close(torch_ext.softmax(lazy, -1), lazy.softmax(-1))
+
+
+@pytest.mark.cuda
+def test_the_cuda_context_lives_on() -> None:
+    x = randn(8, 8, device="cuda")
+    for _ in range(3):
+        check("matmul", RuntimeError, "one dtype", x, x.double())
+        check("softmax", IndexError, "dim in", x, 7)
+        torch.cuda.synchronize()
+        torch.testing.assert_close(torch_ext.matmul(x, x), x @ x)

@@ -1,0 +1,139 @@
+"""The documented functions: torch's results, names and argument order, and the precision they pass on."""
+
+import inspect
+
+import pytest
+import torch
+from calls import CALLS, Call, name
+from common import randn
+
+import torch_ext
+from torch_ext import functional
+
+
+class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+    """Keeps the arguments of every xgemm operator that runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, tuple, dict]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "xgemm":
+            self.seen.append((func._schema.name, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def function(call: Call):
+    return getattr(torch_ext, call.op.removesuffix("_lse"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("call", CALLS, ids=name)
+def test_agrees_with_torch(call: Call, device: torch.device, dtype: torch.dtype) -> None:
+    args = call.args(device, dtype)
+    kwargs = call.kwargs | ({"return_lse": True} if call.op.endswith("_lse") else {})
+    results = []
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with context():
+            results.append(function(call)(*args, **kwargs))
+    expected = call.torch_op(*args, **call.kwargs)
+    tolerance = {"rtol": 1.6e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
+    torch.testing.assert_close(results[0], expected, **tolerance)
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=0, atol=0)
+
+
+def test_every_operator_has_a_documented_function() -> None:
+    ops = {op.name.removeprefix("xgemm::") for op in torch._C._jit_get_all_schemas() if op.name.startswith("xgemm::")}
+    assert ops - {"attention_lse"} == set(functional.__all__)
+    assert set(functional.__all__) <= set(torch_ext.__all__)
+    for op in functional.__all__:
+        assert getattr(torch_ext, op) is getattr(functional, op)
+        text = inspect.getdoc(getattr(functional, op))
+        assert "Source:" in text and ("Raises:" in text or "as in" in text), op
+
+
+@pytest.mark.parametrize(
+    ("op", "parameters"),
+    [
+        ("addmm", ["input", "mat1", "mat2", "beta", "alpha"]),
+        ("linear", ["input", "weight", "bias"]),
+        ("sum", ["input", "dim", "keepdim", "dtype"]),
+        ("mean", ["input", "dim", "keepdim", "dtype"]),
+        ("amax", ["input", "dim", "keepdim"]),
+        ("amin", ["input", "dim", "keepdim"]),
+        ("argmax", ["input", "dim", "keepdim"]),
+        ("argmin", ["input", "dim", "keepdim"]),
+        ("logsumexp", ["input", "dim", "keepdim"]),
+        ("softmax", ["input", "dim", "dtype"]),
+        ("log_softmax", ["input", "dim", "dtype"]),
+        ("attention", ["query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa"]),
+    ],
+)
+def test_arguments_have_torchs_names_and_order(op: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(torch_ext, op)).parameters)[: len(parameters)] == parameters
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+def test_precision_follows_torch(setting: str) -> None:
+    a, b, bias = randn(4, 4), randn(4, 4), randn(4)
+    try:
+        torch.set_float32_matmul_precision(setting)
+        with Recorder() as recorder:
+            torch_ext.matmul(a, b)
+            torch_ext.addmm(bias, a, b)
+            torch_ext.linear(a, b, bias)
+            torch_ext.matmul(a, b, precision="ieee")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    # the dispatcher leaves out arguments that have their default
+    assert [kwargs.get("precision", "highest") for _, _, kwargs in recorder.seen] == [*[setting] * 3, "ieee"]
+
+
+def test_precision_set_per_backend() -> None:
+    """torch.get_float32_matmul_precision() raises when the newer API was used; the functions must not."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        with Recorder() as recorder:
+            torch_ext.matmul(randn(3, 3), randn(3, 3))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert recorder.seen[0][2] == {"precision": "high"}
+
+
+@pytest.mark.parametrize("dim", [1, (0, 2), [0, 1, 2], (), None, -1])
+def test_dim_takes_what_torchs_takes(dim, device: torch.device) -> None:
+    x = randn(3, 4, 5, device=device)
+    torch.testing.assert_close(torch_ext.sum(x, dim), torch.sum(x, dim))
+    torch.testing.assert_close(torch_ext.mean(x, dim, keepdim=True), torch.mean(x, dim, keepdim=True))
+    torch.testing.assert_close(torch_ext.amax(x, dim), torch.amax(x, () if dim is None else dim))
+
+
+def test_attention_options(device: torch.device) -> None:
+    q, k, v = randn(2, 6, 5, 8, device=device), randn(2, 3, 9, 8, device=device), randn(2, 3, 9, 8, device=device)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    mask = torch.rand(5, 9, device=device) > 0.3
+    mask[2] = False
+    for kwargs in (
+        {"attn_mask": mask},
+        {"attn_mask": randn(2, 1, 5, 9, device=device)},
+        {"is_causal": True, "scale": 0.3},
+    ):
+        ours, lse = torch_ext.attention(q, k, v, enable_gqa=True, return_lse=True, **kwargs)
+        torch.testing.assert_close(ours, sdpa(q, k, v, enable_gqa=True, **kwargs))
+        assert lse.shape == (2, 6, 5) and lse.dtype is torch.float32
+    assert not torch_ext.attention(q, k, v, enable_gqa=True, attn_mask=mask)[:, :, 2].any()
+    lower_right = torch.ones(5, 9, device=device, dtype=torch.bool).tril(4)
+    torch.testing.assert_close(
+        torch_ext.attention(q, k, v, enable_gqa=True, is_causal=True, causal_alignment="bottom_right"),
+        sdpa(q, k, v, enable_gqa=True, attn_mask=lower_right),
+    )
+
+
+def test_vmap(device: torch.device) -> None:
+    a, b = randn(4, 3, 5, device=device), randn(5, 2, device=device)
+    with torch.no_grad():
+        ours = torch.vmap(lambda x: torch_ext.matmul(x, b))(a)
+    torch.testing.assert_close(ours, a @ b)

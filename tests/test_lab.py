@@ -1,0 +1,463 @@
+"""The lab: argument checks, every step against float64 on awkward sizes, and the runner's own arithmetic."""
+
+import json
+
+import pytest
+import torch
+from common import componentwise_error, misaligned, poison, randn
+
+import torch_ext.lab  # noqa: F401  (fakes)
+
+pytest.importorskip("rich")
+from rich.console import Console
+
+from torch_ext.lab import experiments, ladders, measure, report
+
+lab = torch.ops.xgemm_lab
+STEPS = range(1, 8)
+VERSIONS = range(8)
+SIZES = [(1, 1, 1), (1, 37, 5), (31, 33, 32), (64, 64, 8), (65, 63, 9), (127, 129, 17), (128, 128, 16), (132, 260, 36)]
+SIZES += [(257, 127, 131), (3, 3, 431), (35, 79, 19), (129, 1, 33)]
+CUDA = pytest.mark.cuda
+
+
+def message(call) -> str:
+    with pytest.raises(RuntimeError) as error:
+        call()
+    return str(error.value).splitlines()[0]
+
+
+# ---- argument checks and schemas, on any machine --------------------------------------------------------------------
+
+
+def test_cpu_tensors_get_one_line():
+    a = torch.ones(2, 2)
+    line = "on cuda, got cpu; the lab measures CUDA kernels only"
+    calls = {
+        "sgemm: expected a": lambda: lab.sgemm(a, a, step=1),
+        "reduce_sum: expected x": lambda: lab.reduce_sum(a, 0),
+        "softmax: expected x": lambda: lab.softmax(a, "safe"),
+        "strided_copy: expected x": lambda: lab.strided_copy(a, 1),
+        "best_block_size: expected x": lambda: lab.best_block_size(a),
+        "concurrent_copy: expected x": lambda: lab.concurrent_copy(a, 32, 1, 1),
+        "fma_chains: expected x": lambda: lab.fma_chains(a, 4, 1, 1),
+        "parity: expected x": lambda: lab.parity(a.int(), True),
+        "paths: expected x": lambda: lab.paths(a, 1, True),
+        "vector_add: expected a": lambda: lab.vector_add(a, a, "plain"),
+        "window_sum: expected x": lambda: lab.window_sum(a, 5, True),
+        "histogram: expected x": lambda: lab.histogram(a.int(), 4, True),
+        "tiled_matmul: expected a": lambda: lab.tiled_matmul(a, a, "fixed", 8),
+    }
+    for start, call in calls.items():
+        assert message(call) == f"xgemm::lab::{start} {line}"
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        (lambda a: lab.sgemm(a, a, step=1), "a and b of shapes (m, k) and (k, n), got [3, 4] and [3, 4]"),
+        (lambda a: lab.sgemm(a, a.T, step=1), "b to be contiguous, got shape [4, 3] with strides [1, 4]"),
+        (lambda a: lab.sgemm(a, a.mT.contiguous(), step=0), "step in [1, 7], got 0"),
+        (lambda a: lab.sgemm(a, a.mT.contiguous(), step=1, beta=1), "c when beta is not 0, got none"),
+        (lambda a: lab.sgemm(a, a.mT.contiguous(), a, step=1), "c of shape [3, 3], got [3, 4]"),
+        (lambda a: lab.sgemm(a.double(), a, step=1), "a of dtype float32, got float64"),
+        (lambda a: lab.sgemm(a[0], a, step=1), "a to be a matrix, got shape [4]"),
+        (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
+        (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
+        (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe or online, got fast"),
+        (lambda a: lab.strided_copy(a, 0), "stride in [1, 32], got 0"),
+        (lambda a: lab.strided_copy(a, 1, 2000), "threads in [1, 1024], got 2000"),
+        (lambda a: lab.concurrent_copy(a, 32, 3, 1), "loads to be one of 1, 2, 4, 8, got 3"),
+        (lambda a: lab.concurrent_copy(a, 32, 2, 2), "loads or width to be 1, got 2 and 2"),
+        (lambda a: lab.fma_chains(a, 5, 1, 1), "x of threads elements a block"),
+        (lambda a: lab.window_sum(a, 4, True), "window to be odd and in [1, 1025], got 4"),
+        (lambda a: lab.histogram(a.int(), 0, True), "bins in [1, 8192], got 0"),
+        (lambda a: lab.vector_add(a, a[:1], "plain"), "a and b of one shape, got [3, 4] and [1, 4]"),
+        (lambda a: lab.vector_add(a, a, "x"), "variant to be plain, privatised"),
+        (lambda a: lab.vector_add(a[0, 1:], a[0, 1:], "vector4"), "a and b aligned to 16 bytes for variant vector4"),
+        (lambda a: lab.tiled_matmul(a, a.mT.contiguous(), "fixed", 7), "tile to be one of 8, 16, 32, got 7"),
+        (lambda a: lab.tiled_matmul(a, a.mT.contiguous(), "dynamic", 33), "tile in [1, 32], got 33"),
+        (lambda a: lab.paths(a, 33, True), "count in [1, 32], got 33"),
+    ],
+)
+def test_bad_arguments_get_one_line(call, expected):
+    assert f": expected {expected}" in message(lambda: call(torch.ones(3, 4)))
+
+
+def test_fakes_know_shapes():
+    with torch._subclasses.FakeTensorMode():
+        a, b = torch.empty(3, 5, device="cuda"), torch.empty(5, 7, device="cuda")
+        assert lab.sgemm(a, b, step=3).shape == (3, 7)
+        assert lab.tiled_matmul(a, b, "fixed").shape == (3, 7)
+        assert lab.reduce_sum(a.int(), 2).shape == () and lab.reduce_sum(a.int(), 2).dtype == torch.int32
+        assert lab.softmax(a, "online").shape == (3, 5)
+        assert lab.histogram(a.int(), 9, True).shape == (9,)
+        assert lab.best_block_size(a).device.type == "cpu"
+        assert lab.window_sum(a, 5, True).shape == (3, 5)
+
+
+def test_calculators_agree_with_the_documents():
+    same = {what: (ours, document) for what, ours, document in experiments.calculators()}
+    assert same["best block and grid, T4 (S1-06)"][0] == "1024, 40"
+    assert same["best block and grid, RTX 4090 (S1-06)"][0] == "768, 256"
+    assert same["square block of 768 threads (S3-15)"] == ("256", "256")
+    assert same["FMAs in flight, M2090 (S4-06)"] == ("640", "640")
+
+
+def test_row_and_result_file(tmp_path, monkeypatch):
+    row = measure.row("c", "x", (2.0, (1.5, 2.5)), shape={"n": 4}, flops=4e6, bytes_moved=8e3)
+    assert row["tflops"] == 2.0 and row["gbps"] == 4.0 and row["us_quartiles"] == [1.5, 2.5]
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    written = measure.write_results(tmp_path, "lab_softmax", [row, row], [1980, 1700])
+    content = json.loads(written.read_text())
+    assert written.name == "lab_softmax.json" and content["op"] == "lab_softmax" and content["gpu"] == "NVIDIA Test"
+    assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
+    assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
+    assert measure.results_folder().name == "nvidia_test"
+
+
+def test_window_reference_is_a_zero_padded_convolution():
+    for n, window in ((1, 1), (1, 5), (7, 3), (100, 129), (1000, 5)):
+        x = torch.randn(n, dtype=torch.float64)
+        padded = torch.nn.functional.pad(x, (window // 2, window // 2))
+        torch.testing.assert_close(experiments.window_reference(x, window), padded.unfold(0, window, 1).sum(1))
+
+
+def made_up_rows() -> dict[str, list[measure.Row]]:
+    timing = (10.0, (9.0, 11.0))
+    return {
+        "lab_sgemm": [
+            measure.row(f"{n}x{n}x{n}", step, timing, shape={"n": n}, flops=2e9)
+            for n in (128, 4096)
+            for step in ladders.SGEMM_STEPS
+        ],
+        "lab_reduction": [
+            measure.row("2^24", version, timing, shape={"n": 1 << 24}, dtype=dtype, bytes_moved=1e6)
+            for dtype in ("float32", "int32")
+            for version in ladders.REDUCTION_VERSIONS
+        ],
+        "lab_softmax": [
+            measure.row("4x5", variant, timing, shape={"rows": 4, "cols": 5}, bytes_moved=1e6)
+            for variant in ladders.SOFTMAX_VARIANTS
+        ],
+    }
+
+
+def test_tables_and_plots(tmp_path):
+    rows = made_up_rows()
+    console = Console(width=150, record=True)
+    report.show(console, rows)
+    experiments.show(console, rows["lab_softmax"])
+    text = console.export_text()
+    for expected in ("07_warp_tile", "100.0 % at 4096", "v6_several_elements", "103 GB/s", "11.8x", "1.00x (paper"):
+        assert expected in text, expected
+    pytest.importorskip("matplotlib")
+    assert [p.name for p in report.plot(tmp_path, "test", rows)] == ["lab_sgemm.png", "lab_reduction.png"]
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("lab_sgemm.png", "lab_reduction.png"))
+
+
+# ---- the SGEMM ladder -----------------------------------------------------------------------------------------------
+
+
+def assert_sgemm(c, a, b, alpha=1.0, beta=0.0, old=None):
+    a64, b64 = a.double(), b.double()
+    reference, scale = alpha * (a64 @ b64), abs(alpha) * (a64.abs() @ b64.abs())
+    if beta:
+        reference, scale = reference + beta * old.double(), scale + abs(beta) * old.double().abs()
+    assert c.shape == reference.shape
+    assert componentwise_error(c, reference, scale) <= ladders.sgemm_bound(a.shape[1])
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_sgemm_ragged(step):
+    for m, n, k in SIZES:
+        a, b, old = (randn(*shape, device="cuda") for shape in ((m, k), (k, n), (m, n)))
+        poison("cuda")
+        assert_sgemm(lab.sgemm(a, b, step=step), a, b)
+        poison("cuda")
+        assert_sgemm(lab.sgemm(a, b, old, step=step, alpha=-0.5, beta=3), a, b, -0.5, 3, old)
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_sgemm_misaligned(step, which):
+    operands = [randn(*shape, device="cuda") for shape in ((128, 64), (64, 132), (128, 132))]
+    operands[which] = misaligned(operands[which])
+    a, b, old = operands
+    poison("cuda")
+    assert_sgemm(lab.sgemm(a, b, old, step=step, beta=1), a, b, 1, 1, old)
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_sgemm_empty(step):
+    for m, n in ((0, 3), (3, 0), (0, 0)):
+        assert lab.sgemm(randn(m, 4, device="cuda"), randn(4, n, device="cuda"), step=step).shape == (m, n)
+    poison("cuda")
+    a, b, c = randn(130, 0, device="cuda"), randn(0, 132, device="cuda"), randn(130, 132, device="cuda")
+    assert torch.equal(lab.sgemm(a, b, step=step), torch.zeros_like(c))
+    assert torch.equal(lab.sgemm(a, b, c, step=step, beta=2), 2 * c)
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_sgemm_beta_zero_does_not_read_c(step):
+    for n in (132, 131):
+        a, b = randn(129, 20, device="cuda"), randn(20, n, device="cuda")
+        c = torch.full((129, n), float("nan"), device="cuda")
+        assert torch.equal(lab.sgemm(a, b, c, step=step, beta=0), lab.sgemm(a, b, step=step))
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_sgemm_nan_stays_in_its_row_and_column(step):
+    a, b = randn(133, 40, device="cuda"), randn(40, 136, device="cuda")
+    a[131, 7] = float("nan")
+    b[39, 3] = float("inf")
+    expected = a.double() @ b.double()
+    c = lab.sgemm(a, b, step=step)
+    assert torch.equal(torch.isnan(c), torch.isnan(expected))
+    assert torch.equal(torch.isinf(c), torch.isinf(expected))
+
+
+@CUDA
+def test_sgemm_steps_repeat_and_rows_do_not_depend_on_m():
+    a, b = randn(300, 75, device="cuda"), randn(75, 140, device="cuda")
+    for step in STEPS:
+        c = lab.sgemm(a, b, step=step)
+        assert torch.equal(c, lab.sgemm(a, b, step=step))
+        assert torch.equal(c[:7], lab.sgemm(a[:7].contiguous(), b, step=step))
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_sgemm_many_tiles_of_rows(step):
+    """More row tiles than gridDim.y could count."""
+    a, b = randn(65536 * 32 + 5, 2, device="cuda"), randn(2, 3, device="cuda")
+    assert_sgemm(lab.sgemm(a, b, step=step), a, b)
+
+
+@CUDA
+@pytest.mark.parametrize("step", [2, 3, 4, 5, 6, 7])
+def test_sgemm_beyond_int32(step):
+    n = 46400  # 46400^2 > 2^31 elements of C
+    a, b = randn(n, 4, device="cuda"), randn(4, n, device="cuda")
+    c = lab.sgemm(a, b, step=step)
+    for rows in (slice(0, 3), slice(n - 130, n)):
+        assert_sgemm(c[rows], a[rows], b)
+
+
+# ---- the reduction ladder -------------------------------------------------------------------------------------------
+
+COUNTS = [1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 65535, 65537, 1_000_003]
+
+
+@CUDA
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reduce_float(version):
+    for n in COUNTS:
+        x = randn(n, device="cuda")
+        for y in (x, misaligned(x)):
+            poison("cuda", 1)
+            s = lab.reduce_sum(y, version)
+            error = (s.double() - x.double().sum()).abs() / x.double().abs().sum()
+            assert s.shape == () and error.item() <= ladders.reduction_bound(n), n
+            assert torch.equal(s, lab.reduce_sum(y, version))
+
+
+@CUDA
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reduce_int_wraps(version):
+    for n in COUNTS:
+        x = torch.randint(-(2**31), 2**31 - 1, (n,), dtype=torch.int32, device="cuda")
+        s = lab.reduce_sum(x, version)
+        assert s.dtype == torch.int32 and s.item() == x.sum(dtype=torch.int64).to(torch.int32).item(), n
+
+
+@CUDA
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reduce_empty_nan_and_shape(version):
+    poison("cuda", 1)
+    assert lab.reduce_sum(torch.empty(0, 3, device="cuda"), version).item() == 0
+    assert lab.reduce_sum(torch.empty(0, dtype=torch.int32, device="cuda"), version).item() == 0
+    x = randn(7, 1001, device="cuda")
+    x[6, 1000] = float("nan")
+    assert torch.isnan(lab.reduce_sum(x, version))
+    x[6, 1000] = float("inf")
+    assert lab.reduce_sum(x, version).item() == float("inf")
+
+
+@CUDA
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reduce_beyond_int32(version):
+    x = torch.ones(2**31 + 7, dtype=torch.int32, device="cuda")
+    x[-1] = 100
+    assert lab.reduce_sum(x, version).item() == (2**31 + 6 + 100 + 2**31) % 2**32 - 2**31
+
+
+# ---- the softmax ladder ---------------------------------------------------------------------------------------------
+
+SHAPES = [(1, 1), (3, 2), (5, 31), (2, 255), (7, 256), (3, 257), (4, 1023), (2, 5001), (1, 100_003), (70_000, 3)]
+
+
+@CUDA
+@pytest.mark.parametrize("variant", ["naive", "safe", "online"])
+def test_softmax(variant):
+    for rows, cols in SHAPES:
+        x = randn(rows, cols, device="cuda")
+        for y in (x, misaligned(x)):
+            poison("cuda")
+            ours = lab.softmax(y, variant)
+            reference = torch.softmax(x.double(), -1)
+            assert componentwise_error(ours, reference, reference) <= ladders.softmax_bound(cols)
+            assert torch.equal(ours, lab.softmax(y, variant))
+    for shape in ((0, 3), (3, 0)):
+        assert lab.softmax(torch.empty(shape, device="cuda"), variant).shape == shape
+
+
+@CUDA
+def test_softmax_naive_overflows_and_the_others_do_not():
+    x = 100 + randn(3, 700, device="cuda")
+    reference = torch.softmax(x.double(), -1)
+    assert torch.isnan(lab.softmax(x, "naive")).any()
+    for variant in ("safe", "online"):
+        assert componentwise_error(lab.softmax(x, variant), reference, reference) <= ladders.softmax_bound(700)
+
+
+@CUDA
+@pytest.mark.parametrize("variant", ["safe", "online"])
+@pytest.mark.parametrize("cols", [1, 5, 300, 3000])
+def test_softmax_special_values_as_torch(variant, cols):
+    inf, nan = float("inf"), float("nan")
+    x = randn(7, cols, device="cuda")
+    x[0, :] = -inf
+    x[1, cols // 2] = inf
+    x[2, cols // 3] = nan
+    x[3, : cols // 2] = -inf  # a row whose first half is masked
+    x[4, 1:] = -inf
+    x[5, :] = inf
+    torch.testing.assert_close(lab.softmax(x, variant), torch.softmax(x, -1), equal_nan=True, rtol=1e-5, atol=0)
+
+
+# ---- the experiments ------------------------------------------------------------------------------------------------
+
+
+@CUDA
+@pytest.mark.parametrize("n", [1, 2, 127, 1000, 65539])
+def test_copies(n):
+    x = randn(n, device="cuda")
+    index = torch.arange(n, device="cuda")
+    for stride in (1, 2, 3, 32):
+        poison("cuda", 1)
+        assert torch.equal(lab.strided_copy(x, stride, 96), x[index * stride % n])
+    for loads, width in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4)):
+        y = x[: n // width * width]
+        for threads in (32, 100, 1024):
+            poison("cuda", 1)
+            assert torch.equal(lab.concurrent_copy(y, threads, loads, width), y)
+
+
+@CUDA
+def test_best_block_size_matches_the_calculator():
+    from torch_ext import device
+
+    threads, grid, registers = lab.best_block_size(torch.empty(1, device="cuda")).tolist()
+    assert (threads, grid) == device.max_potential_block_size(device.limits(), registers)
+
+
+@CUDA
+@pytest.mark.parametrize("chains", [1, 2, 4, 8, 16])
+def test_fma_chains(chains):
+    x = randn(3 * 96, device="cuda")
+    y = x.double()[:, None] + torch.arange(chains, device="cuda")
+    for _ in range(13):
+        y = y / 2 + 1
+    error = (lab.fma_chains(x, 96, chains, 13).double() - y.sum(1)).abs()
+    assert (error <= 32 * 2**-24 * y.abs().sum(1)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("n", [1, 33, 1000, 5003])
+def test_divergence(n):
+    x = torch.randint(-(2**31), 2**31 - 1, (n,), dtype=torch.int32, device="cuda")
+    expected = torch.where(x % 2 == 0, x.long() * 2, x.long() + 1).to(torch.int32)
+    assert torch.equal(lab.parity(x, True), expected) and torch.equal(lab.parity(x, False), expected)
+    y, index = randn(n, device="cuda"), torch.arange(n, device="cuda")
+    for count in (1, 3, 32):
+        for per_lane in (True, False):
+            chosen = ((index if per_lane else index // 32) % count).double()
+            assert ((lab.paths(y, count, per_lane).double() - 2 * chosen).abs() <= 2**-20 * (2 * chosen + 1)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("variant", ["plain", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"])
+def test_vector_add(variant):
+    for n in (0, 1, 3, 4, 255, 1025, 100_003):
+        a, b = randn(n, device="cuda"), randn(n, device="cuda")
+        poison("cuda", 1)
+        assert torch.equal(lab.vector_add(a, b, variant), a + b)
+
+
+@CUDA
+@pytest.mark.parametrize("shared", [True, False])
+def test_window_sum_has_a_halo(shared):
+    for n in (1, 4, 255, 256, 257, 1000, 5003):
+        for window in (1, 3, 5, 257, 1025):
+            x = torch.randint(-100, 100, (n,), device="cuda").float()  # exact in fp32: an edge is right or wrong
+            expected = experiments.window_reference(x.double(), window)
+            poison("cuda", 1)
+            assert torch.equal(lab.window_sum(x, window, shared).double(), expected), (n, window)
+
+
+@CUDA
+@pytest.mark.parametrize("privatised", [True, False])
+def test_histogram(privatised):
+    for n in (0, 1, 1000, 1_000_003):
+        for bins in (1, 7, 256, 8192):
+            x = torch.randint(-2, bins + 2, (n,), dtype=torch.int32, device="cuda")
+            inside = x[(x >= 0) & (x < bins)]
+            poison("cuda", 1)
+            counts = lab.histogram(x, bins, privatised)
+            assert torch.equal(counts, torch.bincount(inside, minlength=bins).int())
+
+
+@CUDA
+@pytest.mark.parametrize("variant", ["naive", "fixed", "dynamic", "conflicting", "padded", "single_block"])
+def test_tiled_matmul(variant):
+    sizes = [(0, 3, 2), (3, 4, 0), (1, 1, 1), (5, 7, 3), (32, 32, 32), (31, 17, 100)]
+    if variant != "single_block":
+        sizes += [(33, 31, 65), (100, 200, 37)]
+    for m, n, k in sizes:
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        for tile in (8, 16, 32) if variant in ("fixed", "dynamic") else (32,):
+            poison("cuda")
+            assert_sgemm(lab.tiled_matmul(a, b, variant, tile), a, b)
+    with pytest.raises(RuntimeError, match="m, n <= 32"):
+        lab.tiled_matmul(randn(33, 2, device="cuda"), randn(2, 2, device="cuda"), "single_block", 32)
+
+
+@CUDA
+def test_ops_use_the_current_stream_and_graphs():
+    x = randn(1000, 777, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        eager = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, x.mT.contiguous(), step=7)]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    transposed = x.mT.contiguous()
+    with torch.cuda.graph(graph):
+        captured = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, transposed, step=7)]
+    graph.replay()
+    torch.cuda.synchronize()
+    for ours, expected in zip(captured, eager, strict=True):
+        assert torch.equal(ours, expected)
+
+
+@CUDA
+def test_time_us_measures_the_device():
+    x = randn(1 << 26, device="cuda")
+    us, (low, high) = measure.time_us(lambda: lab.vector_add(x, x, "vector4"), 0.01)
+    assert low <= us <= high and us > 12 * x.numel() / 10e12 * 1e6  # no GPU moves 10 TB/s

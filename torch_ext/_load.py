@@ -1,0 +1,35 @@
+"""Loads libxgemm.so, or says in one line why it cannot."""
+
+import re
+from pathlib import Path
+
+import torch
+
+LIBRARY = Path(__file__).with_name("libxgemm.so")
+OLDEST_TORCH = (2, 10)
+
+
+def load() -> None:
+    """Registers ``torch.ops.xgemm.*``.
+
+    Raises:
+        ImportError: torch is older than 2.10, the library has not been built, or it does not load.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    # Before loading: an older torch would answer with a linker message about one missing symbol.
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise ImportError(
+            f"xgemm: needs torch {oldest} or newer, got {torch.__version__}; pip install 'torch>={oldest}'"
+        )
+    if not LIBRARY.exists():
+        raise ImportError(
+            f"xgemm: {LIBRARY} has not been built; run `make build` or `pip install .` in xgemm's source folder"
+        )
+    try:
+        torch.ops.load_library(str(LIBRARY))
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ImportError(
+            f"xgemm: cannot load {LIBRARY} with torch {torch.__version__}: {reason}; build it again with `make build`"
+        ) from None

@@ -1,0 +1,59 @@
+"""Autocast as torch's own ops have it, per op and device (https://docs.pytorch.org/docs/stable/amp.html).
+
+- matmul, addmm, linear, attention cast floating inputs to the autocast dtype, on "cuda" and on "cpu".
+- On "cuda" softmax, log_softmax and sum of a half-precision input give float32 unless `dtype` says otherwise, and
+  logsumexp casts its input to float32. torch's CPU autocast leaves these four alone, and so does this.
+
+float64 is never cast. These are kernels of the Autocast keys rather than ``torch.library.register_autocast``, which
+knows one fixed dtype per op and cannot follow ``torch.get_autocast_dtype()``.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+_library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as long as its library object
+
+
+def _cast(value: object, dtype: torch.dtype, device: str) -> object:
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype is not torch.float64:
+        return value.to(dtype) if value.device.type == device else value
+    return value
+
+
+def _cast_inputs(args: tuple, kwargs: dict, dtype: torch.dtype, device: str) -> tuple[list, dict]:
+    return [_cast(a, dtype, device) for a in args], {k: _cast(v, dtype, device) for k, v in kwargs.items()}
+
+
+def _to_autocast_dtype(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
+    return _cast_inputs(args, kwargs, torch.get_autocast_dtype(device), device)
+
+
+def _to_float32(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
+    return _cast_inputs(args, kwargs, torch.float32, device)
+
+
+def _result_in_float32(args: tuple, kwargs: dict, device: str) -> tuple[tuple, dict]:
+    if kwargs.get("dtype") is None and args[0].is_floating_point() and args[0].dtype is not torch.float64:
+        kwargs = {**kwargs, "dtype": torch.float32}
+    return args, kwargs
+
+
+def _register(name: str, device: str, prepare: Callable[[tuple, dict, str], tuple]) -> None:
+    op = getattr(torch.ops.xgemm, name).default
+    key = f"Autocast{device.upper()}"
+    below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, key))
+
+    def autocast(keys, *args, **kwargs):
+        args, kwargs = prepare(args, kwargs, device)
+        return op.redispatch(keys & below, *args, **kwargs)
+
+    _library.impl(name, autocast, key, with_keyset=True)
+
+
+for _name in ("matmul", "addmm", "linear", "attention", "attention_lse"):
+    _register(_name, "cuda", _to_autocast_dtype)
+    _register(_name, "cpu", _to_autocast_dtype)
+for _name in ("softmax", "log_softmax", "sum"):
+    _register(_name, "cuda", _result_in_float32)
+_register("logsumexp", "cuda", _to_float32)

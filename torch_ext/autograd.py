@@ -1,0 +1,58 @@
+"""Forward only: an input that requires grad is an error, never a gradient lost in silence.
+
+The operators have no backward. Without an Autograd kernel torch would run them and only warn when backward is called,
+and the input would get no gradient. So each differentiable op gets an Autograd kernel that raises. It is written in
+Python because LibTorch's Stable ABI (2.10) has neither a redispatch below autograd nor a getter of requires_grad; a C++
+program without Python has the same check in ``xgemm/xgemm.h``. The kernel costs 2 to 4 us a call; under
+``torch.inference_mode()`` torch skips it, and the functions of :mod:`torch_ext.functional` go round it after a check of
+their own.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch.autograd import forward_ad
+
+# argmax and argmin are not here: their results are indices, which have no gradient in torch either.
+DIFFERENTIABLE = (
+    *("matmul", "addmm", "linear"),
+    *("sum", "mean", "amax", "amin", "logsumexp"),
+    *("softmax", "log_softmax"),
+    *("attention", "attention_lse"),
+)
+
+_grad_enabled = torch.is_grad_enabled
+_below_autograd = torch._C._after_autograd_keyset
+_library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as long as its library object
+
+
+def check_forward_only(op: torch._ops.OpOverload, inputs: Iterable[object]) -> None:
+    """Raises RuntimeError if a gradient, reverse or forward mode, ought to flow through `inputs`."""
+    if _grad_enabled():
+        for x in inputs:
+            if isinstance(x, torch.Tensor) and x.requires_grad:
+                raise RuntimeError(
+                    f"{op._schema.name}: has no backward, got an input that requires grad; "
+                    "call it under torch.no_grad() or torch.inference_mode()"
+                )
+    if forward_ad._current_level >= 0:
+        for x in inputs:
+            if isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None:
+                raise RuntimeError(
+                    f"{op._schema.name}: has no forward-mode derivative, got an input with a tangent; "
+                    "pass forward_ad.unpack_dual(input).primal"
+                )
+
+
+def _register(name: str) -> None:
+    op = getattr(torch.ops.xgemm, name).default
+
+    def forward_only(keys, *args, **kwargs):
+        check_forward_only(op, (*args, *kwargs.values()))
+        return op.redispatch(keys & _below_autograd, *args, **kwargs)
+
+    _library.impl(name, forward_only, "Autograd", with_keyset=True)
+
+
+for _name in DIFFERENTIABLE:
+    _register(_name)

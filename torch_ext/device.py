@@ -1,0 +1,196 @@
+"""What a GPU has, how many blocks fit on a multiprocessor, and where the roofline bends.
+
+Pure arithmetic over a table of limits (so it works without a GPU) and, for the GPU that is there, limits read from the
+driver. The occupancy rules are those of ``cuda_occupancy.h``: registers are allocated per warp in units of 256 and per
+sub-partition, shared memory in units of 128 bytes with 1 KiB reserved for each block from compute capability 8 on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+WARP = 32
+SUBPARTITIONS = 4
+REGISTER_UNIT = 256
+SHARED_UNIT = 128
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resources of one kind of GPU, per multiprocessor unless said otherwise."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    threads: int
+    blocks: int
+    registers: int = 65536
+    shared_memory: int = 0
+    threads_per_block: int = 1024
+    fp32_cores: int = 128
+    bandwidth: float = 0.0
+    """Memory bandwidth of the whole GPU in bytes per second, by the datasheet."""
+    fp32_flops: float = 0.0
+    """Multiply-add rate of the CUDA cores in flop per second, by the datasheet."""
+
+    @property
+    def warps(self) -> int:
+        return self.threads // WARP
+
+    @property
+    def oversubscription(self) -> float:
+        """Resident threads for each core: how much latency the schedulers can hide (seed S2-10)."""
+        return self.threads / self.fp32_cores
+
+    @property
+    def balance(self) -> float:
+        """Flop per byte at which the roofline bends (seeds S4-02, S4-04)."""
+        return self.fp32_flops / self.bandwidth
+
+
+KIB = 1024
+KNOWN: dict[str, Limits] = {
+    gpu.name: gpu
+    for gpu in (
+        Limits("T4", (7, 5), 40, 1024, 16, shared_memory=64 * KIB, fp32_cores=64, bandwidth=320e9, fp32_flops=8.1e12),
+        Limits(
+            "A100", (8, 0), 108, 2048, 32, shared_memory=164 * KIB, fp32_cores=64, bandwidth=1555e9, fp32_flops=19.5e12
+        ),
+        Limits("RTX 3090", (8, 6), 82, 1536, 16, shared_memory=100 * KIB, bandwidth=936e9, fp32_flops=35.6e12),
+        Limits("RTX 4090", (8, 9), 128, 1536, 24, shared_memory=100 * KIB, bandwidth=1008e9, fp32_flops=82.6e12),
+        Limits("H200", (9, 0), 132, 2048, 32, shared_memory=228 * KIB, bandwidth=4.8e12, fp32_flops=67e12),
+    )
+}
+
+
+def limits(device: int | torch.device | None = None) -> Limits:
+    """Limits of a GPU that is there. Rates are those of the table entry for the same kind, 0 for an unknown one."""
+    properties = torch.cuda.get_device_properties(device)
+    kind = next((gpu for gpu in KNOWN.values() if gpu.name in properties.name), None)
+    base = kind or Limits(
+        properties.name, (properties.major, properties.minor), 0, 0, 16 if properties.major < 8 else 32
+    )
+    return replace(
+        base,
+        multiprocessors=properties.multi_processor_count,
+        threads=properties.max_threads_per_multi_processor,
+        registers=properties.regs_per_multiprocessor,
+        shared_memory=properties.shared_memory_per_multiprocessor,
+    )
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel are resident on a multiprocessor, and what stops more."""
+
+    blocks: int
+    warps: int
+    max_warps: int
+    threads: int
+    max_threads: int
+    limited_by: str
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps over the most there can be: what the CUDA API reports."""
+        return self.warps / self.max_warps
+
+    @property
+    def thread_fraction(self) -> float:
+        """The same by threads; smaller when the last warp of a block is padded (seed S0-10: 700 threads)."""
+        return self.threads / self.max_threads
+
+
+def _round_up(x: int, unit: int) -> int:
+    return -(-x // unit) * unit
+
+
+def occupancy(gpu: Limits, threads_per_block: int, registers: int = 16, shared_memory: int = 0) -> Occupancy:
+    """Occupancy of a kernel with this block size, registers per thread and shared memory per block (bytes).
+
+    Raises ValueError for a block size outside 1..1024 or negative resources. ``blocks == 0``: it cannot launch.
+    """
+    if not 1 <= threads_per_block <= gpu.threads_per_block:
+        raise ValueError(f"expected threads_per_block in [1, {gpu.threads_per_block}], got {threads_per_block}")
+    if registers < 0 or shared_memory < 0:
+        raise ValueError(f"expected registers and shared_memory >= 0, got {registers} and {shared_memory}")
+    warps = _round_up(threads_per_block, WARP) // WARP
+    by = {"threads": gpu.warps // warps, "blocks": gpu.blocks}
+    if registers:
+        per_warp = _round_up(registers * WARP, REGISTER_UNIT)
+        fits = registers <= 255 and per_warp * _round_up(warps, SUBPARTITIONS) <= gpu.registers
+        resident_warps = gpu.registers // SUBPARTITIONS // per_warp * SUBPARTITIONS
+        by["registers"] = resident_warps // warps if fits else 0
+    reserved = KIB if gpu.capability[0] >= 8 else 0
+    if gpu.shared_memory and shared_memory + reserved:
+        by["shared memory"] = gpu.shared_memory // _round_up(shared_memory + reserved, SHARED_UNIT)
+    limit = min(by, key=lambda resource: by[resource])
+    blocks = by[limit]
+    return Occupancy(blocks, blocks * warps, gpu.warps, blocks * threads_per_block, gpu.threads, limit)
+
+
+def max_potential_block_size(
+    gpu: Limits, registers: int = 16, shared_memory: int | Callable[[int], int] = 0
+) -> tuple[int, int]:
+    """The block size of highest occupancy, the largest among equals, and the grid that fills the GPU with it.
+
+    ``shared_memory`` is bytes per block, or a function of the block size as in
+    cudaOccupancyMaxPotentialBlockSizeVariableSMem.
+    """
+    need = shared_memory if callable(shared_memory) else lambda _: shared_memory
+    sizes = range(gpu.threads_per_block, 0, -WARP)
+    best = max(sizes, key=lambda n: (occupancy(gpu, n, registers, need(n)).threads, n))
+    return best, occupancy(gpu, best, registers, need(best)).blocks * gpu.multiprocessors
+
+
+def largest_power_of_four(n: int) -> int:
+    """4^floor(log4 n): the largest square power-of-two tile of at most n threads (seed S3-15)."""
+    if n < 1:
+        raise ValueError(f"expected n >= 1, got {n}")
+    return 1 << (n.bit_length() - 1) // 2 * 2
+
+
+def tile_shared_memory(threads_per_block: int, element_size: int = 4) -> int:
+    """Bytes of the two tiles of a shared-memory matrix product with one thread an output element (seed S3-11)."""
+    return 2 * threads_per_block * element_size
+
+
+def matmul_intensity(m: int, n: int, k: int, element_size: int = 4) -> float:
+    """Flop per byte of C = A B when each matrix crosses memory once: 2mnk / (bytes of A, B and C) (seed S1-11)."""
+    return 2 * m * n * k / (element_size * (m * k + k * n + m * n))
+
+
+def pointwise_intensity(ops: float, reads: int, writes: int, element_size: int) -> float:
+    """Flop per byte of an elementwise function: ReLU in fp16 is 1 / (2 + 2) (seed S1-10)."""
+    return ops / (element_size * (reads + writes))
+
+
+def naive_matmul_traffic(m: int, n: int, k: int) -> int:
+    """Bytes requested by one fp32 thread an output element with no reuse: 2 K loads and one store each (seed S0-05)."""
+    return m * n * (2 * 4 * k + 4)
+
+
+def attainable(gpu: Limits, intensity: float) -> float:
+    """The roofline: flop per second that a kernel of this intensity (flop per byte) can reach at most."""
+    return min(gpu.fp32_flops, intensity * gpu.bandwidth)
+
+
+def floor_seconds(flops: float, bytes_moved: float, flop_rate: float, bandwidth: float) -> float:
+    """No kernel is faster than its operations or its bytes allow: max(W t_f, Q t_m) (seed S4-02)."""
+    return max(flops / flop_rate, bytes_moved / bandwidth)
+
+
+def littles_law(latency: float, rate: float) -> float:
+    """Concurrency needed to keep a unit busy: latency times throughput (seeds S4-05, S4-06, S4-11)."""
+    return latency * rate
+
+
+def tile_utilisation(m: int, n: int, tile_m: int, tile_n: int) -> float:
+    """Share of the tiles' elements that exist: what ragged edges cost (tile quantisation, seed S1-07)."""
+    return m * n / (_round_up(m, tile_m) * _round_up(n, tile_n))
+
+
+def wave_utilisation(tiles: int, slots: int) -> float:
+    """Share of the GPU's block slots that hold a tile, over all waves (wave quantisation, seed S1-08)."""
+    return tiles / _round_up(tiles, slots)

@@ -1,0 +1,398 @@
+"""The operators as documented functions: torch's names, argument order and semantics where torch has the op.
+
+Every function takes dense tensors of any strides on the CPU (ATen computes) or on a CUDA device (xgemm's kernels
+compute, on the current stream) and returns a new contiguous tensor on the same device. Common to all:
+
+Forward only
+    With grad mode on, an input that requires grad is a RuntimeError: call under ``torch.no_grad()`` or
+    ``torch.inference_mode()``. (argmax and argmin take such inputs: indices have no gradient.)
+Determinism
+    The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
+Errors
+    RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
+    ValueError for an unknown precision, activation or causal_alignment; TypeError for an argument of the wrong type.
+    One line each.
+Autocast
+    As torch's own ops have it; see :mod:`torch_ext.autocast`.
+
+``precision`` is about float32 inputs only (others ignore it): "highest", at least as accurate as SGEMM by the fastest
+means; "ieee", fp32 multiply-adds; "high", TF32; "medium", bf16. None, the default, follows
+``torch.get_float32_matmul_precision()``.
+"""
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torch_ext.autograd import check_forward_only
+
+__all__ = [
+    "addmm",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "attention",
+    "linear",
+    "log_softmax",
+    "logsumexp",
+    "matmul",
+    "mean",
+    "softmax",
+    "sum",
+]
+
+# Bound once: a lookup through torch.ops costs as much as the call itself.
+_ops = torch.ops.xgemm
+_matmul, _addmm, _linear = _ops.matmul.default, _ops.addmm.default, _ops.linear.default
+_sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.default, _ops.amin.default
+_argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
+_softmax, _log_softmax = _ops.softmax.default, _ops.log_softmax.default
+_attention, _attention_lse = _ops.attention.default, _ops.attention_lse.default
+
+_BelowAutograd = torch._C._AutoDispatchBelowAutograd
+_inference_mode = torch.is_inference_mode_enabled
+_compiling = torch.compiler.is_compiling
+
+_WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
+_UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
+_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment) ")
+
+
+def _precision() -> str:
+    """torch's setting of the moment, whichever of its two ways set it."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses to sum up settings that were made per backend
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+
+
+# What torch.compiler.assume_constant_result does, less its import of Dynamo (1 s). Dynamo's own guards recompile when
+# the setting goes from "highest" to another one or back; between "high" and "medium" they see no difference.
+_precision._dynamo_marked_constant = True
+
+
+def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
+    """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
+    message, name = str(error), op._schema.name
+    if ": expected dim in [" in message:
+        return IndexError(message)
+    if _WRONG_CHOICE.search(message):
+        return ValueError(message)
+    if wrong := _WRONG_TYPE.search(message):
+        return TypeError(f"{name}: expected {wrong[2]} of type {wrong[1]}, got {wrong[3]}")
+    if wrong := _UNDEFINED.search(message):
+        return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
+    if isinstance(error, NotImplementedError):
+        if "no tensor arguments" in message:
+            return TypeError(f"{name}: expected input of type Tensor, got None")
+        return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
+    return error
+
+
+def _call(op: torch._ops.OpOverload, *args, **kwargs):
+    """Calls a differentiable op below its Autograd kernel, after the same check: that saves 2 us."""
+    try:
+        if _compiling() or _inference_mode():
+            return op(*args, **kwargs)
+        check_forward_only(op, (*args, *kwargs.values()))
+        with _BelowAutograd():
+            return op(*args, **kwargs)
+    except RuntimeError as error:
+        raise _python_error(op, error) from None
+
+
+def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
+    """Matrix product with the semantics of :func:`torch.matmul`.
+
+    Args:
+        a: (..., M, K) or (K,), float32, float16, bfloat16 or float64.
+        b: (..., K, N) or (K,), of a's dtype and device; the batch dims in front broadcast.
+        precision: for float32, see the module's text.
+
+    Returns:
+        (..., M, N), without M or N where an input is 1-D, of the inputs' dtype. Sums are kept in fp32 or wider.
+
+    Raises:
+        RuntimeError: a 0-d input, K or batch dims that do not fit; and what the module's text lists.
+
+    Source: blocked matrix product after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+        (2008); on CUDA in warp tiles as in CUTLASS.
+    """
+    return _call(_matmul, a, b, precision=_precision() if precision is None else precision)
+
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, precision: str | None = None
+) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``, the semantics of :func:`torch.addmm`.
+
+    Args:
+        input: broadcasts to (M, N); not read when beta is 0, so that its NaN and Inf do not spread.
+        mat1: (M, K), float32, float16, bfloat16 or float64.
+        mat2: (K, N). All three of one dtype and device.
+        beta: factor of input.
+        alpha: factor of the product.
+        precision: for float32, see the module's text.
+
+    Returns:
+        (M, N) of the inputs' dtype.
+
+    Raises:
+        RuntimeError: shapes that do not fit; and what the module's text lists.
+
+    Source: BLAS GEMM (Dongarra et al., 1990).
+    """
+    return _call(
+        _addmm, input, mat1, mat2, beta=beta, alpha=alpha, precision=_precision() if precision is None else precision
+    )
+
+
+def linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str = "none",
+    residual: Tensor | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """``activation(input @ weight.T + bias) + residual`` in one kernel: :func:`torch.nn.functional.linear` and more.
+
+    Args:
+        input: (..., K), float32, float16, bfloat16 or float64.
+        weight: (N, K).
+        bias: (N,) or None.
+        activation: "none", "relu", "gelu" (by erf), "gelu_tanh" (its tanh approximation) or "silu".
+        residual: added after the activation; broadcasts to the result. All tensors of one dtype and device.
+        precision: for float32, see the module's text.
+
+    Returns:
+        (..., N) of the inputs' dtype. Bias, activation and residual are applied in fp32 or wider, before the one
+        rounding.
+
+    Raises:
+        RuntimeError: shapes that do not fit; and what the module's text lists.
+        ValueError: an unknown activation.
+
+    Source: GELU after Hendrycks and Gimpel (2016), SiLU after Elfwing et al. (2017); fused epilogues as in CUTLASS.
+    """
+    precision = _precision() if precision is None else precision
+    return _call(_linear, input, weight, bias, activation=activation, residual=residual, precision=precision)
+
+
+def sum(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Sum over dims, the semantics of :func:`torch.sum`.
+
+    Args:
+        input: any shape; floating, integer or bool.
+        dim: the dim or dims to sum over; all when None or empty.
+        keepdim: keep the reduced dims with size 1.
+        dtype: converts the input first and is the result's dtype.
+
+    Returns:
+        The input's dtype, int64 for integers and bool. Floating sums are kept in fp32 or wider, added in a fixed tree
+        order.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a dim given twice; and what the module's text lists.
+
+    Source: tree reduction after Harris, "Optimizing Parallel Reduction in CUDA" (2007), with warp shuffles.
+    """
+    return _call(_sum, input, dim, keepdim, dtype=dtype)
+
+
+def mean(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Arithmetic mean over dims, the semantics of :func:`torch.mean`.
+
+    Args:
+        input: any shape, floating; integers with a floating `dtype`.
+        dim, keepdim, dtype: as in :func:`sum`.
+
+    Returns:
+        The input's dtype or `dtype`; NaN where no element is averaged.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a dim given twice, an integer input without `dtype`; and what the module's text lists.
+
+    Source: as :func:`sum`.
+    """
+    return _call(_mean, input, dim, keepdim, dtype=dtype)
+
+
+def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Largest value over dims, the semantics of :func:`torch.amax`.
+
+    Args:
+        input: any shape; floating, integer or bool. A reduced dim must not be empty.
+        dim, keepdim: as in :func:`sum`.
+
+    Returns:
+        The input's dtype; NaN where there is one among the values.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a dim given twice, an empty reduction; and what the module's text lists.
+
+    Source: as :func:`sum`.
+    """
+    return _call(_amax, input, dim, keepdim)
+
+
+def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Smallest value over dims, the semantics of :func:`torch.amin`. Arguments, results and errors as in :func:`amax`.
+
+    Source: as :func:`sum`.
+    """
+    return _call(_amin, input, dim, keepdim)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the largest value, of equal ones the first; a NaN is the largest.
+
+    The semantics of :func:`torch.argmax`.
+
+    Args:
+        input: any shape, not empty; floating or integer.
+        dim: the dim to search; the flattened input when None.
+        keepdim: keep the reduced dim with size 1.
+
+    Returns:
+        int64 indices.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: an empty reduction; and what the module's text lists.
+
+    Source: as :func:`sum`, over (value, index) pairs.
+    """
+    try:
+        return _argmax(input, dim, keepdim)
+    except RuntimeError as error:
+        raise _python_error(_argmax, error) from None
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the smallest value, of equal ones the first; a NaN is the smallest.
+
+    The semantics of :func:`torch.argmin`.
+
+    Arguments, results and errors as in :func:`argmax`.
+
+    Source: as :func:`argmax`.
+    """
+    try:
+        return _argmin(input, dim, keepdim)
+    except RuntimeError as error:
+        raise _python_error(_argmin, error) from None
+
+
+def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(input)))`` over dims without overflow, the semantics of :func:`torch.logsumexp`.
+
+    Args:
+        input: any shape; floating or integer.
+        dim, keepdim: as in :func:`sum`.
+
+    Returns:
+        The input's dtype (torch's default dtype for integers); -inf where no element is summed.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a dim given twice; and what the module's text lists.
+
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018): one pass over the input.
+    """
+    return _call(_logsumexp, input, dim, keepdim)
+
+
+def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """``exp(input) / sum(exp(input))`` over one dim of any length, the semantics of :func:`torch.softmax`.
+
+    Args:
+        input: any shape; floating, or integer with a floating `dtype`.
+        dim: the dim that sums to 1.
+        dtype: converts the input first and is the result's dtype.
+
+    Returns:
+        The input's shape, its dtype or `dtype`; computed in fp32 or wider. NaN where a row is all -inf.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: what the module's text lists.
+
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+    """
+    return _call(_softmax, input, dim, dtype=dtype)
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """``log(softmax(input))`` over one dim, the semantics of :func:`torch.log_softmax`.
+
+    Arguments, results and errors as in :func:`softmax`.
+
+    Source: as :func:`softmax`.
+    """
+    return _call(_log_softmax, input, dim, dtype=dtype)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length).
+
+    The semantics of :func:`torch.nn.functional.scaled_dot_product_attention`, without its dropout.
+
+    Args:
+        query: (..., H, Sq, D), float32, float16, bfloat16 or float64; D up to 256.
+        key: (..., H, Sk, D).
+        value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in
+            front broadcast.
+        attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk).
+        is_causal: a query sees no later key; not together with attn_mask.
+        scale: default 1 / sqrt(D).
+        enable_gqa: key and value may have fewer heads; each serves an equal group of neighbouring query heads.
+        causal_alignment: which diagonal is_causal means when Sq != Sk: "top_left", row i sees keys 0 to i, as torch;
+            "bottom_right", the last row sees all keys.
+        return_lse: also return the natural log-sum-exp of each row's scaled and masked scores.
+
+    Returns:
+        (..., H, Sq, Dv) of the query's dtype; a row whose keys are all masked is 0. With return_lse a tuple of that and
+        (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
+
+    Raises:
+        RuntimeError: shapes that do not fit, a head size over 256, a scale that is not finite; and what the module's
+            text lists.
+        ValueError: an unknown causal_alignment.
+
+    Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
+        Gimelshein.
+    """
+    return _call(
+        _attention_lse if return_lse else _attention,
+        query,
+        key,
+        value,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+        causal_alignment=causal_alignment,
+    )

@@ -1,0 +1,58 @@
+"""The optimisation ladders and experiments as ``torch.ops.xgemm_lab.*``.
+
+``python -m torch_ext.lab`` runs and measures them.
+
+CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See ``docs/lab_*.md``.
+"""
+
+import torch
+
+import torch_ext  # noqa: F401  (loads the library)
+
+
+@torch.library.register_fake("xgemm_lab::sgemm")
+def _sgemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None = None,
+    *,
+    step: int,
+    alpha: float = 1,
+    beta: float = 0,
+) -> torch.Tensor:
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+@torch.library.register_fake("xgemm_lab::reduce_sum")
+def _reduce_sum(x: torch.Tensor, version: int) -> torch.Tensor:
+    return x.new_empty(())
+
+
+@torch.library.register_fake("xgemm_lab::softmax")
+def _softmax(x: torch.Tensor, variant: str) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _same_shape(op: str) -> None:
+    @torch.library.register_fake(f"xgemm_lab::{op}")
+    def _(x: torch.Tensor, *arguments: object, **keywords: object) -> torch.Tensor:
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+for _op in ("strided_copy", "concurrent_copy", "fma_chains", "parity", "paths", "vector_add", "window_sum"):
+    _same_shape(_op)
+
+
+@torch.library.register_fake("xgemm_lab::best_block_size")
+def _best_block_size(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(3, dtype=torch.int64, device="cpu")
+
+
+@torch.library.register_fake("xgemm_lab::histogram")
+def _histogram(x: torch.Tensor, bins: int, privatised: bool) -> torch.Tensor:
+    return x.new_empty(bins)
+
+
+@torch.library.register_fake("xgemm_lab::tiled_matmul")
+def _tiled_matmul(a: torch.Tensor, b: torch.Tensor, variant: str, tile: int = 32) -> torch.Tensor:
+    return a.new_empty(a.shape[0], b.shape[1])

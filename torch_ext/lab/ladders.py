@@ -1,0 +1,165 @@
+"""The three ladders: what runs, what it must equal, and what the documents measured."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+
+from torch_ext.device import floor_seconds, limits
+from torch_ext.lab.measure import Row, errors, require, row, time_us
+
+lab = torch.ops.xgemm_lab
+
+# name -> share of cuBLAS that the documents saw at n = 4096 (xGeMM on an RTX 3090 / siboehm on an A6000)
+SGEMM_STEPS: dict[str, str] = {
+    "01_naive": "1.1 % / 1.3 %",
+    "02_coalesced": "7.6 % / 8.5 %",
+    "03_shared_tile": "10.0 % / 12.8 %",
+    "04_block_tile_1d": "33.1 % / 36.5 %",
+    "05_block_tile_2d": "53.5 % / 68.7 %",
+    "06_vectorised": "69.0 % / 78.4 %",
+    "07_warp_tile": "- / 93.7 %",
+    "08_library": "-",
+    "cublas": "100 %",
+}
+
+# version -> (milliseconds, GB/s) of 2^24 ints on an M2090 (seed S4-17 to S4-24)
+REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
+    "v0_interleaved_modulo": (7.7, 8.7),
+    "v1_interleaved_strided": (5.5, 12.0),
+    "v2_sequential": (4.0, 17.0),
+    "v3_first_add": (2.2, 31.0),
+    "v4_last_warp": (1.3, 51.0),
+    "v5_unrolled": (1.2, 54.0),
+    "v6_several_elements": (0.65, 103.0),
+    "v7_shuffle": None,
+    "torch": None,
+}
+
+# variant -> memory accesses an element (seed S1-20 to S1-22)
+SOFTMAX_VARIANTS: dict[str, int | None] = {"naive": 3, "safe": 4, "online": 3, "library": None, "torch": None}
+
+
+def sgemm_call(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    if step == "cublas":
+        return lambda: torch.mm(a, b)
+    if step == "08_library":
+        return lambda: torch.ops.xgemm.matmul(a, b, precision="ieee")
+    number = int(step[:2])
+    return lambda: lab.sgemm(a, b, step=number)
+
+
+def sgemm_bound(k: int) -> float:
+    """Largest |C - C64| / (|A||B|) of a sum of k products: 2 sqrt(k) + 8 roundings."""
+    return (2 * math.sqrt(k) + 8) * 2**-24
+
+
+def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """C = A B of square fp32 matrices, each step and cuBLAS (TF32 off)."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    gpu = limits()
+    for n in sizes:
+        a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
+        reference = a.double() @ b.double()
+        scale = a.double().abs() @ b.double().abs()
+        flops, moved = 2 * n**3, 12 * n * n
+        floor = floor_seconds(flops, moved, gpu.fp32_flops, gpu.bandwidth) * 1e6 if gpu.fp32_flops else None
+        for step, document in SGEMM_STEPS.items():
+            call = sgemm_call(step, a, b)
+            c = call()
+            worst = ((c.double() - reference).abs() / scale).max().item()
+            require(worst <= sgemm_bound(n), f"SGEMM {step} at n = {n} (error {worst:.1e} of |A||B|)")
+            yield row(
+                f"{n}x{n}x{n}",
+                step,
+                time_us(call, budget_s),
+                shape={"m": n, "n": n, "k": n, "batch": 1, "layout": "nn"},
+                flops=flops,
+                floor_us=floor,
+                error=errors(c, reference),
+                document=document if n == 4096 else None,
+            )
+
+
+def reduction_call(version: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    if version == "torch":
+        return lambda: torch.sum(x, dtype=x.dtype)
+    number = int(version[1])
+    return lambda: lab.reduce_sum(x, number)
+
+
+def reduction_bound(n: int) -> float:
+    """Largest |s - s64| / sum |x|: v6 and v7 add n / (threads on the GPU) numbers in order, then a tree."""
+    return (64 + n / 2**17) * 2**-24
+
+
+def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """Sum of n float32 and of n int32, each version and torch.sum."""
+    gpu = limits()
+    for n in sizes:
+        for dtype in (torch.float32, torch.int32):
+            if dtype == torch.float32:
+                x = torch.randn(n, device="cuda")
+                reference, scale = x.sum(dtype=torch.float64), x.abs().sum(dtype=torch.float64)
+            else:
+                x = torch.randint(-(2**31), 2**31 - 1, (n,), dtype=torch.int32, device="cuda")
+                reference = x.sum(dtype=torch.int64).to(torch.int32)
+            for version, document in REDUCTION_VERSIONS.items():
+                call = reduction_call(version, x)
+                s = call()
+                if dtype == torch.float32:
+                    worst = ((s.double() - reference).abs() / scale).item()
+                    require(
+                        worst <= reduction_bound(n), f"reduction {version} at n = {n} (error {worst:.1e} of sum |x|)"
+                    )
+                    error = {"fro": worst, "max": worst}
+                else:
+                    require(bool(s == reference), f"reduction {version} of int32 at n = {n}")
+                    error = {"fro": 0.0, "max": 0.0}
+                yield row(
+                    f"2^{n.bit_length() - 1}",
+                    version,
+                    time_us(call, budget_s),
+                    shape={"n": n},
+                    dtype=str(dtype).removeprefix("torch."),
+                    bytes_moved=4 * n,
+                    floor_us=4 * n / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                    error=error,
+                    document=f"{document[1]:g} GB/s" if document else None,
+                )
+
+
+def softmax_call(variant: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    if variant == "torch":
+        return lambda: torch.softmax(x, -1)
+    if variant == "library":
+        return lambda: torch.ops.xgemm.softmax(x, -1)
+    return lambda: lab.softmax(x, variant)
+
+
+def softmax_bound(cols: int) -> float:
+    """Largest relative error of an element: exp and its argument, and cols / 256 terms a thread one after the other."""
+    return (64 + cols / 256) * 2**-24
+
+
+def softmax(shapes: list[tuple[int, int]], budget_s: float) -> Iterator[Row]:
+    """Softmax of each row in fp32: the variants, the library's and torch's."""
+    gpu = limits()
+    for rows, cols in shapes:
+        x = torch.randn(rows, cols, device="cuda")
+        reference = torch.softmax(x.double(), -1)
+        for variant, accesses in SOFTMAX_VARIANTS.items():
+            call = softmax_call(variant, x)
+            y = call()
+            worst = ((y.double() - reference).abs() / reference).max().item()
+            require(worst <= softmax_bound(cols), f"softmax {variant} at {rows} x {cols} (relative error {worst:.1e})")
+            yield row(
+                f"{rows}x{cols}",
+                variant,
+                time_us(call, budget_s),
+                shape={"rows": rows, "cols": cols},
+                bytes_moved=8 * rows * cols,
+                floor_us=8 * rows * cols / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                error=errors(y, reference),
+                accesses=accesses,
+            )

@@ -1,0 +1,150 @@
+"""How the lab measures and what it writes: CUDA-graph timing, result rows, the result files."""
+
+import datetime
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+try:
+    from benchmarks import results
+except ImportError:
+    raise ImportError("the lab runs from a checkout of xgemm, with its root as the current folder") from None
+
+# Result file -> the sources that its figures depend on.
+SOURCES = {
+    "lab_sgemm": ["csrc/device", "csrc/lab/sgemm", "csrc/matmul"],
+    "lab_reduction": ["csrc/device", "csrc/lab/reduction"],
+    "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
+    "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],
+}
+Row = dict[str, Any]
+
+
+def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[float, float]]:
+    """Median and quartiles of the time of one call on the GPU, in microseconds.
+
+    Calls are recorded in a CUDA graph, enough that a replay lasts about 0.3 ms, so that neither the host's launch cost
+    nor the event's resolution counts. Inputs stay the same: what fits in L2 is hot.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(stream):
+        call()  # module load, workspaces
+        start.record()
+        call()
+        end.record()
+        stream.synchronize()
+        once = max(start.elapsed_time(end) * 1e-3, 1e-6)
+        calls = max(1, min(64, round(300e-6 / once)))
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()  # not torch.cuda.graph: it empties the allocator's cache each time
+        try:
+            for _ in range(calls):
+                call()
+        finally:
+            graph.capture_end()
+        graph.replay()
+        samples = max(3, min(100, int(budget_s / (once * calls))))
+        times = []
+        for _ in range(samples):
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) * 1e3 / calls)
+    low, median, high = statistics.quantiles(times, n=4)
+    return median, (low, high)
+
+
+def row(
+    case: str,
+    contender: str,
+    timing: tuple[float, tuple[float, float]],
+    *,
+    shape: dict[str, Any],
+    dtype: str = "float32",
+    mode: str = "ieee",
+    flops: float | None = None,
+    bytes_moved: float | None = None,
+    floor_us: float | None = None,
+    error: dict[str, float] | None = None,
+    **more: Any,
+) -> Row:
+    """One result row; `flops` and `bytes_moved` of a call become rates, `more` is kept as it is."""
+    us, quartiles = timing
+    return {
+        "case": case,
+        "shape": shape,
+        "dtype": dtype,
+        "mode": mode,
+        "l2": "hot",
+        "graph": True,
+        "contender": contender,
+        "us": round(us, 3),
+        "us_quartiles": [round(q, 3) for q in quartiles],
+        "tflops": round(flops / us * 1e-6, 4) if flops else None,
+        "gbps": round(bytes_moved / us * 1e-3, 1) if bytes_moved else None,
+        "floor_us": round(floor_us, 3) if floor_us else None,
+        "error": error,
+        **more,
+    }
+
+
+def errors(ours: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
+    """Frobenius-relative error and largest error over the largest magnitude, against a float64 reference."""
+    difference = ours.double() - reference
+    return {
+        "fro": (difference.norm() / reference.norm().clamp_min(1e-300)).item(),
+        "max": (difference.abs().max() / reference.abs().max().clamp_min(1e-300)).item(),
+    }
+
+
+def require(ok: bool, what: str) -> None:
+    """Nothing is timed that is not right."""
+    if not ok:
+        raise RuntimeError(f"xgemm lab: {what} is wrong; not timed")
+
+
+def _output_of(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def sm_clock_mhz() -> int | None:
+    """The SM clock of the current device, where nvidia-smi tells it."""
+    text = _output_of("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-i", "0")
+    return int(text) if text.isdigit() else None
+
+
+def write_results(folder: Path, op: str, rows: list[Row], clocks: list[int]) -> Path:
+    """Writes ``<folder>/<op>.json``, whole: a run measures all rows of a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{op}.json"
+    document = {
+        "op": op,
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": results.commit(),
+        "versions": {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "driver": _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
+        },
+        "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
+        "sources": {"paths": SOURCES[op], "sha256": results.sources_digest(SOURCES[op])},
+        "rows": rows,
+    }
+    path.write_text(results.dump(document))
+    return path
+
+
+def results_folder() -> Path:
+    """benchmarks/results/<gpu>."""
+    return results.RESULTS / results.gpu_folder(torch.cuda.get_device_name())

@@ -1,0 +1,132 @@
+"""Tables for people and plots, made from result rows."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from torch_ext.lab.ladders import REDUCTION_VERSIONS, SGEMM_STEPS, SOFTMAX_VARIANTS
+from torch_ext.lab.measure import Row
+
+
+def _by(rows: list[Row], contender: str, **match: object) -> Row | None:
+    return next((r for r in rows if r["contender"] == contender and all(r[k] == v for k, v in match.items())), None)
+
+
+def _cases(rows: list[Row], dtype: str = "float32") -> list[str]:
+    return list(dict.fromkeys(r["case"] for r in rows if r["dtype"] == dtype))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    return table
+
+
+def sgemm_table(rows: list[Row]) -> Table:
+    cases = _cases(rows)
+    sizes = [case.split("x")[0] for case in cases]
+    table = _table("SGEMM ladder: GFLOP/s over n (hot L2)", "step", *sizes, "% of cuBLAS", "documents (3090 / A6000)")
+    for step, document in SGEMM_STEPS.items():
+        of_case = [_by(rows, step, case=case) for case in cases]
+        rates = [f"{r['tflops'] * 1e3:,.0f}" if r else "-" for r in of_case]
+        last, cublas = of_case[-1], _by(rows, "cublas", case=cases[-1])
+        share = f"{100 * cublas['us'] / last['us']:.1f} % at {sizes[-1]}" if last and cublas else "-"
+        table.add_row(step, *rates, share, document)
+    return table
+
+
+def reduction_table(rows: list[Row]) -> Table:
+    columns = [(case, dtype) for dtype in ("float32", "int32") for case in _cases(rows, dtype)]
+    first = columns[0]
+    table = _table(
+        "Reduction ladder: GB/s",
+        "version",
+        *(f"{case} {dtype}" for case, dtype in columns),
+        "speed-up",
+        "document (M2090)",
+        "speed-up",
+    )
+    base = _by(rows, "v0_interleaved_modulo", case=first[0], dtype=first[1])
+    for version, document in REDUCTION_VERSIONS.items():
+        found = [_by(rows, version, case=case, dtype=dtype) for case, dtype in columns]
+        table.add_row(
+            version,
+            *(f"{r['gbps']:,.0f}" if r else "-" for r in found),
+            f"{base['us'] / found[0]['us']:.1f}x" if base and found[0] else "-",
+            f"{document[1]:g} GB/s" if document else "-",
+            f"{7.7 / document[0]:.1f}x" if document else "-",
+        )
+    return table
+
+
+def softmax_table(rows: list[Row]) -> Table:
+    cases = _cases(rows)
+    table = _table(
+        "Softmax ladder: GB/s of 8 bytes an element", "variant", *cases, "accesses an element", "online over safe"
+    )
+    for variant, accesses in SOFTMAX_VARIANTS.items():
+        found = [_by(rows, variant, case=case) for case in cases]
+        safe = _by(rows, "safe", case=cases[-1])
+        ratio = "-"
+        if variant == "online" and safe and found[-1]:
+            ratio = f"{safe['us'] / found[-1]['us']:.2f}x (paper: up to 1.3x)"
+        table.add_row(
+            variant, *(f"{r['gbps']:,.0f}" if r else "-" for r in found), str(accesses) if accesses else "-", ratio
+        )
+    return table
+
+
+def show(console: Console, rows_of: dict[str, list[Row]]) -> None:
+    for op, table in (("lab_sgemm", sgemm_table), ("lab_reduction", reduction_table), ("lab_softmax", softmax_table)):
+        if rows_of.get(op):
+            console.print(table(rows_of[op]))
+
+
+def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
+    """lab_sgemm.png and lab_reduction.png; nothing when matplotlib is not there."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    written = []
+    if rows := rows_of.get("lab_sgemm"):
+        figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+        for step in SGEMM_STEPS:
+            points = [(r["shape"]["n"], r["tflops"] * 1e3) for r in rows if r["contender"] == step]
+            if points:
+                axes.plot(*zip(*points, strict=True), "k--" if step == "cublas" else "o-", label=step)
+        axes.set(xscale="log", yscale="log", xlabel="n (square, fp32)", ylabel="GFLOP/s", title=f"SGEMM ladder, {gpu}")
+        axes.set_xscale("log", base=2)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+        written.append(folder / "lab_sgemm.png")
+        figure.savefig(written[-1], dpi=120)
+        plt.close(figure)
+    if rows := rows_of.get("lab_reduction"):
+        rows = [r for r in rows if r["dtype"] == "float32"]
+        cases = _cases(rows)
+        figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+        names = list(REDUCTION_VERSIONS)
+        series = [
+            (f"{case} float32, {gpu}", [r["gbps"] if (r := _by(rows, v, case=case)) else 0 for v in names])
+            for case in cases
+        ]
+        series.append(("2^24 int32, M2090 (document)", [d[1] if (d := REDUCTION_VERSIONS[v]) else 0 for v in names]))
+        width = 0.8 / len(series)
+        for i, (label, heights) in enumerate(series):
+            bars = axes.bar(
+                [x + (i - (len(series) - 1) / 2) * width for x in range(len(names))], heights, width, label=label
+            )
+            axes.bar_label(bars, [f"{h:,.0f}" if h else "" for h in heights], fontsize=6)
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
+        axes.set(yscale="log", ylabel="GB/s", title=f"Reduction ladder, {gpu}")
+        axes.legend(fontsize=8)
+        written.append(folder / "lab_reduction.png")
+        figure.savefig(written[-1], dpi=120)
+        plt.close(figure)
+    return written
