@@ -6,6 +6,7 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "matmul/launch.h"
+#include "matmul/tensor_launch.h"
 #include "torch/cuda.h"
 #else
 #include "matmul/problem.h"
@@ -172,6 +173,16 @@ Tensor run_cuda(Call& call) {
     p.residual.batch_stride[i] = d.residual;
   }
   const char* forced = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
+  if (!forced && outer == 0) {
+    if (const auto tensor = plan_tensor(p, scope.properties(), std::getenv("XGEMM_BATCH_INVARIANT") != nullptr)) {
+      std::optional<Tensor> space;
+      if (tensor->workspace_bytes) space = workspace(static_cast<std::size_t>(tensor->workspace_bytes), call.like);
+      void* const at = space ? view(call.like.op, "workspace", *space).data : nullptr;
+      const bool launched = launch_tensor(p, *tensor, at, scope.properties().sm_count, scope.stream());
+      scope.check_launch();
+      if (launched) return out;
+    }
+  }
   const Plan plan = make_plan(p, scope.properties(), forced ? forced : "");
   std::optional<Tensor> space;
   if (plan.workspace_bytes) space = workspace(static_cast<std::size_t>(plan.workspace_bytes), call.like);

@@ -16,23 +16,11 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, std::uint32_t arr
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-/// After barrier_init, before any use by TMA or by another CTA of the cluster; a CTA or cluster barrier must follow.
+/// After barrier_init, before any use by TMA; a CTA barrier must follow.
 __device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
-/// Arrives on the barrier at the same offset in CTA `rank` of the cluster.
-__device__ __forceinline__ void barrier_arrive_remote(Barrier* barrier, std::uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
 }
 
 /// Arrives, and makes the current phase also wait for `bytes` bytes of TMA traffic.

@@ -20,14 +20,20 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* m
       : "memory");
 }
 
-/// The same, written to this offset in every CTA of the cluster named in `ranks`; completes on each one's own barrier.
-__device__ __forceinline__ void tma_load_multicast(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1,
-                                                   int c2, std::uint16_t ranks) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(destination)),
-      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "h"(ranks)
-      : "memory");
+/// Box in shared memory to (c0, c1, c2); what lies outside the tensor is not written. One of this thread's bulk group.
+__device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source, int c0, int c1, int c2) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+                   reinterpret_cast<std::uint64_t>(map)),
+               "r"(shared_address(source)), "r"(c0), "r"(c1), "r"(c2)
+               : "memory");
 }
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until at most kPending of this thread's groups still read shared memory.
+template <int kPending>
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+/// Makes what this thread has written to shared memory visible to TMA.
+__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace xgemm::ptx

@@ -1,4 +1,4 @@
-// Roles of warpgroups and clusters on sm_90a: register hand-over, one elected thread, named and cluster barriers.
+// Roles of warpgroups on sm_90a: register hand-over, one elected thread, named barriers.
 #pragma once
 #include <cstdint>
 
@@ -33,17 +33,6 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 }
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ std::uint32_t cluster_rank() {
-  std::uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-/// All threads of all CTAs of the cluster; need not be converged.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 }  // namespace xgemm::ptx

@@ -1,5 +1,5 @@
 // wgmma.mma_async (sm_90a): D (64 x N, fp32 registers of a warpgroup) += A (64 x k) * B (k x N), both in swizzled shared memory.
-// PTX ISA, "Asynchronous warpgroup level matrix instructions". k is 32 bytes: 16 half-precision or 8 tf32 elements.
+// PTX ISA, "Asynchronous warpgroup level matrix instructions". k is 32 bytes: 16 half-precision elements.
 //
 // Registers: thread t of the warpgroup (warp w = t / 32, lane l) holds in d[4 j + 2 h + c] the element of row 16 w + l / 4 + 8 h and
 // column 8 j + 2 (l % 4) + c.
@@ -10,11 +10,6 @@
 #include <cstdint>
 
 namespace xgemm::ptx {
-
-/// tf32 operands are fp32 words of which the tensor core reads the upper 19 bits.
-struct tf32 {
-  float bits;
-};
 
 /// How an operand tile lies in shared memory. K-major: rows of kRowBytes (64 or 128) bytes along k. MN-major: blocks of 64 elements
 /// along m or n; in a block, each k is a row of 128 bytes. Swizzled as TMA's mode of that width does; blocks start at multiples of 1024.
@@ -59,37 +54,29 @@ struct Wgmma;
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define XGEMM_D32(i) XGEMM_D8(i), XGEMM_D8(i + 8), XGEMM_D8(i + 16), XGEMM_D8(i + 24)
 
-// `operands` are the four operands after D, by number; trans flags exist for the half types only.
-#define XGEMM_WGMMA(n, k, type, registers, a, b, p, flags, outputs, ...)                                                       \
+// a, b, p, ta and tb: the numbers of the operands after D.
+#define XGEMM_WGMMA(n, type, registers, a, b, p, ta, tb, outputs)                                                              \
   __device__ __forceinline__ static void mma(float (&d)[n / 2], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate) { \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                                         \
-                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." type "." type " {" registers "}, " a ", " b       \
-                 ", p, 1, 1" flags ";\n}" : outputs : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)) __VA_ARGS__); \
+                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers "}, " a ", " b           \
+                 ", p, 1, 1, " ta ", " tb ";\n}"                                                                               \
+                 : outputs                                                                                                     \
+                 : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)), "n"(!kKMajorA), "n"(!kKMajorB));               \
   }
 #define XGEMM_D64 XGEMM_D32(0), XGEMM_D32(32)
-#define XGEMM_D96 XGEMM_D64, XGEMM_D32(64)
-#define XGEMM_D128 XGEMM_D96, XGEMM_D32(96)
+#define XGEMM_D128 XGEMM_D64, XGEMM_D32(64), XGEMM_D32(96)
 #define XGEMM_WGMMA_HALF(Type, name)                                                                                      \
   template <bool kKMajorA, bool kKMajorB>                                                                                 \
   struct Wgmma<Type, kKMajorA, kKMajorB> {                                                                                \
-    XGEMM_WGMMA(64, 16, name, XGEMM_R0, "%32", "%33", "%34", ", %35, %36", XGEMM_D32(0), , "n"(!kKMajorA), "n"(!kKMajorB)) \
-    XGEMM_WGMMA(128, 16, name, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", ", %67, %68", XGEMM_D64, , "n"(!kKMajorA), "n"(!kKMajorB)) \
-    XGEMM_WGMMA(192, 16, name, XGEMM_R0 XGEMM_R1 XGEMM_R2, "%96", "%97", "%98", ", %99, %100", XGEMM_D96, , "n"(!kKMajorA), "n"(!kKMajorB)) \
-    XGEMM_WGMMA(256, 16, name, XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", ", %131, %132", XGEMM_D128, , "n"(!kKMajorA), "n"(!kKMajorB)) \
+    XGEMM_WGMMA(64, name, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", XGEMM_D32(0))                                       \
+    XGEMM_WGMMA(128, name, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)                                \
+    XGEMM_WGMMA(256, name, XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", "%131", "%132", XGEMM_D128)        \
   }
 XGEMM_WGMMA_HALF(__half, "f16");
 XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
-template <>
-struct Wgmma<tf32, true, true> {  // tf32 takes K-major operands only
-  XGEMM_WGMMA(64, 8, "tf32", XGEMM_R0, "%32", "%33", "%34", "", XGEMM_D32(0))
-  XGEMM_WGMMA(128, 8, "tf32", XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "", XGEMM_D64)
-  XGEMM_WGMMA(192, 8, "tf32", XGEMM_R0 XGEMM_R1 XGEMM_R2, "%96", "%97", "%98", "", XGEMM_D96)
-  XGEMM_WGMMA(256, 8, "tf32", XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", "", XGEMM_D128)
-};
 #undef XGEMM_WGMMA_HALF
 #undef XGEMM_WGMMA
 #undef XGEMM_D128
-#undef XGEMM_D96
 #undef XGEMM_D64
 #undef XGEMM_D32
 #undef XGEMM_D8

@@ -4,7 +4,7 @@
 
 #include "device/numeric.cuh"
 
-namespace xgemm {
+namespace xgemm::matmul {
 
 inline constexpr unsigned kInfinityBits = 0x7f800000u;
 
@@ -12,16 +12,6 @@ inline constexpr unsigned kInfinityBits = 0x7f800000u;
 struct LineStats {
   unsigned max_bits;  ///< bits of the largest magnitude; from 0x7f800000 on: Inf or NaN
   unsigned dense, lossy;
-};
-
-struct SplitArguments {
-  const float* in;
-  std::int64_t line_stride, k_stride, batch_stride;  ///< in elements
-  half* out;           ///< [batch][hi, lo][k or line][ld]
-  std::int64_t ld;     ///< a multiple of 8
-  LineStats* stats;    ///< [batch][line]; zeroed before split_columns_max
-  int lines, k, batch;
-  bool vectors;        ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
 };
 
 /// Power of two that scales a line: its maximum lands in [2^14, 2^15). Between -113 and 163.
@@ -39,42 +29,14 @@ struct LineQuality {
   bool carried;
   int density;  ///< dense elements in 1/256 of K; above that for zeros, far below for Inf and NaN
 };
-__device__ __forceinline__ LineQuality line_quality(const LineStats& s, int k) {
+__device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
   if (s.max_bits >= kInfinityBits) return {false, -4096};
   if (s.max_bits == 0) return {true, 512};
-  const bool few = static_cast<unsigned long long>(s.lossy) * 256 <= static_cast<unsigned>(k);
-  return {s.lossy == 0, few ? static_cast<int>(static_cast<unsigned long long>(s.dense) * 256 / static_cast<unsigned>(k)) : 0};
+  const bool few = static_cast<std::int64_t>(s.lossy) * 256 <= k;
+  return {s.lossy == 0, few ? static_cast<int>(static_cast<std::int64_t>(s.dense) * 256 / k) : 0};
 }
 __device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {
   return (a.carried && b.carried) || a.density + b.density >= 256 + 32;
 }
 
-/// Epilogue transform: takes the scales of row and column out again, with one rounding (ldexpf where the factor is no normal float).
-template <class Next>
-struct Rescale {
-  const LineStats *a, *b;
-  std::int64_t batch_stride_a, batch_stride_b;  ///< in lines; 0 where the operand is shared by all batches
-  Next next;
-
-  struct Row {
-    int exponent;
-    decltype(next.row(0, 0)) state;
-  };
-  struct Column {
-    int exponent;
-    decltype(next.column(0, 0)) state;
-  };
-  __device__ __forceinline__ Row row(int batch, int row) const {
-    return {split_exponent(__ldg(&a[batch * batch_stride_a + row].max_bits)), next.row(batch, row)};
-  }
-  __device__ __forceinline__ Column column(int batch, int column) const {
-    return {split_exponent(__ldg(&b[batch * batch_stride_b + column].max_bits)), next.column(batch, column)};
-  }
-  __device__ __forceinline__ float operator()(float sum, const Row& r, const Column& c, int batch, int row, int column) const {
-    const int e = -(r.exponent + c.exponent);
-    const float value = e >= -126 && e <= 127 ? sum * power_of_two(e) : ldexpf(sum, e);
-    return next(value, r.state, c.state, batch, row, column);
-  }
-};
-
-}  // namespace xgemm
+}  // namespace xgemm::matmul

@@ -1,23 +1,37 @@
 // fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its largest
 // magnitude to [2^14, 2^15) and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more of every
 // element within 2^17 of its line's maximum, and 2^-39 of the maximum below. Method: Ootomo & Yokota, arXiv 2203.03341, with scaling,
-// so that lo shares hi's scale and all three products one accumulator.
+// so that lo shares hi's scale and all three products one accumulator. With one part, x becomes hi alone: 11 bits, as tf32.
 //
 // What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not exactly it,
 // "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
 //   - neither line has a lossy element (then every element is carried to 2^-22), or
 //   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8 products are
 //     both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
-// Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN). full_range_gemm does the elements that fail.
+// With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic bounds
+// what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
+// full_range_gemm does the elements that fail.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo); MN-major reads twice: 8 + 4.
 #pragma once
 #include "device/vector.cuh"
 #include "device/warp.cuh"
+#include "matmul/kernels/epilogue.cuh"
 #include "matmul/kernels/line_scale.cuh"
 
-namespace xgemm {
+namespace xgemm::matmul {
+
+struct SplitArguments {
+  Problem problem;           ///< batch dims
+  Operand operand;           ///< A or B of it
+  std::int64_t line_stride, k_stride;
+  half* out;                 ///< [batch][hi (, lo)][line or k][ld]
+  std::int64_t ld;           ///< a multiple of 8
+  LineStats* stats;          ///< [batch][line]; zeroed before split_columns_max
+  int lines, k, batches;     ///< batches: 1 where all share the operand
+  bool vectors;              ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
+};
 
 namespace split_detail {
 
@@ -36,14 +50,19 @@ struct Count {
   unsigned dense = 0, lossy = 0;
 };
 
+template <int kParts>
 __device__ __forceinline__ void split(float x, const Scale& scale, half& hi, half& lo, Count& count) {
   const float scaled = x * scale.first * scale.second;
   hi = __float2half_rn(scaled);
   const float rest = scaled - __half2float(hi);  // exact
-  lo = __float2half_rn(rest);
   const float magnitude = fabsf(scaled);
   count.dense += magnitude >= 32.f;
-  count.lossy += magnitude < 0.125f && (__half2float(lo) != rest || (scaled == 0.f && x != 0.f));
+  if constexpr (kParts == 2) {
+    lo = __float2half_rn(rest);
+    count.lossy += magnitude < 0.125f && (__half2float(lo) != rest || (scaled == 0.f && x != 0.f));
+  } else {
+    count.lossy += magnitude < 0x1p-14f && (rest != 0.f || (scaled == 0.f && x != 0.f));
+  }
 }
 
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
@@ -71,12 +90,13 @@ __device__ __forceinline__ unsigned block_reduce(unsigned value, unsigned* scrat
 
 }  // namespace split_detail
 
-/// K-major (or any strides): a CTA a line; the second read comes from L1 or L2. Grid: lines * batch.
-__global__ void __launch_bounds__(split_detail::kThreads) split_rows(const SplitArguments s) {
+/// K-major (or any strides): a CTA a line; the second read comes from L1 or L2. Grid: lines * batches.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
   __shared__ unsigned scratch[kThreads / 32];
   const int batch = static_cast<int>(blockIdx.x) / s.lines, line = static_cast<int>(blockIdx.x) - batch * s.lines;
-  const float* const in = s.in + batch * s.batch_stride + line * s.line_stride;
+  const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
   unsigned top = 0;
 #pragma unroll 4
   for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
@@ -88,16 +108,16 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const Split
 
   const Scale scale(top);
   const std::int64_t plane = s.lines * s.ld;
-  half* const hi_out = s.out + 2 * batch * plane + line * s.ld;
+  half* const hi_out = s.out + kParts * batch * plane + line * s.ld;
   Count count;
 #pragma unroll 4
   for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
     const auto x = load4(in, s.k_stride, k, s.k, s.vectors);
     Vector<half, 4> hi, lo;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) split(x[i], scale, hi[i], lo[i], count);
+    for (int i = 0; i < 4; ++i) split<kParts>(x[i], scale, hi[i], lo[i], count);
     store_vector(hi_out + k, hi);
-    store_vector(hi_out + plane + k, lo);
+    if constexpr (kParts == 2) store_vector(hi_out + plane + k, lo);
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
   const unsigned dense = block_reduce(count.dense, scratch, add), lossy = block_reduce(count.lossy, scratch, add);
@@ -137,14 +157,14 @@ struct Strip {
     line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
     k_begin = static_cast<int>(blockIdx.y) * kDepth + static_cast<int>(threadIdx.x) / 32;
     k_end = min(s.k, (static_cast<int>(blockIdx.y) + 1) * kDepth);
-    in = s.in + batch * s.batch_stride;
+    in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
   }
 };
 
 }  // namespace split_detail
 
 /// MN-major, first pass: the largest magnitude of each line. Integer atomics: the result does not depend on their order.
-__global__ void __launch_bounds__(split_detail::kThreads) split_columns_max(const SplitArguments s) {
+__global__ void __launch_bounds__(split_detail::kThreads) split_columns_max(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
   __shared__ unsigned scratch[kRows][kStrip];
   const Strip strip(s);
@@ -165,26 +185,27 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_columns_max(cons
 }
 
 /// MN-major, second pass: splits, and counts.
-__global__ void __launch_bounds__(split_detail::kThreads) split_columns(const SplitArguments s) {
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads) split_columns(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
   __shared__ unsigned scratch[kRows][kStrip];
   const Strip strip(s);
   LineStats* const stats = s.stats + static_cast<std::int64_t>(strip.batch) * s.lines;
   const std::int64_t plane = s.k * s.ld;
-  half* const hi_out = s.out + 2 * strip.batch * plane;
+  half* const hi_out = s.out + kParts * strip.batch * plane;
   Count count[4];
   if (strip.line < s.lines) {
     Scale scales[4] = {Scale(stats[strip.line].max_bits), Scale(stats[min(strip.line + 1, s.lines - 1)].max_bits),
                        Scale(stats[min(strip.line + 2, s.lines - 1)].max_bits),
                        Scale(stats[min(strip.line + 3, s.lines - 1)].max_bits)};
-#pragma unroll 8
+#pragma unroll 4
     for (int k = strip.k_begin; k < strip.k_end; k += kRows) {
       const auto x = load4(strip.in + k * s.k_stride, s.line_stride, strip.line, s.lines, s.vectors);
       Vector<half, 4> hi, lo;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) split(x[i], scales[i], hi[i], lo[i], count[i]);
+      for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
       store_vector(hi_out + k * s.ld + strip.line, hi);
-      store_vector(hi_out + plane + k * s.ld + strip.line, lo);
+      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + strip.line, lo);
     }
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
@@ -198,4 +219,4 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_columns(const Sp
   });
 }
 
-}  // namespace xgemm
+}  // namespace xgemm::matmul
