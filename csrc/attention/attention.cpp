@@ -7,6 +7,10 @@
 
 #include "torch/aten.h"
 #include "torch/register.h"
+#ifdef XGEMM_WITH_CUDA
+#include "attention/arguments.h"
+#include "torch/cuda.h"
+#endif
 
 namespace xgemm {
 namespace {
@@ -16,7 +20,7 @@ constexpr std::int64_t kMaxLength =
     std::numeric_limits<std::int32_t>::max() - 1024;  // positions fit 32 bits, a tile beyond them too
 
 /// A checked call. `batch` is everything in front of the last two dims, broadcast, heads last.
-struct Arguments {
+struct Call {
   TensorView query, key, value;
   std::optional<TensorView> mask;
   Shape batch;
@@ -75,23 +79,23 @@ void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores
   check(fits, query.op, "expected attn_mask to broadcast to ", to_string(scores), ", got shape ", to_string(mask.sizes));
 }
 
-Arguments check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                          const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                          const std::string& alignment) {
-  Arguments a{.query = view(op, "query", query),
-              .key = view(op, "key", key),
-              .value = view(op, "value", value),
-              .mask = {},
-              .batch = {},
-              .sq = 0,
-              .sk = 0,
-              .d = 0,
-              .dv = 0,
-              .key_group = 1,
-              .value_group = 1,
-              .scale = 1,
-              .causal = is_causal,
-              .shift = 0};
+Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                     const std::string& alignment) {
+  Call a{.query = view(op, "query", query),
+         .key = view(op, "key", key),
+         .value = view(op, "value", value),
+         .mask = {},
+         .batch = {},
+         .sq = 0,
+         .sk = 0,
+         .d = 0,
+         .dv = 0,
+         .key_group = 1,
+         .value_group = 1,
+         .scale = 1,
+         .causal = is_causal,
+         .shift = 0};
   for (const TensorView* v : {&a.query, &a.key, &a.value}) {
     check_same_device(a.query, *v);
     check_dtype(*v, kFloating);
@@ -131,12 +135,12 @@ struct Result {
   std::optional<Tensor> lse;
 };
 
-ScalarType accumulator(const Arguments& a) {
+ScalarType accumulator(const Call& a) {
   return a.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
 /// Uninitialised outputs: (batch..., Sq, Dv) and, if wanted, (batch..., Sq).
-Result empty_result(const Arguments& a, bool want_lse) {
+Result empty_result(const Call& a, bool want_lse) {
   Shape shape = a.batch;
   shape.push_back(a.sq);
   Result r{.output = Tensor(), .lse = {}};
@@ -149,7 +153,7 @@ Result empty_result(const Arguments& a, bool want_lse) {
 // ---- CPU: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------------
 
 /// (batch..., rows, cols) of `v` in the accumulator type, flattened to (batches, rows, cols).
-Tensor flattened(const Arguments& a, const TensorView& v, std::int64_t group) {
+Tensor flattened(const Call& a, const TensorView& v, std::int64_t group) {
   Tensor x = torch::stable::to(*v.tensor, accumulator(a));
   if (group != 1)
     x = aten("repeat_interleave", "self_int", x, group, std::optional<std::int64_t>(-3), std::optional<std::int64_t>());
@@ -159,7 +163,7 @@ Tensor flattened(const Arguments& a, const TensorView& v, std::int64_t group) {
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
-Result attention_cpu(const Arguments& a, bool want_lse) {
+Result attention_cpu(const Call& a, bool want_lse) {
   Result r = empty_result(a, want_lse);
   const std::int64_t n = a.batches();
   if (n * a.sq == 0) return r;
@@ -207,11 +211,128 @@ Result attention_cpu(const Arguments& a, bool want_lse) {
   return r;
 }
 
+#ifdef XGEMM_WITH_CUDA
+// ---- CUDA: problem -> plan -> launch ----------------------------------------------------------------------------------------
+
+/// `v` as the kernels see it, but for the batch dims; `strides` end with those of the last two dims.
+attention::Operand operand(const TensorView& v, ShapeRef strides) {
+  return {.data = v.data, .row = strides[strides.size() - 2], .column = strides.back()};
+}
+
+/// Whether every row of `o` starts at a multiple of 16 bytes, with its columns adjacent and, for half types, whole vectors of
+/// them.
+bool vectorizable(const attention::Operand& o, int batch_dims, std::int64_t columns, std::int64_t item) {
+  bool aligned = (o.column == 1 || columns <= 1) && reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0;
+  for (std::int64_t stride : {o.row, o.group}) aligned = aligned && stride * item % 16 == 0;
+  for (int i = 0; i < batch_dims; ++i) aligned = aligned && o.batch[i] * item % 16 == 0;
+  return aligned && (item > 2 || columns * item % 16 == 0);
+}
+
+/// Fills the batch dims: those of size 1 left out, neighbours merged where every operand steps through both as through one. The
+/// heads stay apart as the last dim when key and value share them differently.
+void set_batch(const Call& a, ShapeRef sizes, const std::array<Shape, 4>& strides, attention::Arguments& k) {
+  const std::array<attention::Operand*, 4> operands = {&k.query, &k.key, &k.value, &k.mask};
+  const bool heads_apart = k.key_group != 1 || k.value_group != 1;
+  int n = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool heads = heads_apart && i + 1 == sizes.size();
+    if (sizes[i] == 1 && !heads) continue;
+    bool merge = n > 0 && !heads;
+    for (std::size_t o = 0; merge && o < operands.size(); ++o) merge = operands[o]->batch[n - 1] == strides[o][i] * sizes[i];
+    if (!merge) {
+      check(n < attention::kMaxBatchDims, a.query.op, "expected batch dims that merge into at most ", attention::kMaxBatchDims,
+            ", got ", to_string(sizes));
+      k.batch_sizes[n++] = 1;
+    }
+    k.batch_sizes[n - 1] *= static_cast<std::uint32_t>(sizes[i]);
+    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[n - 1] = strides[o][i];
+  }
+  k.batch_dims = n;
+}
+
+Result attention_cuda(const Call& a, bool want_lse) {
+  const CudaScope scope(a.query);
+  Result r = empty_result(a, want_lse);
+  if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
+  const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
+
+  // Strides over a.batch and the last two dims; over the heads as the operand stores them, which may be grouped.
+  Shape full = a.batch;
+  full.insert(full.end(), {1, 1});
+  const auto strides_of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
+  std::array<Shape, 4> strides = {strides_of(a.query), strides_of(a.key), strides_of(a.value), Shape(full.size(), 0)};
+  if (a.mask) {
+    Shape scores = a.batch;
+    scores.insert(scores.end(), {a.sq, a.sk});
+    strides[3] = broadcast_strides(a.mask->sizes, a.mask->strides, scores);
+  }
+
+  attention::Arguments k;
+  k.query = operand(a.query, strides[0]);
+  k.key = operand(a.key, strides[1]);
+  k.value = operand(a.value, strides[2]);
+  k.dtype = to_dtype(a.query.dtype);
+  if (a.mask) k.mask = operand(*a.mask, strides[3]), k.mask_dtype = to_dtype(a.mask->dtype), k.masked = true;
+  k.sq = static_cast<int>(a.sq), k.sk = static_cast<int>(a.sk), k.d = static_cast<int>(a.d), k.dv = static_cast<int>(a.dv);
+  k.scale = a.scale, k.causal = a.causal, k.shift = a.shift;
+
+  // Query heads that share a key head become rows of one tile, which reads that head's keys and values once.
+  Shape sizes = a.batch;
+  if (a.key_group == a.value_group && a.key_group * a.sq <= kMaxLength) {
+    k.group = static_cast<int>(a.key_group);
+    if (k.group != 1) {
+      const std::size_t heads = sizes.size() - 1;
+      k.query.group = strides[0][heads], k.mask.group = strides[3][heads];
+      sizes[heads] /= k.group;
+      strides[0][heads] *= k.group, strides[3][heads] *= k.group;
+    }
+  } else {
+    k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
+  }
+  set_batch(a, sizes, strides, k);
+  k.query.vector = vectorizable(k.query, k.batch_dims, a.d, item);
+  k.key.vector = vectorizable(k.key, k.batch_dims, a.d, item);
+  k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
+
+  const attention::Plan plan = attention::make_plan({.fp64 = k.dtype == DType::f64,
+                                                     .batches = a.batches() / k.group,
+                                                     .rows = k.group * a.sq,
+                                                     .sk = a.sk,
+                                                     .d = a.d,
+                                                     .dv = a.dv,
+                                                     .sm_count = scope.properties().sm_count});
+  check(plan.blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ",
+        plan.blocks);
+  const attention::Tile& tile = attention::kTiles[static_cast<std::size_t>(plan.tile)];
+  k.batches = static_cast<std::uint32_t>(a.batches() / k.group);
+  k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
+  k.splits = plan.splits, k.parallel = plan.parallel;
+  k.output = r.output.data_ptr();
+  k.lse = r.lse ? r.lse->data_ptr() : nullptr;
+  std::optional<Tensor> partials;
+  if (plan.partials != 0) {
+    const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
+    partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
+    char* const base = static_cast<char*>(partials->data_ptr());
+    k.partial_output = base;
+    k.partial_max = base + rows * tile.head_size * bytes;
+    k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
+  }
+  attention::launch(plan, k, scope.stream());
+  scope.check_launch();
+  return r;
+}
+#endif
+
 // ---- ops --------------------------------------------------------------------------------------------------------------------
 
-Result run(const Arguments& a, bool want_lse) {
+Result run(const Call& a, bool want_lse) {
   if (!a.query.cuda) return attention_cpu(a, want_lse);
+#ifdef XGEMM_WITH_CUDA
+  return attention_cuda(a, want_lse);
+#else
   fail(a.query.op, "expected tensors on cpu: this build has no CUDA kernels, got ", device_name(a.query));
+#endif
 }
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,

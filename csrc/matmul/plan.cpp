@@ -69,8 +69,8 @@ bool is_vectorisable(const Problem& p) {
 }
 
 std::int64_t chunk_length(std::int64_t k) {
-  if (k <= 512) return std::max<std::int64_t>(k, 1);
-  return std::max<std::int64_t>(256, ceil_div(ceil_div(k, 32), 32) * 32);
+  if (k <= 256) return std::max<std::int64_t>(k, 1);
+  return std::max<std::int64_t>(128, ceil_div(ceil_div(k, 32), 32) * 32);
 }
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {

@@ -28,8 +28,8 @@ struct Tile {
   }
 };
 
-enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128 };
-inline constexpr int kKernels = 3;
+enum class Kernel : std::uint8_t { simt_128x128, simt_64x128, simt_64x64, simt_16x128 };
+inline constexpr int kKernels = 4;
 
 struct KernelInfo {
   std::string_view name;
@@ -41,6 +41,8 @@ inline constexpr std::array<KernelInfo, kKernels> kKernelTable{{
     // Large problems: a thread's 16 x 8 sums need 24 shared floats for 128 multiply-adds, and two blocks of four warps hide each
     // other's barriers. Measured against 128x256 and 256x128 with one block of eight warps: 0.90, 0.86 and 0.84 of cuBLAS.
     {"simt_128x128", {128, 128, 8, 2, 2, 4, 8, 2}, 0.68},
+    // Middle sizes and up to 64 rows.
+    {"simt_64x128", {64, 128, 8, 2, 2, 4, 8, 3}, 0.55},
     // Small problems: enough blocks to use every multiprocessor. The largest tile whose fp64 sums fit in registers.
     {"simt_64x64", {64, 64, 16, 2, 2, 8, 4, 4}, 0.42},
     // Few rows: reads B once; M = 1 included.
@@ -65,7 +67,7 @@ inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 /// Is every quad of every batch of A and B one aligned access, wholly inside or outside the matrix?
 bool is_vectorisable(const Problem& p);
 
-/// The canonical chunk length: all of K up to 512, then 256, and longer from 8192 on so that there are never more than 32 chunks.
+/// The canonical chunk length: all of K up to 256, then 128, and longer from 4096 on so that there are never more than 32 chunks.
 std::int64_t chunk_length(std::int64_t k);
 
 /// The plan of least predicted time on a GPU. `forced` (a kernel's name) overrides the choice of tile.

@@ -253,33 +253,18 @@ __global__ void
   };
 
   const std::int64_t per_block = (args.chunks + args.splits - 1) / args.splits;
-  const std::int64_t first = split * per_block, last = first + per_block < args.chunks ? first + per_block : args.chunks;
-  for (std::int64_t chunk = first; chunk < last; ++chunk) {
-    const std::int64_t k_begin = chunk * args.chunk, k_end = k_begin + args.chunk < p.k ? k_begin + args.chunk : p.k;
+  std::int64_t chunk = split * per_block;
+  const std::int64_t last = (chunk + per_block < args.chunks ? chunk + per_block : args.chunks) - 1;
+  const std::int64_t k_begin = chunk * args.chunk, k_end = (last + 1) * args.chunk < p.k ? (last + 1) * args.chunk : p.k;
+
+  const auto clear = [&] {
 #pragma unroll
     for (int r = 0; r < kQuadsM * 4; ++r)
 #pragma unroll
       for (int c = 0; c < kQuadsN * 4; ++c) sum[r][c] = 0;
-    load_a.seek(k_begin);
-    load_b.seek(k_begin);
-    int left = static_cast<int>(k_end - k_begin);
-    load_a.fetch(left);
-    load_b.fetch(left);
-    __syncthreads();  // the previous chunk's last buffer has been read
-    load_a.store(tile_a);
-    load_b.store(tile_b);
-    __syncthreads();
-    int buffer = 0;
-    for (left -= kBK; left > 0; left -= kBK) {
-      load_a.fetch(left);
-      load_b.fetch(left);
-      multiply(buffer, true);
-      buffer ^= 1;
-      __syncthreads();
-    }
-    multiply(buffer, false);
-
-    // Finished sums leave the registers at once: what follows needs many addresses and is not hot.
+  };
+  // Finished sums leave the registers at once: the epilogue needs many addresses and is not hot.
+  const auto finish_chunk = [&] {
     const bool add = args.splits == 1 && chunk > 0;
 #pragma unroll
     for (int q = 0; q < kQuadsAll; ++q) {
@@ -293,7 +278,7 @@ __global__ void
       }
       simt::store_quad(slots + q * kSlot, here);
     }
-    if (args.splits == 1 && chunk + 1 < last) continue;
+    if (args.splits == 1 && chunk < last) return;
 
     const Epilogue<T, Acc> epilogue = make_epilogue<T, Acc>(p, batch);
     T* const out = static_cast<T*>(p.out) + batch * p.m * p.n;
@@ -309,6 +294,36 @@ __global__ void
       else
         simt::store_global(out + at, epilogue(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
     }
+  };
+
+  std::int64_t left = k_end - k_begin;  // of k in all of this block's chunks
+  const auto depth = [&] { return static_cast<int>(left < kBK ? left : kBK); };
+  load_a.seek(k_begin);
+  load_b.seek(k_begin);
+  load_a.fetch(depth());
+  load_b.fetch(depth());
+  load_a.store(tile_a);
+  load_b.store(tile_b);
+  clear();
+  __syncthreads();
+  const int chunk_steps = static_cast<int>((args.chunk + kBK - 1) / kBK);  // a chunk that another follows is a multiple of kBK
+  int steps = chunk_steps;
+  for (int buffer = 0;; buffer ^= 1) {
+    left -= kBK;
+    const bool more = left > 0;
+    if (more) {
+      load_a.fetch(depth());
+      load_b.fetch(depth());
+    }
+    multiply(buffer, more);
+    if (--steps == 0 || !more) {
+      finish_chunk();
+      if (!more) return;
+      ++chunk;
+      steps = chunk_steps;
+      clear();
+    }
+    __syncthreads();
   }
 }
 

@@ -37,6 +37,9 @@ void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream
       else if constexpr (!std::is_same_v<T, double>)
         launch_tile<T, Kernel::simt_128x128, kVector>(args, stream);
       break;
+    case Kernel::simt_64x128:
+      if constexpr (!std::is_same_v<T, double>) launch_tile<T, Kernel::simt_64x128, kVector>(args, stream);
+      break;
     case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
     case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
   }

@@ -1,0 +1,54 @@
+// What the host hands to the attention kernels.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "attention/plan.h"
+#include "device/dtype.h"
+
+namespace xgemm::attention {
+
+inline constexpr int kMaxBatchDims = 12;
+
+/// A (batch..., rows, columns) operand, strides in elements.
+struct Operand {
+  const void* data = nullptr;
+  std::int64_t row = 0, column = 0;
+  std::int64_t group = 0;  ///< from a query head to the next that shares its key head
+  std::int64_t batch[kMaxBatchDims] = {};
+  bool vector = false;  ///< 16 bytes at a time: columns adjacent, every row aligned (half types: whole vectors of columns only)
+};
+
+struct Arguments {
+  Operand query, key, value, mask;
+  DType dtype, mask_dtype;  ///< of query, key, value and output; of the mask
+  int batch_dims = 0;
+  std::uint32_t batch_sizes[kMaxBatchDims] = {};
+  std::uint32_t key_group = 1, value_group = 1;  ///< steps of the last batch dim per key and value head, where they differ
+  std::uint32_t batches = 0, row_tiles = 0;
+  int group = 1;  ///< query heads that share a key head; packed row r is head r % group at position r / group
+  int sq = 0, sk = 0, d = 0, dv = 0;
+  double scale = 1;
+  bool causal = false, masked = false;
+  std::int64_t shift = 0;  ///< when causal, position i sees keys 0 .. i + shift
+  int splits = 1;
+  bool parallel = false;
+  void* output = nullptr;          ///< contiguous (batches, group, Sq, Dv)
+  void* lse = nullptr;             ///< contiguous (batches, group, Sq), may be null
+  void* partial_output = nullptr;  ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
+  void* partial_max = nullptr;     ///< (partials, batches * group * Sq)
+  void* partial_sum = nullptr;     ///< the same
+
+  __host__ __device__ std::int64_t total_rows() const { return std::int64_t{batches} * group * sq; }
+};
+
+/// Runs kTiles[plan.tile] and, where the plan splits the keys over blocks, the merge.
+void launch(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
+
+// Its parts, one source file a family of tiles, so that they compile side by side.
+void launch_many_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
+void launch_few_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
+void launch_fp64(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
+
+}  // namespace xgemm::attention

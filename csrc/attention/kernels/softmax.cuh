@@ -1,0 +1,74 @@
+// The arithmetic of the online softmax that the tile and merge kernels share: both give the same bits for the same parts.
+// A row's state is its running maximum, the sum of exp(score - maximum), and the sum of exp(score - maximum) * value.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "attention/arguments.h"
+#include "device/numeric.cuh"
+
+namespace xgemm::attention {
+
+/// exp in one instruction of the special function unit (2 ulp); results below 2^-126, which no sum of weights with a 1 in it can
+/// notice, are 0.
+__device__ __forceinline__ float exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+}
+__device__ __forceinline__ double exponential(double x) {
+  return exp(x);
+}
+
+/// What is subtracted from the scores of a row with maximum `m`: 0 for -inf (no key yet) and +inf, where m - m would be NaN; a
+/// +inf score then gives weight inf, sum inf and output NaN, as softmax does.
+template <class Acc>
+__device__ __forceinline__ Acc anchor(Acc m) {
+  return isinf(m) ? Acc(0) : m;
+}
+
+/// Factor for sums kept relative to maximum `from` when the maximum becomes `to`.
+template <class Acc>
+__device__ __forceinline__ Acc rescale(Acc from, Acc to) {
+  return from == -Acc(INFINITY) ? Acc(0) : exponential(anchor(from) - anchor(to));
+}
+
+/// Sum of two parts, each times its factor, without leaving the contraction to the compiler.
+template <class Acc>
+__device__ __forceinline__ Acc merged(Acc a, Acc factor_a, Acc b, Acc factor_b) {
+  return fma(a, factor_a, b * factor_b);
+}
+
+/// The output of a row; 0 where the row sees no key.
+template <class Acc>
+__device__ __forceinline__ Acc normalised(Acc output, Acc sum, Acc inverse_sum) {
+  return sum == Acc(0) ? Acc(0) : output * inverse_sum;
+}
+
+/// Natural log-sum-exp of a row's scores.
+template <class Acc>
+__device__ __forceinline__ Acc log_sum(Acc m, Acc sum) {
+  return sum == Acc(0) ? -Acc(INFINITY) : anchor(m) + log(sum);
+}
+
+/// Keys that the query at `position` may see.
+__device__ __forceinline__ int visible_keys(const Arguments& a, int position) {
+  if (!a.causal) return a.sk;
+  const std::int64_t end = position + a.shift + 1;
+  return static_cast<int>(end < 0 ? 0 : end > a.sk ? a.sk : end);
+}
+
+/// Calls f(Type<T>{}) for a tensor dtype that is computed in Acc.
+template <class Acc, class F>
+__device__ __forceinline__ void with_element_type(DType dtype, F&& f) {
+  if constexpr (std::is_same_v<Acc, double>)
+    f(Type<double>{});
+  else if (dtype == DType::f32)
+    f(Type<float>{});
+  else if (dtype == DType::f16)
+    f(Type<half>{});
+  else
+    f(Type<bf16>{});
+}
+
+}  // namespace xgemm::attention
