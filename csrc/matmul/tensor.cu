@@ -38,11 +38,16 @@ void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, st
     split_rows<kParts><<<static_cast<unsigned>(s.lines) * static_cast<unsigned>(s.batches), kThreads, 0, stream>>>(s);
     return;
   }
-  cudaMemsetAsync(s.stats, 0, sizeof(LineStats) * static_cast<std::size_t>(s.lines) * static_cast<std::size_t>(s.batches), stream);
-  const dim3 grid(static_cast<unsigned>((s.lines + kStrip - 1) / kStrip) * static_cast<unsigned>(s.batches),
-                  static_cast<unsigned>((s.k + kDepth - 1) / kDepth));
-  split_columns_max<<<grid, kThreads, 0, stream>>>(s);
-  split_columns<kParts><<<grid, kThreads, 0, stream>>>(s);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>((s.lines + kStrip - 1) / kStrip * s.batches * kCluster));
+  config.blockDim = dim3(kStripThreads);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, split_columns<kParts>, s);
 }
 
 }  // namespace

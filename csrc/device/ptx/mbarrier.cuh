@@ -32,15 +32,7 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   const std::uint32_t address = shared_address(barrier);
   std::uint32_t done = 0;
-#ifdef XGEMM_HANG_TRAP  // development builds: nanoseconds after which a protocol error becomes a launch failure instead of a hang
-  std::uint64_t start = 0, now;
   while (!done) {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (start == 0) start = now;
-    if (now - start > XGEMM_HANG_TRAP) asm volatile("trap;");
-#else
-  while (!done) {
-#endif
     asm volatile(
         "{\n"
         ".reg .pred done;\n"

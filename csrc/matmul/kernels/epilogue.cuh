@@ -14,7 +14,11 @@ __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
     case Activation::gelu: return Acc(0.5) * x * (Acc(1) + erf(x * Acc(0.70710678118654752440)));
     case Activation::gelu_tanh:
       return Acc(0.5) * x * (Acc(1) + tanh(Acc(0.79788456080286535588) * (x + Acc(0.044715) * x * x * x)));
-    case Activation::silu: return x / (Acc(1) + exp(-x));
+    case Activation::silu:
+      if constexpr (sizeof(Acc) == 4)
+        return __fdividef(x, 1.f + exp(-x));  // no subroutine for the division: it would cost registers of the sums
+      else
+        return x / (Acc(1) + exp(-x));
     default: return x;
   }
 }

@@ -13,8 +13,9 @@
 // full_range_gemm does the elements that fail.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
-// Floor: per operand 4 + 4 bytes an element (read once, write hi and lo); MN-major reads twice: 8 + 4.
+// Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
 #pragma once
+#include "device/ptx/cluster.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/kernels/epilogue.cuh"
@@ -28,7 +29,7 @@ struct SplitArguments {
   std::int64_t line_stride, k_stride;
   half* out;                 ///< [batch][hi (, lo)][line or k][ld]
   std::int64_t ld;           ///< a multiple of 8
-  LineStats* stats;          ///< [batch][line]; zeroed before split_columns_max
+  LineStats* stats;          ///< [batch][line]
   int lines, k, batches;     ///< batches: 1 where all share the operand
   bool vectors;              ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
 };
@@ -126,97 +127,103 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __gri
 
 namespace split_detail {
 
-inline constexpr int kStrip = 128;    // lines of a CTA: 32 lanes of four
-inline constexpr int kDepth = 128;    // k of a CTA
-inline constexpr int kRows = kThreads / 32;
+inline constexpr int kCluster = 8;           // CTAs that share a strip, each with its part of k
+inline constexpr int kStrip = 32;            // lines of a strip: a row of 128 bytes, eight lanes of four
+inline constexpr int kStripThreads = 512;    // 64 rows at a time
+inline constexpr int kStripRows = kStripThreads / 8;
 
-/// Adds up (or takes the maximum of) one value a thread and line over the CTA's warps, then atomically into `field` of the stats.
-template <class Op, class Atomic>
-__device__ __forceinline__ void reduce_lines(const unsigned (&values)[4], unsigned (&scratch)[kRows][kStrip], Op op, Atomic atomic) {
+/// `values` of the thread's four lines, reduced over the CTA: thread i < kStrip gets line i's. One CTA barrier before the result is used.
+template <class Op>
+__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip], Op op) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) scratch[warp][4 * lane + i] = values[i];
+  for (int i = 0; i < 4; ++i) {
+    unsigned value = op(values[i], __shfl_xor_sync(0xffffffffu, values[i], 8));
+    value = op(value, __shfl_xor_sync(0xffffffffu, value, 16));
+    if (lane < 8) scratch[warp][4 * lane + i] = value;
+  }
   __syncthreads();
+  unsigned value = 0;
   if (threadIdx.x < kStrip) {
-    unsigned value = scratch[0][threadIdx.x];
+    value = scratch[0][threadIdx.x];
 #pragma unroll
-    for (int w = 1; w < kRows; ++w) value = op(value, scratch[w][threadIdx.x]);
-    atomic(static_cast<int>(threadIdx.x), value);
+    for (int w = 1; w < kStripThreads / 32; ++w) value = op(value, scratch[w][threadIdx.x]);
   }
+  return value;
 }
-
-/// This CTA's part of the operand. Grid: (strips * batch, chunks of k).
-struct Strip {
-  int batch, line, k_begin, k_end, first;  // `line` is this thread's first of four, `first` the CTA's
-  const float* in;
-  __device__ __forceinline__ explicit Strip(const SplitArguments& s) {
-    const int strips = (s.lines + kStrip - 1) / kStrip;
-    batch = static_cast<int>(blockIdx.x) / strips;
-    first = (static_cast<int>(blockIdx.x) - batch * strips) * kStrip;
-    line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
-    k_begin = static_cast<int>(blockIdx.y) * kDepth + static_cast<int>(threadIdx.x) / 32;
-    k_end = min(s.k, (static_cast<int>(blockIdx.y) + 1) * kDepth);
-    in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
-  }
-};
 
 }  // namespace split_detail
 
-/// MN-major, first pass: the largest magnitude of each line. Integer atomics: the result does not depend on their order.
-__global__ void __launch_bounds__(split_detail::kThreads) split_columns_max(const __grid_constant__ SplitArguments s) {
+/// MN-major: a cluster a strip of lines, each CTA an eighth of k. The maxima meet through distributed shared memory; the second read
+/// comes from L1 or L2 (64 KiB a CTA at K = 4096, two CTAs a multiprocessor). Grid: strips * batches clusters.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using namespace split_detail;
-  __shared__ unsigned scratch[kRows][kStrip];
-  const Strip strip(s);
+  __shared__ unsigned scratch[kStripThreads / 32][kStrip];
+  __shared__ unsigned tops[kCluster][kStrip], counts[2][kCluster][kStrip];
+  const int rank = static_cast<int>(ptx::cluster_rank()), strips = (s.lines + kStrip - 1) / kStrip;
+  const int cluster = static_cast<int>(blockIdx.x) / kCluster, batch = cluster / strips;
+  const int first = (cluster - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 8);
+  const int span = (s.k + kCluster - 1) / kCluster;
+  const int k_begin = rank * span + static_cast<int>(threadIdx.x) / 8, k_end = min(s.k, (rank + 1) * span);
+  const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
   unsigned top[4] = {};
-  if (strip.line < s.lines)
+  if (line < s.lines) {
 #pragma unroll 8
-    for (int k = strip.k_begin; k < strip.k_end; k += kRows) {
-      const auto x = load4(strip.in + k * s.k_stride, s.line_stride, strip.line, s.lines, s.vectors);
+    for (int k = k_begin; k < k_end; k += kStripRows) {
+      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
 #pragma unroll
       for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
     }
-  LineStats* const stats = s.stats + static_cast<std::int64_t>(strip.batch) * s.lines;
-  reduce_lines(
-      top, scratch, [](unsigned a, unsigned b) { return max(a, b); },
-      [&](int i, unsigned value) {
-        if (strip.first + i < s.lines) atomicMax(&stats[strip.first + i].max_bits, value);
-      });
-}
+  }
+  const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
+  if (threadIdx.x < kStrip)
+#pragma unroll
+    for (int r = 0; r < kCluster; ++r) ptx::store_remote(&tops[rank][threadIdx.x], r, mine);
+  ptx::cluster_sync();
+  const auto line_top = [&](int i) {
+    unsigned value = tops[0][i];
+#pragma unroll
+    for (int r = 1; r < kCluster; ++r) value = max(value, tops[r][i]);
+    return value;
+  };
 
-/// MN-major, second pass: splits, and counts.
-template <int kParts>
-__global__ void __launch_bounds__(split_detail::kThreads) split_columns(const __grid_constant__ SplitArguments s) {
-  using namespace split_detail;
-  __shared__ unsigned scratch[kRows][kStrip];
-  const Strip strip(s);
-  LineStats* const stats = s.stats + static_cast<std::int64_t>(strip.batch) * s.lines;
   const std::int64_t plane = s.k * s.ld;
-  half* const hi_out = s.out + kParts * strip.batch * plane;
+  half* const hi_out = s.out + kParts * batch * plane;
   Count count[4];
-  if (strip.line < s.lines) {
-    Scale scales[4] = {Scale(stats[strip.line].max_bits), Scale(stats[min(strip.line + 1, s.lines - 1)].max_bits),
-                       Scale(stats[min(strip.line + 2, s.lines - 1)].max_bits),
-                       Scale(stats[min(strip.line + 3, s.lines - 1)].max_bits)};
+  if (line < s.lines) {
+    const Scale scales[4] = {Scale(line_top(line - first)), Scale(line_top(line - first + 1)), Scale(line_top(line - first + 2)),
+                             Scale(line_top(line - first + 3))};
 #pragma unroll 4
-    for (int k = strip.k_begin; k < strip.k_end; k += kRows) {
-      const auto x = load4(strip.in + k * s.k_stride, s.line_stride, strip.line, s.lines, s.vectors);
+    for (int k = k_begin; k < k_end; k += kStripRows) {
+      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
       Vector<half, 4> hi, lo;
 #pragma unroll
       for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
-      store_vector(hi_out + k * s.ld + strip.line, hi);
-      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + strip.line, lo);
+      store_vector(hi_out + k * s.ld + line, hi);
+      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + line, lo);
     }
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
-  const unsigned dense[4] = {count[0].dense, count[1].dense, count[2].dense, count[3].dense};
-  const unsigned lossy[4] = {count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy};
-  reduce_lines(dense, scratch, add, [&](int i, unsigned value) {
-    if (strip.first + i < s.lines && value) atomicAdd(&stats[strip.first + i].dense, value);
-  });
-  reduce_lines(lossy, scratch, add, [&](int i, unsigned value) {
-    if (strip.first + i < s.lines && value) atomicAdd(&stats[strip.first + i].lossy, value);
-  });
+  const unsigned dense = reduce_strip({count[0].dense, count[1].dense, count[2].dense, count[3].dense}, scratch, add);
+  const unsigned lossy = reduce_strip({count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy}, scratch, add);
+  if (threadIdx.x < kStrip) {
+    ptx::store_remote(&counts[0][rank][threadIdx.x], 0, dense);
+    ptx::store_remote(&counts[1][rank][threadIdx.x], 0, lossy);
+  }
+  ptx::cluster_sync();
+  if (rank == 0 && threadIdx.x < kStrip && first + static_cast<int>(threadIdx.x) < s.lines) {
+    LineStats stats{line_top(static_cast<int>(threadIdx.x)), 0, 0};
+#pragma unroll
+    for (int r = 0; r < kCluster; ++r) {
+      stats.dense += counts[0][r][threadIdx.x];
+      stats.lossy += counts[1][r][threadIdx.x];
+    }
+    s.stats[static_cast<std::int64_t>(batch) * s.lines + first + static_cast<int>(threadIdx.x)] = stats;
+  }
+#endif
 }
 
 }  // namespace xgemm::matmul

@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[kTileN / 2], cons
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       int exponent = 0;
-      if constexpr (kScaled) exponent = -split_exponent(__ldg(&lines_b[min(column + 8 * j + 2 * quad + c, n - 1)].max_bits));
+      if constexpr (kScaled) exponent = -split_exponent(lines_b[min(column + 8 * j + 2 * quad + c, n - 1)].max_bits);  // no __ldg: it would be hoisted and spill
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         values[h][c] = sums[4 * j + 2 * h + c] + 0.f;  // -0 to +0, as the sums of chunks have it

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_gemm(const __grid_cons
   const auto last_block = [&](int split) { return min(blocks, (split + 1) * chunks_per_split * g.chunk_blocks); };
 
   if (warpgroup == 0) {
-    ptx::release_registers<40>();
+    ptx::release_registers<24>();
     if (threadIdx.x < 32 && ptx::elect_one()) {
       wgmma_detail::Ring<kStages> ring;
       for (long long item = blockIdx.x; item < tiles.count; item += gridDim.x) {
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_gemm(const __grid_cons
       }
     }
   } else {
-    ptx::acquire_registers<232>();
+    ptx::acquire_registers<240>();
     using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kBlockBytes>;
     using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kBlockBytes>;
     using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
