@@ -1,9 +1,8 @@
 #include <algorithm>
 
-#include "matmul/kernels/full_range_gemm.cuh"
 #include "matmul/kernels/pack.cuh"
 #include "matmul/kernels/split_fp16.cuh"
-#include "matmul/plan.h"
+#include "matmul/launch.h"
 #include "matmul/tensor_launch.h"
 
 namespace xgemm::matmul {
@@ -68,15 +67,11 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
   const WgmmaLaunch launch{p, plan, space, sm_count, stream};
   if (plan.parts == 0) return p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   if (!(plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch))) return false;
-  const FullRangeArguments g{.problem = p,
-                             .lines_a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
-                             .lines_b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
-                             .batch_step_a = plan.a.batch_step,
-                             .batch_step_b = plan.b.batch_step,
-                             .chunk = chunk_length(p.k)};
-  const std::int64_t tiles =
-      (p.m + kFullRangeTile - 1) / kFullRangeTile * ((p.n + kFullRangeTile - 1) / kFullRangeTile) * p.batches;
-  full_range_gemm<<<static_cast<unsigned>(tiles), 256, 0, stream>>>(g);
+  launch_simt<float>(p, plan.rest, space + plan.rest_space, stream,
+                     {.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
+                      .b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
+                      .batch_step_a = plan.a.batch_step,
+                      .batch_step_b = plan.b.batch_step});
   return true;
 }
 

@@ -126,6 +126,10 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     plan.counters = take(plan.counter_bytes);
     plan.partial = take(4 * tiles * plan.chunks * kWgmmaTileM * plan.tile_n);
   }
+  if (fp32) {
+    plan.rest = make_plan(p, gpu);
+    plan.rest_space = take(plan.rest.workspace_bytes);
+  }
   plan.workspace_bytes = bytes;
   return plan;
 }

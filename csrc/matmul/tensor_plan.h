@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "device/properties.h"
-#include "matmul/problem.h"
+#include "matmul/plan.h"
 
 namespace xgemm::matmul {
 
@@ -31,6 +31,8 @@ struct TensorPlan {
   std::int64_t chunks, splits;  ///< chunks of K, and CTAs that share a tile's chunks
   TensorOperand a, b;
   std::int64_t counters, counter_bytes, partial;  ///< offsets in the workspace, in bytes
+  Plan rest;                ///< fp32: CUDA cores, for the elements that the split cannot do
+  std::int64_t rest_space;  ///< offset of its workspace
   std::int64_t workspace_bytes;
 };
 

@@ -35,8 +35,9 @@ __device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int
   const bool few = static_cast<std::int64_t>(s.lossy) * 256 <= k;
   return {s.lossy == 0, few ? static_cast<int>(static_cast<std::int64_t>(s.dense) * 256 / k) : 0};
 }
+inline constexpr int kEnoughDense = 256 + 32;
 __device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {
-  return (a.carried && b.carried) || a.density + b.density >= 256 + 32;
+  return (a.carried && b.carried) || a.density + b.density >= kEnoughDense;
 }
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,6 @@
 // Host side of kernels/simt.cuh: grid and shared memory.
 #pragma once
 #include "matmul/kernels/simt.cuh"
-#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 
@@ -46,14 +45,15 @@ void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream
 }
 
 template <class T>
-void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
+void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
   const SimtArguments args{.problem = p,
                            .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
                            .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
                            .chunk = plan.chunk,
                            .chunks = plan.chunks,
                            .splits = plan.splits,
-                           .partial = workspace};
+                           .partial = workspace,
+                           .only = only};
   if (plan.vector)
     launch_kernel<T, true>(plan.kernel, args, stream);
   else

@@ -10,7 +10,7 @@
 //     both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
 // With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic bounds
 // what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
-// full_range_gemm does the elements that fail.
+// The CUDA-core kernel (simt.cuh) does the elements that fail, and only those.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
