@@ -1,6 +1,6 @@
-// Sixteen bytes at any address: an aligned access when the address allows it, else two aligned loads and a byte shift (or, to
-// store, an exchange with the neighbouring lane). Which lane holds which element then never depends on alignment, so neither does
-// the order of a sum.
+// Sixteen bytes at any address: an aligned access when the address allows it, else an aligned load, the few bytes behind it, and
+// a byte shift (or, to store, an exchange with the neighbouring lane). Which lane holds which element then never depends on
+// alignment, so neither does the order of a sum.
 #pragma once
 #include <cstdint>
 
@@ -46,12 +46,35 @@ __device__ __forceinline__ unsigned misalignment(const void* p) {
 
 __device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
 
-/// Touches only aligned 16-byte blocks that hold at least one of the wanted bytes.
-__device__ __forceinline__ uint4 load_shifted16(const void* p) {
+/// The first `count` (0..15, a multiple of sizeof(T)) bytes of the aligned block at p, the others zero; reads no byte behind
+/// them.
+template <class T>
+__device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
+  uint2 low = {0, 0}, high = {0, 0};
+  if (count & 8) low = *reinterpret_cast<const uint2*>(p);
+  uint2 rest = {0, 0};
+  p += count & 8;
+  if (count & 4) rest.x = *reinterpret_cast<const unsigned*>(p);
+  if constexpr (sizeof(T) < 4) {
+    p += count & 4;
+    unsigned last = 0;
+    if (count & 2) last = *reinterpret_cast<const unsigned short*>(p);
+    if constexpr (sizeof(T) == 1)
+      if (count & 1) last |= static_cast<unsigned>(static_cast<unsigned char>(p[count & 2])) << ((count & 2) * 8);
+    (count & 4 ? rest.y : rest.x) |= last;
+  }
+  (count & 8 ? high : low) = rest;
+  return {low.x, low.y, high.x, high.y};
+}
+
+/// Sixteen bytes at p, which is aligned to sizeof(T). Reads no byte behind them; those before them are in the same aligned block,
+/// and so in the same allocation.
+template <class T>
+__device__ __forceinline__ uint4 load_shifted16(const T* p) {
   const unsigned shift = misalignment(p);
-  const char* q = static_cast<const char*>(p) - shift;
-  const uint4 lo = load_aligned16(q), hi = shift ? load_aligned16(q + 16) : lo;
-  return shift_bytes(lo, hi, shift);
+  const char* q = reinterpret_cast<const char*>(p) - shift;
+  const uint4 lo = load_aligned16(q);
+  return shift ? shift_bytes(lo, load_front<T>(q + 16, shift), shift) : lo;
 }
 
 /// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p
