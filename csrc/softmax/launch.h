@@ -12,6 +12,7 @@ void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaSt
 
 // One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);
 

@@ -1,6 +1,7 @@
 #include "softmax/plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "torch/error.h"
 
@@ -8,7 +9,7 @@ namespace xgemm::softmax {
 
 namespace {
 
-constexpr std::int64_t kWarp = 32, kShortThreads = 128, kThreads = 512, kMaxThreads = 1024;
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16, kMaxTile = 128, kTileBytes = 128;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -21,26 +22,43 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 /// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
 constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
 
-void plan_rows(Plan& plan, std::int64_t vectors, std::int64_t per_thread, std::int64_t max_cluster) {
-  plan.kernel = Kernel::rows;
-  if (vectors <= kWarp * per_thread) {
+int tuned(const char* name, int otherwise) {
+  const char* v = std::getenv(name);
+  return v ? std::atoi(v) : otherwise;
+}
+
+void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+  const std::int64_t vectors = ceil_div(plan.length, width);
+  const bool clusters = gpu.major == 9;
+  const std::int64_t vec = plan.vectors = tuned("SM_VECTORS", width == 4 ? 8 : 4);
+  const std::int64_t bytes = plan.length * (16 / width);
+  if (clusters && (bytes > tuned("SM_FROM", 32 << 10) || (bytes % 16 != 0 && bytes > tuned("SM_ODD", 8 << 10)))) {
+    plan.kernel = Kernel::shared;
+    plan.bulk = tuned("SM_BULK", 0) != 0;
+    plan.threads = tuned("SM_THREADS", 512);
+    const std::int64_t most = static_cast<std::int64_t>(gpu.smem_per_block) - 2048;
+    std::int64_t cluster = ceil_div(vectors * 16, tuned("SM_PART", 72 << 10));
+    if (cluster > kPortableCluster) cluster = kMaxCluster;
+    plan.cluster = static_cast<int>(cluster);
+    plan.chunk = ceil_div(vectors, cluster);
+    plan.blocks = plan.outer * cluster;
+    if (plan.chunk * 16 + 32 <= most) return;
+  } else if (vectors <= kWarp * vec) {
+    plan.kernel = Kernel::rows;
     plan.threads = kShortThreads;
-    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, per_thread)));
-    plan.chunk = vectors;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vec)));
+    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
-  }
-  // 512 threads leave room for a second row on the SM, whose loads cover this one's arithmetic.
-  std::int64_t cluster = cluster_for(vectors, kThreads * per_thread);
-  if (cluster > std::min(max_cluster, kPortableCluster)) cluster = cluster_for(vectors, kMaxThreads * per_thread);
-  if (cluster > max_cluster) {
-    plan.kernel = Kernel::two_pass;
+  } else if (vectors <= kMaxThreads * vec) {
+    plan.kernel = Kernel::rows;
+    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, vec), kWarp) * kWarp);
+    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
+    plan.blocks = plan.outer;
     return;
   }
-  plan.cluster = static_cast<int>(cluster);
-  plan.chunk = ceil_div(vectors, cluster);
-  plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(plan.chunk, per_thread), kWarp) * kWarp);
-  plan.blocks = plan.outer * cluster;
+  plan.cluster = 1;
+  plan.kernel = Kernel::two_pass;
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t per_thread, std::int64_t max_cluster) {
@@ -96,11 +114,11 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   plan.outer = outer;
 
   const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
-  const std::int64_t max_cluster = gpu.major >= 9 ? kMaxCluster : 1;
+  const std::int64_t max_cluster = gpu.major == 9 ? kMaxCluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
   if (plan.columns == 1)
-    plan_rows(plan, ceil_div(plan.length, width), row_values(plan.in) / width, max_cluster);
+    plan_rows(plan, width, gpu);
   else
     plan_columns(plan, width, column_values(plan.in) / width, max_cluster);
 

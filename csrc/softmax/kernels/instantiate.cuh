@@ -18,20 +18,22 @@ void dispatch(const Plan& plan, F&& f) {
 }
 
 /// Launches `kernel` with clusters of plan.cluster blocks.
-template <class T, class O>
-void launch_clusters(void (*kernel)(Plan, const T*, O*), const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+template <class T, class O, class Arguments>
+void launch_clusters(void (*kernel)(Arguments, const T*, O*), const Plan& plan, const Arguments& arguments, std::size_t shared,
+                     const void* in, void* out, cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = plan.cluster > 1 ? 1 : 0;
   // More than 8 blocks is a promise of this GPU, not of every one: allowed a kernel and device at a time, kept by the driver.
   if (plan.cluster > 8) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  cudaLaunchKernelEx(&config, kernel, plan, static_cast<const T*>(in), static_cast<O*>(out));
+  cudaLaunchKernelEx(&config, kernel, arguments, static_cast<const T*>(in), static_cast<O*>(out));
 }
 
 }  // namespace xgemm::softmax

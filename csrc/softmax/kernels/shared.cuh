@@ -1,0 +1,224 @@
+// Softmax of rows that stay in shared memory: a block a row, or a cluster of up to 16 blocks.
+//
+// A bulk copy brings the part of a row that is a block's into shared memory, all but the up to 15 bytes at the row's ends that
+// share 16 bytes with other data. It keeps its misalignment there, and threads read 4 bytes (8 in fp64) at a time: which thread
+// reads which element does not depend on the row's address, and an odd address costs next to nothing. Several blocks an SM: while
+// one computes, the others' copies are under way.
+// Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment.
+// Limits: 16 blocks x (227 KiB - 1 KiB). Architectures: sm_90 (bulk copies, clusters).
+// Floor: one read, one write; three passes over shared memory: maximum, sum, result.
+#pragma once
+#include "device/ptx/bulk_copy.cuh"
+#include "device/ptx/cluster_exchange.cuh"
+#include "softmax/kernels/common.cuh"
+
+namespace xgemm::softmax {
+
+/// f(i, j) for i = threadIdx.x, + kThreads, ... below n; j counts 0 to 7 within an unrolled round.
+template <int kThreads, class F>
+__device__ __forceinline__ void each_unit(int n, F f) {
+  constexpr int kUnroll = 8;
+  int i = static_cast<int>(threadIdx.x);
+  for (; i + (kUnroll - 1) * kThreads < n; i += kUnroll * kThreads) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) f(i + j * kThreads, j);
+  }
+#pragma unroll 1
+  for (; i < n; i += kThreads) f(i, 0);
+}
+
+/// The units of a row in shared memory that starts at any multiple of sizeof(T).
+template <class T, bool kOdd>
+struct Staged {
+  Unit<T>* words;  // kOdd: the row starts in the middle of the first
+  __device__ __forceinline__ Unit<T> get(int i) const {
+    if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
+    return words[i];
+  }
+  __device__ __forceinline__ void set(int i, Unit<T> unit) const {
+    if constexpr (kOdd) {
+      auto* halves = reinterpret_cast<unsigned short*>(words) + 2 * i;
+      halves[1] = static_cast<unsigned short>(unit);
+      halves[2] = static_cast<unsigned short>(unit >> 16);
+    } else {
+      words[i] = unit;
+    }
+  }
+};
+
+/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as expected.
+template <class V, class F>
+__device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
+  if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
+  ptx::barrier_wait(all, 0);
+  value = slots[0];
+  for (int i = 1; i < cluster; ++i) value = op(value, slots[i]);
+  return value;
+}
+
+template <class O>
+__device__ __forceinline__ unsigned pack_halves(float a, float b) {
+  if constexpr (std::is_same_v<O, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+}
+
+template <class T, class O, int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const T* __restrict__ in,
+                   [[maybe_unused]] O* __restrict__ out) {
+#if __CUDA_ARCH__ >= 900
+  using V = Value<T>;
+  using U = Unit<T>;
+  constexpr int kPer = kUnitCount<T>;
+  constexpr bool kInPlace = std::is_same_v<T, V>;
+  extern __shared__ __align__(128) char buffer[];
+  __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
+  __shared__ ptx::Barrier loaded, exchanged[2];
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const unsigned rank = ptx::cluster_rank();
+  const std::int64_t row = ptx::cluster_index();
+  const std::int64_t first = static_cast<std::int64_t>(rank) * rows.chunk * Pack<T>::kCount;
+  const int count = static_cast<int>(min(static_cast<std::int64_t>(rows.chunk) * Pack<T>::kCount, rows.length - first));
+  const char* x_row = reinterpret_cast<const char*>(in + rows.offset(row));
+  const char* x = x_row + first * static_cast<int>(sizeof(T));
+  const unsigned shift = misalignment(x);
+  {
+    const char* row_end = x_row + rows.length * static_cast<int>(sizeof(T));
+    const char* end = x + count * static_cast<int>(sizeof(T));
+    // The aligned bytes that hold the part, as far as all of them are the row's.
+    const char* from = rank == 0 && shift != 0 ? x - shift + 16 : x - shift;
+    const char* to = end + (-misalignment(end) & 15u);
+    if (to > row_end) to = row_end - misalignment(row_end);
+    if (thread == 0) {
+      ptx::barrier_init(&loaded, 1);
+      ptx::barrier_init(&exchanged[0], 1);
+      ptx::barrier_init(&exchanged[1], 1);
+      ptx::fence_barrier_init();
+      const std::uint32_t bytes = to > from ? static_cast<std::uint32_t>(to - from) : 0;
+      ptx::barrier_arrive_expect(&loaded, bytes);
+      if (bytes > 0) ptx::bulk_load(buffer + (from - (x - shift)), from, bytes, &loaded);
+      for (auto& barrier : exchanged)
+        ptx::barrier_arrive_expect(&barrier, static_cast<std::uint32_t>(rows.cluster) * static_cast<std::uint32_t>(sizeof(V)));
+    } else if (thread >= kWarpSize) {
+      const int e = thread - kWarpSize;
+      T* part = reinterpret_cast<T*>(buffer + shift);
+      const T* source = reinterpret_cast<const T*>(x);
+      const int head = min(count, static_cast<int>((from - x) / static_cast<int>(sizeof(T))));
+      const int tail = max(max(head, 0), static_cast<int>((to - x) / static_cast<int>(sizeof(T))));
+      if (e < head) part[e] = source[e];
+      if (tail + e < count && e < 16) part[tail + e] = source[tail + e];
+      if (e == 16 && count % kPer != 0) part[count] = convert<T>(-INFINITY);
+    }
+  }
+  if (rows.cluster > 1) ptx::cluster_arrive_relaxed();
+  __syncthreads();
+  ptx::barrier_wait(&loaded, 0);
+
+  const auto max_of = [](V a, V b) { return larger(a, b); };
+  const auto sum_of = [](V a, V b) { return a + b; };
+  const int units = (count + kPer - 1) / kPer;
+  const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
+    const Staged<T, kOdd> staged{reinterpret_cast<U*>(buffer + (kOdd ? shift - 2 : shift))};
+    Largest<T> largest[2];
+    each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
+    largest[0].add(largest[1].m);
+    V m = join_warps(join_lanes(largest[0].value(), kWarpSize, max_of), minus_infinity<V>(), kThreads / kWarpSize, warps[0], max_of);
+    if (rows.cluster > 1) {
+      ptx::cluster_wait();  // the others' barriers exist from here on
+      m = join_blocks(m, rows.cluster, rank, slots[0], &exchanged[0], max_of);
+    }
+
+    const V bias = rows.log ? 0 : kBias;
+    V sums[4] = {};
+    each_unit<kThreads>(units, [&](int i, int j) {
+      const U unit = staged.get(i);
+#pragma unroll
+      for (int e = 0; e < kPer; ++e) {
+        const V t = scaled_exp<O>(element<T>(unit, e) - m, bias);
+        sums[(j * kPer + e) % 4] = add(sums[(j * kPer + e) % 4], t);
+        if constexpr (kInPlace)
+          if (!rows.log) staged.set(i, as_unit(t));
+      }
+    });
+    V d = join_warps(join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), kWarpSize, sum_of), V{0}, kThreads / kWarpSize, warps[1],
+                     sum_of);
+    if (rows.cluster > 1) d = join_blocks(d, rows.cluster, rank, slots[1], &exchanged[1], sum_of);
+
+    const V r = V{1} / d, log_d = rows.log ? log(d) : V{0};
+    O* y = out + row * rows.length + first;
+    const auto finish = [&]<bool kLog>(std::bool_constant<kLog>) {
+      const auto result = [&](U unit, int e) {
+        const V v = element<T>(unit, e);
+        if constexpr (kLog) return v - m - log_d;
+        return divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
+      };
+      if constexpr (std::is_same_v<T, O>) {
+        if (rows.bulk && misalignment(y) == shift) {
+          each_unit<kThreads>(units, [&](int i, int) {
+            const U unit = staged.get(i);
+            if constexpr (kPer == 2)
+              staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
+            else
+              staged.set(i, as_unit(result(unit, 0)));
+          });
+          ptx::fence_bulk();
+          __syncthreads();
+          char* begin = reinterpret_cast<char*>(y);
+          char* end = reinterpret_cast<char*>(y + count);
+          char* from = begin + (-shift & 15u);
+          char* to = end - misalignment(end);
+          if (thread == 0 && to > from) {
+            ptx::bulk_store(from, buffer + shift + (from - begin), static_cast<std::uint32_t>(to - from));
+            ptx::bulk_store_drain();
+          } else if (thread >= kWarpSize) {
+            const int e = thread - kWarpSize;
+            const O* part = reinterpret_cast<const O*>(buffer + shift);
+            const int head = min(count, static_cast<int>((from - begin) / static_cast<int>(sizeof(O))));
+            const int tail = max(head, static_cast<int>((to - begin) / static_cast<int>(sizeof(O))));
+            if (e < head) y[e] = part[e];
+            if (tail + e < count && e < 16) y[tail + e] = part[tail + e];
+          }
+          return;
+        }
+      }
+      if constexpr (kPer == 1) {
+        each_unit<kThreads>(units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
+      } else {
+        if (reinterpret_cast<std::uintptr_t>(y) % (2 * sizeof(O)) == 0) {
+          each_unit<kThreads>(count / 2, [&](int i, int) {
+            const U unit = staged.get(i);
+            const V a = result(unit, 0), b = result(unit, 1);
+            if constexpr (sizeof(O) == 2)
+              *reinterpret_cast<unsigned*>(y + 2 * i) = pack_halves<O>(a, b);
+            else
+              *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
+          });
+        } else {
+          each_unit<kThreads>(count / 2, [&](int i, int) {
+            const U unit = staged.get(i);
+            y[2 * i] = convert<O>(result(unit, 0));
+            y[2 * i + 1] = convert<O>(result(unit, 1));
+          });
+        }
+        if (count % 2 != 0 && thread == 0) y[count - 1] = convert<O>(result(staged.get(count / 2), 0));
+      }
+    };
+    if (rows.log)
+      finish(std::true_type{});
+    else
+      finish(std::false_type{});
+  };
+  if constexpr (sizeof(T) == 2) {
+    if (shift % 4 != 0) return compute(std::true_type{});
+  }
+  compute(std::false_type{});
+#endif
+}
+
+}  // namespace xgemm::softmax
