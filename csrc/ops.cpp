@@ -25,6 +25,9 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
   m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
   m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
+  // softmax(scale * input + mask); mask broadcasts to input: bool (True takes part) or additive, of input's dtype or fp32. A row
+  // of which nothing takes part is NaN, as softmax has it.
+  m.def("scaled_masked_softmax(Tensor input, Tensor? mask=None, float scale=1.0, int dim=-1) -> Tensor");
 
   // ---- attention: scaled_dot_product_attention's names and layout (..., H, S, D) -------------------------------------------
   // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: "top_left" (SDPA's) or

@@ -55,6 +55,7 @@ CALLS = [
     Call("logsumexp", _then(_cube, [1]), _logsumexp),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
+    Call("scaled_masked_softmax", _tensors((3, 5, 7), (5, 7)), lambda x, mask: torch.softmax(x + mask, -1)),
     Call("attention", _heads, sdpa),
     Call("attention_lse", _heads, _attention_lse),
 ]

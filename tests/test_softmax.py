@@ -112,7 +112,7 @@ def test_bits_do_not_depend_on_the_address(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_in_shared_memory(name, dtype):
-    """Ends at every distance from a multiple of 16 bytes, each in its own allocation: a sanitizer sees where it ends."""
+    """Ends at every distance from a multiple of 16 bytes, each in an allocation of its own for the sanitizers."""
     for n in (8200, 8201, 8202, 8203, 8204, 8205, 8206, 8207, 40003, 80001):
         x = randn(1, n, dtype=dtype, device=CUDA)
         assert_softmax(name, x, 1)

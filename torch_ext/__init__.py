@@ -24,6 +24,7 @@ from torch_ext.functional import (  # noqa: E402
     logsumexp,
     matmul,
     mean,
+    scaled_masked_softmax,
     softmax,
     sum,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "mean",
     "nn",
     "replace",
+    "scaled_masked_softmax",
     "softmax",
     "sum",
 ]

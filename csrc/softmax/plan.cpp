@@ -34,10 +34,10 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t bytes = plan.length * (16 / width);
   if (clusters && (bytes > tuned("SM_FROM", 32 << 10) || (bytes % 16 != 0 && bytes > tuned("SM_ODD", 8 << 10)))) {
     plan.kernel = Kernel::shared;
-    plan.bulk = tuned("SM_BULK", 0) != 0;
-    plan.threads = tuned("SM_THREADS", 512);
+    plan.bulk = tuned("SM_BULK", 1) != 0;
+    plan.threads = tuned("SM_THREADS", 256);
     const std::int64_t most = static_cast<std::int64_t>(gpu.smem_per_block) - 2048;
-    std::int64_t cluster = ceil_div(vectors * 16, tuned("SM_PART", 72 << 10));
+    std::int64_t cluster = ceil_div(vectors * 16, tuned("SM_PART", 36 << 10));
     if (cluster > kPortableCluster) cluster = kMaxCluster;
     plan.cluster = static_cast<int>(cluster);
     plan.chunk = ceil_div(vectors, cluster);

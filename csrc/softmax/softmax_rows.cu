@@ -10,7 +10,7 @@ void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t strea
           rows_of(plan), static_cast<const T*>(in), static_cast<O*>(out));
     };
     constexpr int kSteps = sizeof(T) == 4 ? 8 : 4, kOther = 12 - kSteps;
-    const bool aligned = plan.aligned && (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0 &&
+    const bool aligned = plan.aligned && plan.kept.dims <= 1 && (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0 &&
                          plan.length * static_cast<std::int64_t>(sizeof(T)) % 16 == 0;
     if constexpr (std::is_same_v<T, float> || (std::is_same_v<T, bf16> && std::is_same_v<O, bf16>)) {
       if (plan.vectors == 2 && aligned) return go(softmax_rows<T, O, 2, true>);

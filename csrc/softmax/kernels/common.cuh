@@ -37,9 +37,6 @@ struct Rows {
   int chunk, cluster;  ///< shared: 16-byte vectors a block, blocks a row
   bool log, aligned, bulk;
   IndexMap kept;
-  __device__ __forceinline__ std::int64_t offset(std::int64_t row) const {
-    return kept.dims <= 1 ? row * kept.stride[0] : kept.offset(row);
-  }
 };
 inline Rows rows_of(const Plan& plan) {
   return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster,

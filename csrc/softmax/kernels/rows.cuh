@@ -9,8 +9,8 @@
 
 namespace xgemm::softmax {
 
-/// kAligned: every row of input and output lies at a multiple of 16 bytes and has a multiple of 16 bytes.
-template <class T, class O, int kSteps, bool kAligned>
+/// kPlain: rows at one stride, every one at a multiple of 16 bytes in input and output and of a multiple of 16 bytes.
+template <class T, class O, int kSteps, bool kPlain>
 __global__ void __launch_bounds__(1024)
     softmax_rows(const __grid_constant__ Rows rows, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(1024)
   const std::int64_t row = block ? blockIdx.x : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
   const bool exists = row < rows.outer;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
-  const T* p = in + (exists ? rows.offset(row) : 0) + lane * kWidth;
+  const T* p = in + (!exists ? 0 : kPlain ? row * rows.kept.stride[0] : rows.kept.offset(row)) + lane * kWidth;
 
   // Vector k of this thread is number lane + k * lanes of the row; number `full` is the incomplete one.
   alignas(16) U x[kSteps][kUnits];
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
   }
-  if constexpr (kAligned) {
+  if constexpr (kPlain) {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
       if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(1024)
     for (int k = 0; k < kSteps; ++k)
       if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * lanes * kWidth);
   }
-  const bool has_tail = !kAligned && tail > 0 && full % lanes == lane;
+  const bool has_tail = !kPlain && tail > 0 && full % lanes == lane;
   const int tail_step = full / lanes;
   if (has_tail) {
     alignas(16) U rest[kUnits];
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(1024)
     }
   };
   O* q = out + (exists ? row * rows.length : 0) + lane * kWidth;
-  if constexpr (kAligned) {
+  if constexpr (kPlain) {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       if (lane + k * lanes < full) {

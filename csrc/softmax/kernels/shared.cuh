@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = ptx::cluster_index();
   const std::int64_t first = static_cast<std::int64_t>(rank) * rows.chunk * Pack<T>::kCount;
   const int count = static_cast<int>(min(static_cast<std::int64_t>(rows.chunk) * Pack<T>::kCount, rows.length - first));
-  const char* x_row = reinterpret_cast<const char*>(in + rows.offset(row));
+  const char* x_row = reinterpret_cast<const char*>(in + rows.kept.offset(row));
   const char* x = x_row + first * static_cast<int>(sizeof(T));
   const unsigned shift = misalignment(x);
   {

@@ -1,0 +1,14 @@
+#include "softmax/kernels/instantiate.cuh"
+#include "softmax/kernels/masked.cuh"
+
+namespace xgemm::softmax {
+
+void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream) {
+  dispatch_floating(plan.dtype, [&]<class T>(Type<T>) {
+    const auto kernel = plan.resident ? softmax_masked_rows<T> : softmax_masked_any<T>;
+    kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
+        plan, static_cast<const T*>(in), mask, static_cast<T*>(out));
+  });
+}
+
+}  // namespace xgemm::softmax
