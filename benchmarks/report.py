@@ -27,6 +27,7 @@ OPS = [
     "logsumexp",
     "softmax",
     "log_softmax",
+    "scaled_masked_softmax",
     "attention",
     "host",
 ]

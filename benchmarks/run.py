@@ -17,6 +17,7 @@ from benchmarks import (
     log_softmax,
     logsumexp,
     matmul,
+    scaled_masked_softmax,
     softmax,
 )
 from benchmarks import (
@@ -32,6 +33,7 @@ SHARES = {
     amax: 1,
     argmax: 1,
     log_softmax: 2,
+    scaled_masked_softmax: 1,
     matmul: 12,
     linear: 3,
     attention: 12,
