@@ -87,7 +87,7 @@ def test_row_lengths(device, name, dtype):
 
 
 # Rows of a warp, of a block, in shared memory of one block and of clusters; multiples of 16 bytes and not.
-ADDRESS_LENGTHS = [9, 130, 1024, 1027, 4096, 4099, 8193, 12288, 20001, 50257, 65536, 131075, 300001, 524288]
+ADDRESS_LENGTHS = [9, 130, 257, 515, 1024, 1027, 4096, 4099, 8193, 12288, 20001, 50257, 65536, 131075, 300001, 524288]
 
 
 @pytest.mark.cuda
@@ -113,7 +113,7 @@ def test_bits_do_not_depend_on_the_address(name, dtype):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_in_shared_memory(name, dtype):
     """Ends at every distance from a multiple of 16 bytes, each in an allocation of its own for the sanitizers."""
-    for n in (8200, 8201, 8202, 8203, 8204, 8205, 8206, 8207, 40003, 80001):
+    for n in (300, 513, 1025, 2047, 8200, 8201, 8202, 8203, 8204, 8205, 8206, 8207, 40003, 80001):
         x = randn(1, n, dtype=dtype, device=CUDA)
         assert_softmax(name, x, 1)
         assert_softmax(name, x[:, 1:], 1)

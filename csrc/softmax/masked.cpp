@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "softmax/plan.h"
 #include "torch/error.h"
 
 namespace xgemm::softmax {
@@ -49,18 +50,25 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
     plan.outer = fill(op, plan.outer_map, sizes, strides, mask_strides, 0, d);
     plan.columns = fill(op, plan.column_map, sizes, strides, mask_strides, d + 1, sizes.size());
   }
-  const std::int64_t values = masked_values(dtype);
-  plan.resident = plan.columns == 1 && plan.length <= kMaxThreads * values;
-  if (plan.resident && plan.length <= kWarp * values) {
-    plan.threads = kShortThreads;
-    plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(ceil_div(plan.length, values / 2))));
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-  } else if (plan.resident) {
-    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(plan.length, values), kWarp) * kWarp);
-    plan.blocks = plan.outer;
+  const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
+  plan.resident = plan.columns == 1 && plan.length % width == 0 && plan.input_stride == 1 &&
+                  (mask == MaskKind::none || plan.mask_stride == 1) && vectors <= kMaxThreads * kRowSteps;
+  plan.aligned = plan.resident;
+  for (int i = 0; i < plan.outer_map.dims; ++i)
+    plan.aligned &= plan.outer_map.stride[i] % width == 0 && plan.outer_map.out[i] % width == 0;
+  if (plan.resident) {
+    if (vectors <= kWarp * kRowSteps) {
+      plan.threads = kShortThreads;
+      plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, kRowSteps)));
+      plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    } else {
+      plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
+      plan.blocks = plan.outer;
+    }
+    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
   } else {
-    plan.threads = kTileThreads;
     plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(plan.columns)));
+    plan.threads = static_cast<int>(std::clamp(plan.lanes * round_up_pow2(ceil_div(plan.length, 8)), kWarp, kTileThreads));
     plan.tiles = ceil_div(plan.columns, plan.lanes);
     plan.blocks = plan.outer * plan.tiles;
   }

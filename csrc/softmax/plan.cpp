@@ -1,7 +1,6 @@
 #include "softmax/plan.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "torch/error.h"
 
@@ -22,43 +21,54 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 /// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
 constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
 
-int tuned(const char* name, int otherwise) {
-  const char* v = std::getenv(name);
-  return v ? std::atoi(v) : otherwise;
+/// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their arithmetic.
+constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
+/// Other rows are misaligned nearly always, which shared memory does not mind; shorter ones have several a warp.
+constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
+/// A part of this size leaves room for six on an SM.
+constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
+
+/// False if not even a cluster's shared memory holds the row.
+bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
+  plan.kernel = Kernel::shared;
+  if (vectors * 16 <= kLongestInWarp) {
+    plan.threads = kShortRowThreads;
+    plan.lanes = kWarp;
+    plan.chunk = vectors;
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return true;
+  }
+  std::int64_t cluster = ceil_div(vectors * 16, kPart);
+  if (cluster > kPortableCluster) cluster = kMaxCluster;
+  if (ceil_div(vectors, cluster) * 16 + kPadding > most) return false;
+  plan.cluster = static_cast<int>(cluster);
+  plan.chunk = ceil_div(vectors, cluster);
+  plan.threads = plan.lanes = kBlockThreads;
+  plan.blocks = plan.outer * cluster;
+  return true;
 }
 
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
-  const std::int64_t vectors = ceil_div(plan.length, width);
-  const bool clusters = gpu.major == 9;
-  const std::int64_t vec = plan.vectors = tuned("SM_VECTORS", width == 4 ? 8 : 4);
-  const std::int64_t bytes = plan.length * (16 / width);
-  if (clusters && (bytes > tuned("SM_FROM", 32 << 10) || (bytes % 16 != 0 && bytes > tuned("SM_ODD", 8 << 10)))) {
-    plan.kernel = Kernel::shared;
-    plan.bulk = tuned("SM_BULK", 1) != 0;
-    plan.threads = tuned("SM_THREADS", 256);
-    const std::int64_t most = static_cast<std::int64_t>(gpu.smem_per_block) - 2048;
-    std::int64_t cluster = ceil_div(vectors * 16, tuned("SM_PART", 36 << 10));
-    if (cluster > kPortableCluster) cluster = kMaxCluster;
-    plan.cluster = static_cast<int>(cluster);
-    plan.chunk = ceil_div(vectors, cluster);
-    plan.blocks = plan.outer * cluster;
-    if (plan.chunk * 16 + 32 <= most) return;
-  } else if (vectors <= kWarp * vec) {
-    plan.kernel = Kernel::rows;
-    plan.threads = kShortThreads;
-    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vec)));
-    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-    return;
-  } else if (vectors <= kMaxThreads * vec) {
-    plan.kernel = Kernel::rows;
-    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, vec), kWarp) * kWarp);
-    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
-    plan.blocks = plan.outer;
+  const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
+  const bool whole = bytes % 16 == 0;
+  const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
+  if (gpu.major == 9 && is_long) {
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared)) plan.kernel = Kernel::two_pass;
     return;
   }
-  plan.cluster = 1;
-  plan.kernel = Kernel::two_pass;
+  plan.kernel = Kernel::rows;
+  if (vectors <= kWarp * kRowSteps) {
+    plan.threads = kShortThreads;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vectors <= kWarp * kShortSteps ? kShortSteps : kRowSteps)));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+  } else if (vectors <= kMaxThreads * kRowSteps) {
+    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
+    plan.blocks = plan.outer;
+  } else {
+    plan.kernel = Kernel::two_pass;
+    return;
+  }
+  plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t per_thread, std::int64_t max_cluster) {

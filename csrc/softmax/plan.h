@@ -4,8 +4,8 @@
 
 namespace xgemm::softmax {
 
-/// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a block or
-/// a cluster (sm_90). columns: in registers of a block or a cluster.
+/// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
+/// block or a cluster (sm_90). columns: in registers of a block or a cluster.
 /// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, shared, columns, two_pass };
 
@@ -25,9 +25,7 @@ struct Plan {
   Divider by_tiles{}, by_length{};                        ///< two_pass
   IndexMap kept{};                                        ///< outer -> offset in the input
   reduce::Plan statistics{};                              ///< two_pass
-  int steps = 0;         ///< rows: 16-byte vectors a thread
-  int vectors = 4;
-  bool bulk = false;
+  int steps = 0;                                          ///< rows: 16-byte vectors a thread
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
@@ -36,6 +34,10 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out);
 
 Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu);
 
+/// 16-byte vectors of one thread at most, and in short rows, whose kernel is smaller.
+constexpr int kRowSteps = 4, kShortSteps = 2;
+/// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
+constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// Values of one thread, within 64 registers, beside its tile's maxima; what a plan's capacities follow from.
 constexpr int column_values(DType in) { return in == DType::f64 ? 4 : 16; }
 

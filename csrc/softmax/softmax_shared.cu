@@ -28,16 +28,15 @@ void allow_all() {
 
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    const auto go = [&]<int kThreads>() {
-      allow_all<softmax_shared<T, O, kThreads>>();
-      launch_clusters<T, O>(softmax_shared<T, O, kThreads>, plan, rows_of(plan), static_cast<std::size_t>(plan.chunk) * 16 + 32, in,
-                            out, stream);
+    const int rows = plan.threads / plan.lanes;
+    const dim3 block(static_cast<unsigned>(plan.lanes), static_cast<unsigned>(rows));
+    const std::size_t bytes = static_cast<std::size_t>(rows) * (static_cast<std::size_t>(plan.chunk) * 16 + 32);
+    const auto go = [&]<auto kKernel>() {
+      allow_all<kKernel>();
+      launch_clusters(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in), static_cast<O*>(out));
     };
-    if constexpr (std::is_same_v<T, float> || (std::is_same_v<T, bf16> && std::is_same_v<O, bf16>)) {
-      if (plan.threads == 128) return go.template operator()<128>();
-      if (plan.threads == 512) return go.template operator()<512>();
-    }
-    go.template operator()<256>();
+    if (plan.lanes == kWarpSize) return go.template operator()<softmax_shared<T, O, kWarpSize>>();
+    go.template operator()<softmax_shared<T, O, kBlockThreads>>();
   });
 }
 

@@ -33,15 +33,19 @@ __device__ __forceinline__ double larger(double a, double b) { return a > b || a
 /// What the row kernels read of a plan; small, since a short launch waits for its arguments.
 struct Rows {
   std::int64_t outer, length;
-  int lanes, steps;    ///< registers: threads a row, vectors a thread
+  int lanes, steps;    ///< rows: threads a row, vectors a thread
   int chunk, cluster;  ///< shared: 16-byte vectors a block, blocks a row
-  bool log, aligned, bulk;
-  IndexMap kept;
+  bool log;
 };
 inline Rows rows_of(const Plan& plan) {
-  return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster,
-          plan.log,   plan.aligned, plan.bulk, plan.kept};
+  return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
 }
+
+/// Rows at one stride; otherwise an IndexMap says where they are.
+struct OneStride {
+  std::int64_t stride;
+  __device__ __forceinline__ std::int64_t offset(std::int64_t row) const { return row * stride; }
+};
 
 /// Elements as they lie in a register: two of 16 bits, one of more.
 template <class T>

@@ -1,91 +1,134 @@
 // Softmax of scale * x + mask.
 //
-// Layouts: any strides of x and of the mask (0 where it is broadcast); output contiguous. Threads take single neighbouring elements,
-//   so alignment plays no part. Architectures: sm_80 and later.
-// softmax_masked_rows: the row's logits stay in registers of 1 to 32 lanes or of a block: 16384 elements (4096 in fp64).
-//   Floor: one read of x, one of the mask as far as it is not broadcast, one write.
-// softmax_masked_any: a block passes three times over a tile of columns; any dim, any length. Floor: three reads, one write.
+// Architectures: sm_80 and later. Output contiguous.
+// softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
+//   thread holds which element does not depend on it). The row's logits stay in registers of 1 to 32 lanes or of a block: 4096
+//   vectors. Floor: one read of x, one of the mask as far as it is not broadcast, one write.
+// softmax_masked_any: any strides, any dim, any length: a block passes three times over a tile of columns. Floor: three reads, one
+//   write.
 #pragma once
+#include "device/vector.cuh"
 #include "softmax/kernels/common.cuh"
 #include "softmax/masked.h"
 
 namespace xgemm::softmax {
 
-/// f(g): g(i) is what the mask adds at offset i, -inf where a bool is false; one f a kind, so that no element asks which it is.
+/// scale * x + mask; where a bool mask is false, -inf whatever x is.
+template <class V, class M>
+__device__ __forceinline__ V logit(V x, V scale, M mask) {
+  if constexpr (std::is_same_v<M, bool>)
+    return mask ? x * scale : minus_infinity<V>();
+  else
+    return fma(x, scale, convert<V>(mask));
+}
+
+/// f(p, true) with the mask's pointer at `offset`, f(p, false) without a mask (p is then not read); one f a kind, so that no
+/// element asks which it is.
 template <class T, class F>
 __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::int64_t offset, F f) {
-  using V = Value<T>;
   switch (kind) {
-    case MaskKind::none: return f([](std::int64_t) { return V{0}; });
-    case MaskKind::own: return f([p = static_cast<const T*>(mask) + offset](std::int64_t i) { return convert<V>(p[i]); });
-    case MaskKind::f32: return f([p = static_cast<const float*>(mask) + offset](std::int64_t i) { return static_cast<V>(p[i]); });
-    case MaskKind::boolean:
-      return f([p = static_cast<const unsigned char*>(mask) + offset](std::int64_t i) { return p[i] ? V{0} : minus_infinity<V>(); });
+    case MaskKind::none: return f(static_cast<const T*>(nullptr), std::false_type{});
+    case MaskKind::own: return f(static_cast<const T*>(mask) + offset, std::true_type{});
+    case MaskKind::f32: return f(static_cast<const float*>(mask) + offset, std::true_type{});
+    case MaskKind::boolean: return f(static_cast<const bool*>(mask) + offset, std::true_type{});
   }
 }
 
-/// scale * x + mask; where a bool mask is false, -inf whatever x is.
-template <class V>
-__device__ __forceinline__ V logit(V x, V scale, V mask, bool boolean) {
-  return boolean && mask != V{0} ? mask : fma(x, scale, mask);
+template <bool kAligned, int kCount, class M>
+__device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
+  constexpr int kStep = kAligned ? (kCount * sizeof(M) > 16 ? 16 / static_cast<int>(sizeof(M)) : kCount) : 1;
+#pragma unroll
+  for (int i = 0; i < kCount; i += kStep) {
+    const auto part = load_vector<kStep>(p + i);
+#pragma unroll
+    for (int e = 0; e < kStep; ++e) values[i + e] = part[e];
+  }
 }
 
-template <class T>
+/// kAligned: rows of x, mask and output allow the widest loads and stores.
+template <class T, bool kAligned>
 __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constant__ Masked plan, const T* __restrict__ in,
                                                             const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kValues = masked_values(kDType<T>);
+  constexpr int kWidth = Pack<T>::kCount;
   __shared__ V warps[2][kWarpSize];
-  const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x), length = static_cast<int>(plan.length);
+  const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x);
   const bool block = lanes > kWarpSize;
   const int log2_lanes = 31 - __clz(lanes), lane = block ? thread : thread & (lanes - 1);
   const std::int64_t row =
-      block ? blockIdx.x : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
+      block ? blockIdx.x
+            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
   const bool exists = row < plan.outer;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
-  const T* x = in + at.in;
-  const int end = exists ? length : 0;
+  const T* x = in + at.in + lane * kWidth;
+  const int vectors = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
   const V scale = static_cast<V>(plan.scale);
 
-  V z[kValues];
+  V z[kRowSteps][kWidth];
 #pragma unroll
-  for (int k = 0; k < kValues; ++k) {
-    const int i = lane + k * lanes;
-    z[k] = minus_infinity<V>();
-    if (i < end) z[k] = convert<V>(x[i * plan.input_stride]);
+  for (int k = 0; k < kRowSteps; ++k) {
+    T values[kWidth] = {};
+    const bool mine = lane + k * lanes < vectors;
+    if (mine) load<kAligned>(x + k * step, values);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) z[k][e] = mine ? convert<V>(values[e]) : minus_infinity<V>();
   }
-  const bool boolean = plan.mask == MaskKind::boolean;
-  with_mask<T>(plan.mask, mask, at.out, [&](auto get) {
+  with_mask<T>(plan.mask, mask, at.out + lane * kWidth, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
 #pragma unroll
-    for (int k = 0; k < kValues; ++k) {
-      const int i = lane + k * lanes;
-      if (i < end) z[k] = logit(z[k], scale, get(i * plan.mask_stride), boolean);
+    for (int k = 0; k < kRowSteps; ++k) {
+      if (lane + k * lanes < vectors) {
+        M values[kWidth];
+        if constexpr (kMask) load<kAligned>(p + k * step, values);
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) {
+          if constexpr (kMask)
+            z[k][e] = logit(z[k][e], scale, values[e]);
+          else
+            z[k][e] *= scale;
+        }
+      }
     }
   });
 
-  V m = z[0];
+  const auto max_of = [](V a, V b) { return larger(a, b); };
+  const auto sum_of = [](V a, V b) { return a + b; };
+  V m = minus_infinity<V>();
 #pragma unroll
-  for (int k = 1; k < kValues; ++k) m = larger(m, z[k]);
-  m = join_lanes(m, lanes, [](V a, V b) { return larger(a, b); });
-  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], [](V a, V b) { return larger(a, b); });
+  for (int k = 0; k < kRowSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
+  }
+  m = join_lanes(m, lanes, max_of);
+  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
 
   V sums[4] = {};
 #pragma unroll
-  for (int k = 0; k < kValues; ++k) {
-    if (k * lanes < length) {
-      z[k] = scaled_exp<T>(z[k] - m, kBias);
-      sums[k % 4] += z[k];
+  for (int k = 0; k < kRowSteps; ++k) {
+    if (k < plan.steps) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
+        sums[e % 4] = add(sums[e % 4], z[k][e]);
+      }
     }
   }
-  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, [](V a, V b) { return a + b; });
-  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], [](V a, V b) { return a + b; });
+  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
+  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
 
   const V r = V{1} / d;
-  T* y = out + row * plan.length;
+  T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
-  for (int k = 0; k < kValues; ++k) {
-    const int i = lane + k * lanes;
-    if (i < end) y[i] = convert<T>(divide<T>(z[k], d, r));
+  for (int k = 0; k < kRowSteps; ++k) {
+    if (lane + k * lanes < vectors) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
+      if constexpr (kAligned) {
+        store_aligned<T>(y + k * step, z[k]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) y[k * step + e] = convert<T>(z[k][e]);
+      }
+    }
   }
 }
 
@@ -102,7 +145,6 @@ __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_consta
   const T* x = in + o.in + c.in;
   const std::int64_t end = exists ? plan.length : 0;
   const V scale = static_cast<V>(plan.scale);
-  const bool boolean = plan.mask == MaskKind::boolean;
   // Joins the threads of a column in a fixed order.
   const auto join = [&](V value, V* slots, auto op) {
     slots[threadIdx.x] = value;
@@ -114,9 +156,11 @@ __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_consta
     return slots[lane];
   };
 
-  with_mask<T>(plan.mask, mask, o.out + c.out, [&](auto get) {
+  with_mask<T>(plan.mask, mask, o.out + c.out, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
     const auto at = [&](std::int64_t n) {
-      return logit(convert<V>(x[n * plan.input_stride]), scale, get(n * plan.mask_stride), boolean);
+      const V value = convert<V>(x[n * plan.input_stride]);
+      if constexpr (kMask) return logit(value, scale, p[n * plan.mask_stride]);
+      return value * scale;
     };
     V m = minus_infinity<V>(), d = 0;
     for (std::int64_t n = first; n < end; n += rows) m = larger(m, at(n));

@@ -9,13 +9,20 @@
 
 namespace xgemm::softmax {
 
-/// kPlain: rows at one stride, every one at a multiple of 16 bytes in input and output and of a multiple of 16 bytes.
-template <class T, class O, int kSteps, bool kPlain>
-__global__ void __launch_bounds__(1024)
-    softmax_rows(const __grid_constant__ Rows rows, const T* __restrict__ in, O* __restrict__ out) {
+/// 1536 threads an SM for plain rows (2048 for short ones), 1024 for the others: without a limit ptxas takes a few more.
+template <class T, class Map>
+constexpr int row_registers(int steps) {
+  return std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? (steps <= kShortSteps ? 32 : 40) : 64;
+}
+
+/// Map = OneStride: and each row lies at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
+template <class T, class O, int kSteps, class Map>
+__global__ void __maxnreg__((row_registers<T, Map>(kSteps))) softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map,
+                                                     const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
+  constexpr bool kPlain = std::is_same_v<Map, OneStride>;
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
   __shared__ V warps[2][kWarpSize];
 
@@ -26,7 +33,7 @@ __global__ void __launch_bounds__(1024)
   const std::int64_t row = block ? blockIdx.x : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
   const bool exists = row < rows.outer;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
-  const T* p = in + (!exists ? 0 : kPlain ? row * rows.kept.stride[0] : rows.kept.offset(row)) + lane * kWidth;
+  const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
 
   // Vector k of this thread is number lane + k * lanes of the row; number `full` is the incomplete one.
   alignas(16) U x[kSteps][kUnits];

@@ -1,12 +1,12 @@
-// Softmax of rows that stay in shared memory: a block a row, or a cluster of up to 16 blocks.
+// Softmax of rows that stay in shared memory: of a warp, a block, or a cluster of up to 16 blocks.
 //
-// A bulk copy brings the part of a row that is a block's into shared memory, all but the up to 15 bytes at the row's ends that
-// share 16 bytes with other data. It keeps its misalignment there, and threads read 4 bytes (8 in fp64) at a time: which thread
-// reads which element does not depend on the row's address, and an odd address costs next to nothing. Several blocks an SM: while
-// one computes, the others' copies are under way.
+// A bulk copy brings a part of a row into shared memory, all but the up to 15 bytes at the row's ends that share 16 bytes with
+// other data. It keeps its misalignment there, and threads read 4 bytes (8 in fp64) at a time: which thread reads which element
+// does not depend on the row's address, and an odd address costs next to nothing. Many parts an SM: while one is computed, the
+// others' copies are under way.
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment.
-// Limits: 16 blocks x (227 KiB - 1 KiB). Architectures: sm_90 (bulk copies, clusters).
-// Floor: one read, one write; three passes over shared memory: maximum, sum, result.
+// Limits: 16 blocks x what a block may have of shared memory. Architectures: sm_90 (bulk copies, clusters).
+// Floor: one read, one write; three passes over shared memory: maximum, sum, result; 13 instructions an element of 16 bits.
 #pragma once
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/cluster_exchange.cuh"
@@ -27,10 +27,10 @@ __device__ __forceinline__ void each_unit(int n, F f) {
   for (; i < n; i += kThreads) f(i, 0);
 }
 
-/// The units of a row in shared memory that starts at any multiple of sizeof(T).
+/// The units of a part in shared memory that starts at any multiple of sizeof(T).
 template <class T, bool kOdd>
 struct Staged {
-  Unit<T>* words;  // kOdd: the row starts in the middle of the first
+  Unit<T>* words;  // kOdd: the part starts in the middle of the first
   __device__ __forceinline__ Unit<T> get(int i) const {
     if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
     return words[i];
@@ -46,16 +46,6 @@ struct Staged {
   }
 };
 
-/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as expected.
-template <class V, class F>
-__device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
-  if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
-  ptx::barrier_wait(all, 0);
-  value = slots[0];
-  for (int i = 1; i < cluster; ++i) value = op(value, slots[i]);
-  return value;
-}
-
 template <class O>
 __device__ __forceinline__ unsigned pack_halves(float a, float b) {
   if constexpr (std::is_same_v<O, bf16>) {
@@ -67,72 +57,112 @@ __device__ __forceinline__ unsigned pack_halves(float a, float b) {
   }
 }
 
+/// The bytes from `first` to `last` that a bulk copy can take: whole 16-byte blocks.
+struct Interior {
+  const char *from, *to;
+  __device__ __forceinline__ std::uint32_t bytes() const { return to > from ? static_cast<std::uint32_t>(to - from) : 0; }
+};
+
+/// f(e) for each of `count` elements from `first` on that the interior leaves out.
+template <int kThreads, class T, class F>
+__device__ __forceinline__ void each_edge(const T* first, int count, const Interior& interior, F f) {
+  const int head = min(count, static_cast<int>((interior.from - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T))));
+  const int end = static_cast<int>((interior.to - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T)));
+  const int thread = static_cast<int>(threadIdx.x), tail = max(max(head, end), 0) + thread;
+  if (thread < head) f(thread);
+  if (thread < 16 && tail < count) f(tail);
+}
+
+/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as expected.
+template <class V, class F>
+__device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
+  if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
+  ptx::barrier_wait(all, 0);
+  value = slots[0];
+  for (int i = 1; i < cluster; ++i) value = op(value, slots[i]);
+  return value;
+}
+
+/// kThreads threads (threadIdx.x) share a part: a warp a row and blockDim.y rows a block, or a block.
 template <class T, class O, int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const T* __restrict__ in,
-                   [[maybe_unused]] O* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
+    softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const __grid_constant__ IndexMap map,
+                   [[maybe_unused]] const T* __restrict__ in, [[maybe_unused]] O* __restrict__ out) {
 #if __CUDA_ARCH__ >= 900
   using V = Value<T>;
   using U = Unit<T>;
-  constexpr int kPer = kUnitCount<T>;
-  constexpr bool kInPlace = std::is_same_v<T, V>;
-  extern __shared__ __align__(128) char buffer[];
+  constexpr int kPer = kUnitCount<T>, kSize = static_cast<int>(sizeof(T));
+  constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
+  extern __shared__ __align__(128) char shared[];
   __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
-  __shared__ ptx::Barrier loaded, exchanged[2];
+  __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged[2];
 
-  const int thread = static_cast<int>(threadIdx.x);
-  const unsigned rank = ptx::cluster_rank();
-  const std::int64_t row = ptx::cluster_index();
+  const int thread = static_cast<int>(threadIdx.x), group = kWarp ? static_cast<int>(threadIdx.y) : 0;
+  const int cluster = kWarp ? 1 : rows.cluster;
+  const unsigned rank = kWarp ? 0 : ptx::cluster_rank();
+  const std::int64_t row = kWarp ? static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y : ptx::cluster_index();
+  if (kWarp && row >= rows.outer) return;
+  char* buffer = shared + group * (rows.chunk * 16 + 32);
+  ptx::Barrier& loaded = barriers[group];
+  const auto sync = [] {
+    if constexpr (kWarp)
+      __syncwarp();
+    else
+      __syncthreads();
+  };
+
   const std::int64_t first = static_cast<std::int64_t>(rank) * rows.chunk * Pack<T>::kCount;
   const int count = static_cast<int>(min(static_cast<std::int64_t>(rows.chunk) * Pack<T>::kCount, rows.length - first));
-  const char* x_row = reinterpret_cast<const char*>(in + rows.kept.offset(row));
-  const char* x = x_row + first * static_cast<int>(sizeof(T));
+  const T* x_row = in + map.offset(row);
+  const T* x = x_row + first;
   const unsigned shift = misalignment(x);
+  T* part = reinterpret_cast<T*>(buffer + shift);
   {
-    const char* row_end = x_row + rows.length * static_cast<int>(sizeof(T));
-    const char* end = x + count * static_cast<int>(sizeof(T));
-    // The aligned bytes that hold the part, as far as all of them are the row's.
-    const char* from = rank == 0 && shift != 0 ? x - shift + 16 : x - shift;
-    const char* to = end + (-misalignment(end) & 15u);
-    if (to > row_end) to = row_end - misalignment(row_end);
+    // The aligned blocks that hold the part, as far as every byte of them is the row's.
+    const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
+               *row_end = reinterpret_cast<const char*>(x_row + rows.length);
+    Interior interior{rank == 0 && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
+    if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
     if (thread == 0) {
       ptx::barrier_init(&loaded, 1);
-      ptx::barrier_init(&exchanged[0], 1);
-      ptx::barrier_init(&exchanged[1], 1);
+      if constexpr (!kWarp) {
+        ptx::barrier_init(&exchanged[0], 1);
+        ptx::barrier_init(&exchanged[1], 1);
+      }
       ptx::fence_barrier_init();
-      const std::uint32_t bytes = to > from ? static_cast<std::uint32_t>(to - from) : 0;
-      ptx::barrier_arrive_expect(&loaded, bytes);
-      if (bytes > 0) ptx::bulk_load(buffer + (from - (x - shift)), from, bytes, &loaded);
-      for (auto& barrier : exchanged)
-        ptx::barrier_arrive_expect(&barrier, static_cast<std::uint32_t>(rows.cluster) * static_cast<std::uint32_t>(sizeof(V)));
-    } else if (thread >= kWarpSize) {
-      const int e = thread - kWarpSize;
-      T* part = reinterpret_cast<T*>(buffer + shift);
-      const T* source = reinterpret_cast<const T*>(x);
-      const int head = min(count, static_cast<int>((from - x) / static_cast<int>(sizeof(T))));
-      const int tail = max(max(head, 0), static_cast<int>((to - x) / static_cast<int>(sizeof(T))));
-      if (e < head) part[e] = source[e];
-      if (tail + e < count && e < 16) part[tail + e] = source[tail + e];
-      if (e == 16 && count % kPer != 0) part[count] = convert<T>(-INFINITY);
+      ptx::barrier_arrive_expect(&loaded, interior.bytes());
+      if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), &loaded);
+      if constexpr (!kWarp) {
+        for (auto& barrier : exchanged)
+          ptx::barrier_arrive_expect(&barrier, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(V)));
+      }
     }
+    each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
+    if (count % kPer != 0 && thread == kThreads - 1) part[count] = convert<T>(-INFINITY);
   }
-  if (rows.cluster > 1) ptx::cluster_arrive_relaxed();
-  __syncthreads();
+  if (cluster > 1) ptx::cluster_arrive_relaxed();
+  sync();
   ptx::barrier_wait(&loaded, 0);
 
   const auto max_of = [](V a, V b) { return larger(a, b); };
   const auto sum_of = [](V a, V b) { return a + b; };
+  const auto join = [&](V value, V identity, int which, auto op) {
+    value = warp_reduce(value, op);
+    if constexpr (kWarp) return value;
+    value = join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
+    if (cluster > 1) {
+      if (which == 0) ptx::cluster_wait();  // the others' barriers exist from here on
+      value = join_blocks(value, cluster, rank, slots[which], &exchanged[which], op);
+    }
+    return value;
+  };
   const int units = (count + kPer - 1) / kPer;
   const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
     const Staged<T, kOdd> staged{reinterpret_cast<U*>(buffer + (kOdd ? shift - 2 : shift))};
     Largest<T> largest[2];
     each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
     largest[0].add(largest[1].m);
-    V m = join_warps(join_lanes(largest[0].value(), kWarpSize, max_of), minus_infinity<V>(), kThreads / kWarpSize, warps[0], max_of);
-    if (rows.cluster > 1) {
-      ptx::cluster_wait();  // the others' barriers exist from here on
-      m = join_blocks(m, rows.cluster, rank, slots[0], &exchanged[0], max_of);
-    }
+    const V m = join(largest[0].value(), minus_infinity<V>(), 0, max_of);
 
     const V bias = rows.log ? 0 : kBias;
     V sums[4] = {};
@@ -146,9 +176,7 @@ __global__ void __launch_bounds__(kThreads)
           if (!rows.log) staged.set(i, as_unit(t));
       }
     });
-    V d = join_warps(join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), kWarpSize, sum_of), V{0}, kThreads / kWarpSize, warps[1],
-                     sum_of);
-    if (rows.cluster > 1) d = join_blocks(d, rows.cluster, rank, slots[1], &exchanged[1], sum_of);
+    const V d = join((sums[0] + sums[2]) + (sums[1] + sums[3]), V{0}, 1, sum_of);
 
     const V r = V{1} / d, log_d = rows.log ? log(d) : V{0};
     O* y = out + row * rows.length + first;
@@ -159,7 +187,8 @@ __global__ void __launch_bounds__(kThreads)
         return divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
       };
       if constexpr (std::is_same_v<T, O>) {
-        if (rows.bulk && misalignment(y) == shift) {
+        // At odd addresses a bulk copy stores faster than threads do; elsewhere it only keeps the block waiting.
+        if (shift != 0 && misalignment(y) == shift) {
           each_unit<kThreads>(units, [&](int i, int) {
             const U unit = staged.get(i);
             if constexpr (kPer == 2)
@@ -168,21 +197,13 @@ __global__ void __launch_bounds__(kThreads)
               staged.set(i, as_unit(result(unit, 0)));
           });
           ptx::fence_bulk();
-          __syncthreads();
-          char* begin = reinterpret_cast<char*>(y);
-          char* end = reinterpret_cast<char*>(y + count);
-          char* from = begin + (-shift & 15u);
-          char* to = end - misalignment(end);
-          if (thread == 0 && to > from) {
-            ptx::bulk_store(from, buffer + shift + (from - begin), static_cast<std::uint32_t>(to - from));
+          sync();
+          const char* end = reinterpret_cast<const char*>(y + count);
+          const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
+          each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
+          if (thread == 0 && interior.bytes() > 0) {
+            ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
             ptx::bulk_store_drain();
-          } else if (thread >= kWarpSize) {
-            const int e = thread - kWarpSize;
-            const O* part = reinterpret_cast<const O*>(buffer + shift);
-            const int head = min(count, static_cast<int>((from - begin) / static_cast<int>(sizeof(O))));
-            const int tail = max(head, static_cast<int>((to - begin) / static_cast<int>(sizeof(O))));
-            if (e < head) y[e] = part[e];
-            if (tail + e < count && e < 16) y[tail + e] = part[tail + e];
           }
           return;
         }
@@ -214,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
     else
       finish(std::false_type{});
   };
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (kSize == 2) {
     if (shift % 4 != 0) return compute(std::true_type{});
   }
   compute(std::false_type{});
