@@ -18,8 +18,9 @@ struct Masked {
   DType dtype = DType::f32;
   MaskKind mask = MaskKind::none;
   bool resident = false;
-  bool aligned = false;                   ///< resident: from aligned bases every row of x and mask starts at a multiple of a vector
-  int threads = 0, lanes = 0, steps = 0;  ///< lanes: resident: threads a row; otherwise columns of a tile. steps: vectors a thread
+  bool aligned = false;  ///< resident: from aligned bases every row of x and mask starts at a multiple of a vector
+  int threads = 0, lanes = 0,
+      steps = 0;  ///< lanes: resident: threads a row; otherwise columns of a tile. steps: vectors a thread
   std::int64_t outer = 1, length = 1, columns = 1, tiles = 1, blocks = 0;
   std::int64_t input_stride = 0, mask_stride = 0;  ///< along the length
   double scale = 1;

@@ -21,7 +21,8 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 /// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
 constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
 
-/// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their arithmetic.
+/// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
+/// arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
 /// Other rows are misaligned nearly always, which shared memory does not mind; shorter ones have several a warp.
 constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
@@ -53,7 +54,8 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const bool whole = bytes % 16 == 0;
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
-    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared)) plan.kernel = Kernel::two_pass;
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))
+      plan.kernel = Kernel::two_pass;
     return;
   }
   plan.kernel = Kernel::rows;

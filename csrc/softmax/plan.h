@@ -7,7 +7,7 @@ namespace xgemm::softmax {
 /// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
 /// block or a cluster (sm_90). columns: in registers of a block or a cluster.
 /// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
-enum class Kernel : std::uint8_t { rows, shared, columns, two_pass };
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (and for columns > 1 by their number), never by `outer`.

@@ -1,8 +1,7 @@
 // scaled_masked_softmax: softmax(scale * input + mask) -> problem -> plan -> launch; the CPU path is ATen.
-#include "softmax/masked.h"
-
 #include <limits>
 
+#include "softmax/masked.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA

@@ -18,7 +18,8 @@ void allow_all() {
   cudaFuncAttributes attributes{};
   cudaFuncGetAttributes(&attributes, kKernel);
   cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit - static_cast<int>(attributes.sharedSizeBytes));
+  cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       limit - static_cast<int>(attributes.sharedSizeBytes));
   cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   done.fetch_or(bit, std::memory_order_relaxed);
@@ -33,7 +34,8 @@ void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t str
     const std::size_t bytes = static_cast<std::size_t>(rows) * (static_cast<std::size_t>(plan.chunk) * 16 + 32);
     const auto go = [&]<auto kKernel>() {
       allow_all<kKernel>();
-      launch_clusters(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in), static_cast<O*>(out));
+      launch_clusters(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
+                      static_cast<O*>(out));
     };
     if (plan.lanes == kWarpSize) return go.template operator()<softmax_shared<T, O, kWarpSize>>();
     go.template operator()<softmax_shared<T, O, kBlockThreads>>();

@@ -7,9 +7,10 @@ namespace xgemm::ptx {
 
 /// Global to shared memory; completes `bytes` on `barrier`.
 __device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
 }
 
 /// Shared to global memory, one of this thread's bulk group. Every writer of `from` has called fence_bulk before a barrier.

@@ -65,7 +65,9 @@ __device__ __forceinline__ Value<T> element(Unit<T> unit, [[maybe_unused]] int e
     return __half2float(__ushort_as_half(static_cast<unsigned short>(unit >> (16 * e))));
 }
 __device__ __forceinline__ unsigned as_unit(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ unsigned long long as_unit(double x) { return static_cast<unsigned long long>(__double_as_longlong(x)); }
+__device__ __forceinline__ unsigned long long as_unit(double x) {
+  return static_cast<unsigned long long>(__double_as_longlong(x));
+}
 
 /// A unit of -inf: it changes neither maximum nor sum.
 template <class T>
@@ -134,7 +136,8 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
 }
 inline constexpr int kBias = 64;
 
-/// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact enough.
+/// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact
+/// enough.
 template <class T, class V>
 __device__ __forceinline__ V divide(V e, V d, V r) {
   const V q = e * r;

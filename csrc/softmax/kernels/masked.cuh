@@ -4,7 +4,8 @@
 // softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
 //   thread holds which element does not depend on it). The row's logits stay in registers of 1 to 32 lanes or of a block: 4096
 //   vectors. Floor: one read of x, one of the mask as far as it is not broadcast, one write.
-// softmax_masked_any: any strides, any dim, any length: a block passes three times over a tile of columns. Floor: three reads, one
+// softmax_masked_any: any strides, any dim, any length: a block passes three times over a tile of columns. Floor: three reads,
+// one
 //   write.
 #pragma once
 #include "device/vector.cuh"
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
 
 template <class T>
 __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_constant__ Masked plan, const T* __restrict__ in,
-                                                          const void* __restrict__ mask, T* __restrict__ out) {
+                                                             const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
   __shared__ V shared[2][256];
   const int lanes = plan.lanes, rows = static_cast<int>(blockDim.x) / lanes;
@@ -169,7 +170,8 @@ __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_consta
     d = join(d, shared[1], [](V a, V b) { return a + b; });
     const V r = V{1} / d;
     T* y = out + outer * plan.length * plan.columns + column;
-    for (std::int64_t n = first; n < end; n += rows) y[n * plan.columns] = convert<T>(divide<T>(scaled_exp<T>(at(n) - m, kBias), d, r));
+    for (std::int64_t n = first; n < end; n += rows)
+      y[n * plan.columns] = convert<T>(divide<T>(scaled_exp<T>(at(n) - m, kBias), d, r));
   });
 }
 

@@ -2,7 +2,8 @@
 //
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment (which thread holds which element does not
 //   depend on it). Limits: 1024 threads x kSteps 16-byte vectors. Architectures: sm_80 and later.
-// Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which is
+// Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which
+// is
 //   cheaper than keeping it (11 instructions an element; a 4.3 TB/s memory leaves time for 26).
 #pragma once
 #include "softmax/kernels/common.cuh"
@@ -17,8 +18,9 @@ constexpr int row_registers(int steps) {
 
 /// Map = OneStride: and each row lies at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
 template <class T, class O, int kSteps, class Map>
-__global__ void __maxnreg__((row_registers<T, Map>(kSteps))) softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map,
-                                                     const T* __restrict__ in, O* __restrict__ out) {
+__global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
+    softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map, const T* __restrict__ in,
+                 O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
@@ -30,7 +32,9 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps))) softmax_rows(const 
   const bool block = lanes > kWarpSize;
   const int lane = block ? thread : thread & (lanes - 1);
   const int log2_lanes = 31 - __clz(lanes);
-  const std::int64_t row = block ? blockIdx.x : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
+  const std::int64_t row =
+      block ? blockIdx.x
+            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
   const bool exists = row < rows.outer;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
   const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;

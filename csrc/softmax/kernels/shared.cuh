@@ -66,14 +66,16 @@ struct Interior {
 /// f(e) for each of `count` elements from `first` on that the interior leaves out.
 template <int kThreads, class T, class F>
 __device__ __forceinline__ void each_edge(const T* first, int count, const Interior& interior, F f) {
-  const int head = min(count, static_cast<int>((interior.from - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T))));
+  const int head =
+      min(count, static_cast<int>((interior.from - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T))));
   const int end = static_cast<int>((interior.to - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T)));
   const int thread = static_cast<int>(threadIdx.x), tail = max(max(head, end), 0) + thread;
   if (thread < head) f(thread);
   if (thread < 16 && tail < count) f(tail);
 }
 
-/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as expected.
+/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as
+/// expected.
 template <class V, class F>
 __device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
   if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
