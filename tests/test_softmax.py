@@ -80,15 +80,16 @@ def test_row_lengths(device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_element_is_as_exact_as_torchs(device, name, dtype):
-    """Relative error of each value, small ones too."""
+    """Relative error of each value, small ones too; of log_softmax absolute below 1: log(d) carries a rounding of d."""
     for n in (100, 3000, 40000):
         x = 8 * randn(4, n, dtype=dtype, device=device)
-        exact = getattr(torch, name)(x.double(), 1) if dtype is torch.float32 else None
         found, theirs = getattr(op, name)(x, 1), getattr(torch, name)(x, 1)
-        if exact is None:
-            torch.testing.assert_close(found, theirs, rtol=1e-13, atol=0)
+        if dtype is torch.float64:
+            torch.testing.assert_close(found, theirs, rtol=1e-13, atol=1e-15 if name == "log_softmax" else 0)
             continue
-        ours, allowed = ((found - exact) / exact).abs().max(), ((theirs - exact) / exact).abs().max()
+        exact = getattr(torch, name)(x.double(), 1)
+        scale = exact.abs() if name == "softmax" else exact.abs().clamp_min(1)
+        ours, allowed = ((found - exact).abs() / scale).max(), ((theirs - exact).abs() / scale).max()
         assert ours <= 2 * allowed + 2 * torch.finfo(dtype).eps, (n, ours, allowed)
 
 
