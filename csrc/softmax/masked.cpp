@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "softmax/plan.h"
 #include "torch/error.h"
 
 namespace xgemm::softmax {
@@ -51,22 +50,23 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
     plan.columns = fill(op, plan.column_map, sizes, strides, mask_strides, d + 1, sizes.size());
   }
   const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
-  plan.resident = plan.columns == 1 && plan.length % width == 0 && plan.input_stride == 1 &&
-                  (mask == MaskKind::none || plan.mask_stride == 1) && vectors <= kMaxThreads * kRowSteps;
-  plan.aligned = plan.resident;
-  for (int i = 0; i < plan.outer_map.dims; ++i)
-    plan.aligned &= plan.outer_map.stride[i] % width == 0 && plan.outer_map.out[i] % width == 0;
-  if (plan.resident) {
-    if (vectors <= kWarp * kRowSteps) {
-      plan.threads = kShortThreads;
-      plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, kRowSteps)));
-      plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-    } else {
-      plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
-      plan.blocks = plan.outer;
-    }
-    plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
-  } else {
+  const bool vector_rows =
+      plan.length % width == 0 && plan.input_stride == 1 && (mask == MaskKind::none || plan.mask_stride == 1);
+  const auto resident = [&](MaskedKernel kernel, std::int64_t pieces, std::int64_t per_lane) {
+    if (plan.columns > 1 || pieces > kMaxThreads * per_lane) return false;
+    plan.kernel = kernel;
+    plan.threads =
+        static_cast<int>(pieces <= kWarp * per_lane ? kShortThreads : ceil_div(ceil_div(pieces, per_lane), kWarp) * kWarp);
+    plan.lanes = pieces <= kWarp * per_lane ? static_cast<int>(round_up_pow2(ceil_div(pieces, per_lane))) : plan.threads;
+    plan.steps = static_cast<int>(ceil_div(pieces, plan.lanes));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return true;
+  };
+  if (vector_rows && resident(MaskedKernel::rows, vectors, masked_steps(size_of(dtype)))) {
+    plan.aligned = true;
+    for (int i = 0; i < plan.outer_map.dims; ++i)
+      plan.aligned &= plan.outer_map.stride[i] % width == 0 && plan.outer_map.out[i] % width == 0;
+  } else if (!resident(MaskedKernel::elements, plan.length, kElementSteps)) {
     plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(plan.columns)));
     plan.threads = static_cast<int>(std::clamp(plan.lanes * round_up_pow2(ceil_div(plan.length, 8)), kWarp, kTileThreads));
     plan.tiles = ceil_div(plan.columns, plan.lanes);

@@ -9,9 +9,10 @@ void launch_masked(const Masked& plan, const void* in, const void* mask, void* o
                                           reinterpret_cast<std::uintptr_t>(out)) %
                                                  16 ==
                                              0;
-    const auto kernel = !plan.resident ? softmax_masked_any<T>
-                        : aligned      ? softmax_masked_rows<T, true>
-                                       : softmax_masked_rows<T, false>;
+    const auto kernel = plan.kernel == MaskedKernel::any        ? softmax_masked_any<T>
+                        : plan.kernel == MaskedKernel::elements ? softmax_masked_elements<T>
+                        : aligned                               ? softmax_masked_rows<T, true>
+                                                                : softmax_masked_rows<T, false>;
     kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
         plan, static_cast<const T*>(in), mask, static_cast<T*>(out));
   });

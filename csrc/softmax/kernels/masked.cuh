@@ -2,11 +2,10 @@
 //
 // Architectures: sm_80 and later. Output contiguous.
 // softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
-//   thread holds which element does not depend on it). The row's logits stay in registers of 1 to 32 lanes or of a block: 4096
-//   vectors. Floor: one read of x, one of the mask as far as it is not broadcast, one write.
-// softmax_masked_any: any strides, any dim, any length: a block passes three times over a tile of columns. Floor: three reads,
-// one
-//   write.
+//   thread holds which element does not depend on it). A lane holds 16 logits (8 in fp64) in registers: rows of up to 16384
+//   elements. Floor: one read of x, one of the mask as far as it is not broadcast, one write.
+// softmax_masked_elements: other rows of up to 16384 elements, of any strides: a lane takes single elements. The same floor.
+// softmax_masked_any: any strides, dim and length: a block passes three times over a tile. Floor: three reads, one write.
 #pragma once
 #include "device/vector.cuh"
 #include "softmax/kernels/common.cuh"
@@ -51,7 +50,7 @@ template <class T, bool kAligned>
 __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constant__ Masked plan, const T* __restrict__ in,
                                                             const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kWidth = Pack<T>::kCount;
+  constexpr int kWidth = Pack<T>::kCount, kSteps = masked_steps(sizeof(T));
   __shared__ V warps[2][kWarpSize];
   const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x);
   const bool block = lanes > kWarpSize;
@@ -65,27 +64,34 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   const int vectors = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
   const V scale = static_cast<V>(plan.scale);
 
-  V z[kRowSteps][kWidth];
+  V z[kSteps][kWidth];
 #pragma unroll
-  for (int k = 0; k < kRowSteps; ++k) {
-    T values[kWidth] = {};
-    const bool mine = lane + k * lanes < vectors;
-    if (mine) load<kAligned>(x + k * step, values);
+  for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) z[k][e] = mine ? convert<V>(values[e]) : minus_infinity<V>();
+    for (int e = 0; e < kWidth; ++e) z[k][e] = minus_infinity<V>();
   }
   with_mask<T>(plan.mask, mask, at.out + lane * kWidth, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+    // Loads of x and of the mask before the first use of either.
+    T x_values[kSteps][kWidth];
+    M m_values[kSteps][kWidth];
 #pragma unroll
-    for (int k = 0; k < kRowSteps; ++k) {
+    for (int k = 0; k < kSteps; ++k)
+      if (lane + k * lanes < vectors) load<kAligned>(x + k * step, x_values[k]);
+    if constexpr (kMask) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k)
+        if (lane + k * lanes < vectors) load<kAligned>(p + k * step, m_values[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
       if (lane + k * lanes < vectors) {
-        M values[kWidth];
-        if constexpr (kMask) load<kAligned>(p + k * step, values);
 #pragma unroll
         for (int e = 0; e < kWidth; ++e) {
+          const V value = convert<V>(x_values[k][e]);
           if constexpr (kMask)
-            z[k][e] = logit(z[k][e], scale, values[e]);
+            z[k][e] = logit(value, scale, m_values[k][e]);
           else
-            z[k][e] *= scale;
+            z[k][e] = value * scale;
         }
       }
     }
@@ -95,7 +101,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   const auto sum_of = [](V a, V b) { return a + b; };
   V m = minus_infinity<V>();
 #pragma unroll
-  for (int k = 0; k < kRowSteps; ++k) {
+  for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
   }
@@ -104,7 +110,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
 
   V sums[4] = {};
 #pragma unroll
-  for (int k = 0; k < kRowSteps; ++k) {
+  for (int k = 0; k < kSteps; ++k) {
     if (k < plan.steps) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
@@ -119,7 +125,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   const V r = V{1} / d;
   T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
-  for (int k = 0; k < kRowSteps; ++k) {
+  for (int k = 0; k < kSteps; ++k) {
     if (lane + k * lanes < vectors) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
@@ -131,6 +137,69 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
       }
     }
   }
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_constant__ Masked plan, const T* __restrict__ in,
+                                                                const void* __restrict__ mask, T* __restrict__ out) {
+  using V = Value<T>;
+  __shared__ V warps[2][kWarpSize];
+  const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x);
+  const bool block = lanes > kWarpSize;
+  const int log2_lanes = 31 - __clz(lanes), lane = block ? thread : thread & (lanes - 1);
+  const std::int64_t row =
+      block ? blockIdx.x
+            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
+  const bool exists = row < plan.outer;
+  const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
+  const int length = exists ? static_cast<int>(plan.length) : 0;
+  const T* x = in + at.in + lane * plan.input_stride;
+  const std::int64_t x_step = lanes * plan.input_stride, m_step = lanes * plan.mask_stride;
+  const V scale = static_cast<V>(plan.scale);
+
+  V z[kElementSteps];
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) {
+    z[k] = minus_infinity<V>();
+    if (lane + k * lanes < length) z[k] = convert<V>(x[k * x_step]);
+  }
+  with_mask<T>(plan.mask, mask, at.out + lane * plan.mask_stride,
+               [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+#pragma unroll
+                 for (int k = 0; k < kElementSteps; ++k) {
+                   if (lane + k * lanes < length) {
+                     if constexpr (kMask)
+                       z[k] = logit(z[k], scale, p[k * m_step]);
+                     else
+                       z[k] *= scale;
+                   }
+                 }
+               });
+
+  const auto max_of = [](V a, V b) { return larger(a, b); };
+  const auto sum_of = [](V a, V b) { return a + b; };
+  V m = minus_infinity<V>();
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) m = larger(m, z[k]);
+  m = join_lanes(m, lanes, max_of);
+  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
+
+  V sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) {
+    if (k < plan.steps) {
+      z[k] = scaled_exp<T>(z[k] - m, kBias);
+      sums[k % 4] += z[k];
+    }
+  }
+  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
+  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
+
+  const V r = V{1} / d;
+  T* y = out + row * plan.length + lane;
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k)
+    if (lane + k * lanes < length) y[k * lanes] = convert<T>(divide<T>(z[k], d, r));
 }
 
 template <class T>

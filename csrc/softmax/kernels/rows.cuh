@@ -103,7 +103,7 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
   V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
   if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
 
-  const V r = V{1} / d, log_d = rows.log ? log(d) : V{0};
+  const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
   const auto finish = [&](const U(&units)[kUnits], V(&y)[kWidth]) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {

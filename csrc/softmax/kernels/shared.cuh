@@ -35,6 +35,14 @@ struct Staged {
     if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
     return words[i];
   }
+  /// The same by no byte of a neighbour's: beside set().
+  __device__ __forceinline__ Unit<T> get_alone(int i) const {
+    if constexpr (kOdd) {
+      const auto* halves = reinterpret_cast<const unsigned short*>(words) + 2 * i;
+      return __byte_perm(halves[1], halves[2], 0x5410);
+    }
+    return words[i];
+  }
   __device__ __forceinline__ void set(int i, Unit<T> unit) const {
     if constexpr (kOdd) {
       auto* halves = reinterpret_cast<unsigned short*>(words) + 2 * i;
@@ -150,7 +158,10 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   const auto sum_of = [](V a, V b) { return a + b; };
   const auto join = [&](V value, V identity, int which, auto op) {
     value = warp_reduce(value, op);
-    if constexpr (kWarp) return value;
+    if constexpr (kWarp) {
+      __syncwarp();  // one pass has read before the next writes
+      return value;
+    }
     value = join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
     if (cluster > 1) {
       if (which == 0) ptx::cluster_wait();  // the others' barriers exist from here on
@@ -180,7 +191,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
     });
     const V d = join((sums[0] + sums[2]) + (sums[1] + sums[3]), V{0}, 1, sum_of);
 
-    const V r = V{1} / d, log_d = rows.log ? log(d) : V{0};
+    const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
     O* y = out + row * rows.length + first;
     const auto finish = [&]<bool kLog>(std::bool_constant<kLog>) {
       const auto result = [&](U unit, int e) {
@@ -192,7 +203,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
         // At odd addresses a bulk copy stores faster than threads do; elsewhere it only keeps the block waiting.
         if (shift != 0 && misalignment(y) == shift) {
           each_unit<kThreads>(units, [&](int i, int) {
-            const U unit = staged.get(i);
+            const U unit = staged.get_alone(i);
             if constexpr (kPer == 2)
               staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
             else
