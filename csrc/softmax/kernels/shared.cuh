@@ -6,7 +6,7 @@
 // others' copies are under way.
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment.
 // Limits: 16 blocks x what a block may have of shared memory. Architectures: sm_90 (bulk copies, clusters).
-// Floor: one read, one write; three passes over shared memory: maximum, sum, result; 13 instructions an element of 16 bits.
+// Floor: one read, one write; three passes over shared memory: maximum, sum, result; 14 instructions a 16-bit element.
 #pragma once
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/cluster_exchange.cuh"
