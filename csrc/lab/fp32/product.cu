@@ -1,8 +1,8 @@
 // The products of the fp32 ladder: step 12's warp-specialised kernel with one or three wgmma a step, promoted or not. sm_90a.
 //
-// A slot of the ring holds hi and lo of 128 rows of A and of B (64 KiB, three slots). The two small products come first: they are about
-// 2^-11 of the large one, so they lose least while the sum is small. Promoted: a step's sum starts at zero and is added to the total by the
-// CUDA cores; a consumer then waits for its own step, and the other consumer keeps the tensor cores busy.
+// A slot of the ring holds hi and lo of 128 rows of A and of B (64 KiB, three slots). The two small products come first: they are
+// about 2^-11 of the large one, so they lose least while the sum is small. Promoted: a step's sum starts at zero and is added to
+// the total by the CUDA cores; a consumer then waits for its own step, and the other consumer keeps the tensor cores busy.
 #include "lab/fp32/fp32.h"
 #include "lab/tensor/hopper.cuh"
 

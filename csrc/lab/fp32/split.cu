@@ -1,5 +1,5 @@
-// Splits rows of fp32 into fp16 hi + lo, scaled by a power of two a row or not. Floor: 4 bytes read (twice: the second time from L2) and 4
-// written an element.
+// Splits rows of fp32 into fp16 hi + lo, scaled by a power of two a row or not. Floor: 4 bytes read (twice: the second time from
+// L2) and 4 written an element.
 #include <cstdint>
 
 #include "lab/fp32/fp32.h"

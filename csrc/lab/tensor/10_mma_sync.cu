@@ -1,9 +1,10 @@
 // Step 10, mma.sync with cp.async: tiles of 128 x 128 in shared memory, filled three steps ahead.
 //
-// Idea: steps 03 to 07 again, on tensor cores. A block of 8 warps owns a 128 x 128 tile and walks k by 64; cp.async brings 128-byte rows of
-// A and B while earlier ones are multiplied (3 buffers, 96 KiB). Row r keeps its 16-byte piece c at c ^ (r % 8), so that neither
-// cp.async nor ldmatrix meets a bank conflict. A warp owns 64 x 32: an ldmatrix feeds 4 to 8 mma.sync. Limit: mma.sync reads its operands
-// from registers, which Hopper's tensor cores outrun: about 62 % of their peak at best, whatever the schedule.
+// Idea: steps 03 to 07 again, on tensor cores. A block of 8 warps owns a 128 x 128 tile and walks k by 64; cp.async brings
+// 128-byte rows of A and B while earlier ones are multiplied (3 buffers, 96 KiB). Row r keeps its 16-byte piece c at c ^ (r % 8),
+// so that neither cp.async nor ldmatrix meets a bank conflict. A warp owns 64 x 32: an ldmatrix feeds 4 to 8 mma.sync. Limit:
+// mma.sync reads its operands from registers, which Hopper's tensor cores outrun: about 62 % of their peak at best, whatever the
+// schedule.
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"
 #include "lab/tensor/tensor.h"
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
     for (int j = 0; j < kWN / 8; ++j)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        __nv_bfloat16* to = p.out + static_cast<std::int64_t>(row0 + row + i * 16 + lane / 4 + 8 * h) * p.n + col0 + col + j * 8 + lane % 4 * 2;
+        __nv_bfloat16* to =
+            p.out + static_cast<std::int64_t>(row0 + row + i * 16 + lane / 4 + 8 * h) * p.n + col0 + col + j * 8 + lane % 4 * 2;
         *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
       }
 }

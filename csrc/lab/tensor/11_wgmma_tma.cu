@@ -1,8 +1,9 @@
-// Step 11, wgmma and TMA: one thread fetches a tile, a warpgroup multiplies 64 x 128 x 16 an instruction straight from shared memory.
+// Step 11, wgmma and TMA: one thread fetches a tile, a warpgroup multiplies 64 x 128 x 16 an instruction straight from shared
+// memory.
 //
-// Idea: both operands stay in shared memory, so registers hold sums only; a single TMA instruction moves 16 KiB and swizzles it as wgmma
-// wants it; an mbarrier counts the bytes. Two warpgroups own a 128 x 128 tile. Limit: one buffer, so the tensor cores wait for each fetch
-// and each fetch for the tensor cores; four blocks an SM hide a part of it.
+// Idea: both operands stay in shared memory, so registers hold sums only; a single TMA instruction moves 16 KiB and swizzles it
+// as wgmma wants it; an mbarrier counts the bytes. Two warpgroups own a 128 x 128 tile. Limit: one buffer, so the tensor cores
+// wait for each fetch and each fetch for the tensor cores; four blocks an SM hide a part of it.
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {

@@ -1,9 +1,10 @@
-// Step 12, warp-specialised: a producer warpgroup that only fetches, two consumers that only multiply, a ring of four tiles between them.
+// Step 12, warp-specialised: a producer warpgroup that only fetches, two consumers that only multiply, a ring of four tiles
+// between them.
 //
-// Idea: nobody waits for what he does not need. The producer refills a slot as soon as both consumers have left it; a consumer starts on
-// a slot as soon as its bytes have come. The tile is 128 x 256, so that a byte from shared memory feeds more multiply-adds, and setmaxnreg
-// moves the producer's registers to the consumers, which hold 128 sums a thread. 192 KiB a block, one block an SM. Limit: while a block
-// stores its tile nothing multiplies, and the last wave of blocks leaves SMs idle.
+// Idea: nobody waits for what he does not need. The producer refills a slot as soon as both consumers have left it; a consumer
+// starts on a slot as soon as its bytes have come. The tile is 128 x 256, so that a byte from shared memory feeds more
+// multiply-adds, and setmaxnreg moves the producer's registers to the consumers, which hold 128 sums a thread. 192 KiB a block,
+// one block an SM. Limit: while a block stores its tile nothing multiplies, and the last wave of blocks leaves SMs idle.
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {

@@ -1,17 +1,17 @@
 // Step 13, persistent with clusters: as many blocks as SMs, each walking over tiles; two blocks of a cluster share the tile of B.
 //
-// Idea: (a) the producer runs ahead into the next tile while the consumers still store this one, so fetching never stops; (b) the two
-// blocks of a cluster own tiles one above the other: each fetches its own A and half of B, and multicasts that half to both, which
-// saves a third of the reads of L2; (c) tiles are walked in groups of rows, so that blocks at work at the same time share operands in L2.
-// A slot is free when the consumers of both blocks have left it, since both producers write to it. Limit: storing from registers
-// in pieces of 16 bytes; the sums of a tile are not overlapped with the next one's multiplications.
+// Idea: (a) the producer runs ahead into the next tile while the consumers still store this one, so fetching never stops; (b) the
+// two blocks of a cluster own tiles one above the other: each fetches its own A and half of B, and multicasts that half to both,
+// which saves a third of the reads of L2; (c) tiles are walked in groups of rows, so that blocks at work at the same time share
+// operands in L2. A slot is free when the consumers of both blocks have left it, since both producers write to it. Limit: storing
+// from registers in pieces of 16 bytes; the sums of a tile are not overlapped with the next one's multiplications.
 #include "device/ptx/cluster.cuh"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
 namespace {
 
-constexpr int kBM = 128, kBN = 256, kStages = 4, kThreads = 3 * kWarpgroup, kCluster = 2, kGroup = 8;
+constexpr int kBM = 128, kBN = 256, kStages = 4, kThreads = 3 * kWarpgroup, kCluster = 2;
 struct Slot {
   Box a, b[2];
 };
@@ -24,7 +24,8 @@ struct Shared {
 /// tma_load() into the same place of both blocks, completing on each one's barrier.
 __device__ __forceinline__ void tma_multicast(void* destination, const CUtensorMap* map, ptx::Barrier* barrier, int c0, int c1) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], "
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
+      "%5}], "
       "[%2], %6;" ::"r"(ptx::shared_address(destination)),
       "l"(reinterpret_cast<std::uint64_t>(map)), "r"(ptx::shared_address(barrier)), "r"(c0), "r"(c1), "r"(0),
       "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
@@ -48,13 +49,15 @@ struct TileAt {
   int row, col;
 };
 __device__ __forceinline__ TileAt tile_at(const Problem& p, int index) {
+  constexpr int kGroup = 8;
   const int rows = p.m / (kCluster * kBM), cols = p.n / kBN, group = index / (kGroup * cols);
   const int height = min(kGroup, rows - group * kGroup), within = index - group * kGroup * cols;
   return {(group * kGroup + within % height) * kCluster * kBM, within / height * kBN};
 }
 #endif
 
-__global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
+    kernel([[maybe_unused]] const __grid_constant__ Problem p) {
 #ifdef XGEMM_LAB_HOPPER
   extern __shared__ __align__(1024) unsigned char raw[];
   Shared& shared = *reinterpret_cast<Shared*>(raw);

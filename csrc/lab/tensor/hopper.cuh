@@ -25,7 +25,8 @@ __device__ __forceinline__ void multiply(float (&sum)[kCount], const Element* a,
 #pragma unroll
   for (int k = 0; k < kBoxK / 16; ++k)
     ptx::Wgmma<Element, true, true>::mma(sum, Layout::descriptor(ptx::shared_address(a) + k * Layout::kStepBytes),
-                                         Layout::descriptor(ptx::shared_address(b) + k * Layout::kStepBytes), accumulate || k > 0);
+                                         Layout::descriptor(ptx::shared_address(b) + k * Layout::kStepBytes),
+                                         accumulate || k > 0);
 }
 
 /// The sums of a warpgroup, 64 rows from (row, col) on, as wgmma.cuh lays them out.
@@ -36,7 +37,8 @@ __device__ __forceinline__ void store(const Problem& p, int row, int col, const 
   for (int j = 0; j < kCount / 4; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      __nv_bfloat16* to = p.out + static_cast<std::int64_t>(row + 16 * warp + lane / 4 + 8 * h) * p.n + col + 8 * j + lane % 4 * 2;
+      __nv_bfloat16* to =
+          p.out + static_cast<std::int64_t>(row + 16 * warp + lane / 4 + 8 * h) * p.n + col + 8 * j + lane % 4 * 2;
       *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum[4 * j + 2 * h], sum[4 * j + 2 * h + 1]);
     }
 }

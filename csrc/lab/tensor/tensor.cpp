@@ -1,8 +1,9 @@
 // xgemm_lab::tensor_gemm: argument checks, tensor maps and the table of steps.
+#include "torch/tensor.h"
+
 #include <array>
 
 #include "torch/register.h"
-#include "torch/tensor.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/tensor_map.h"
 #include "lab/tensor/tensor.h"
@@ -27,12 +28,13 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
 #ifdef XGEMM_WITH_CUDA
   using namespace tensor;
   const std::int64_t m = va.size(0), n = vb.size(0), k = va.size(1);
-  check(m > 0 && n > 0 && k > 0 && m % kMultiple == 0 && n % kMultiple == 0 && k % kMultipleK == 0 && m < (1 << 24) && n < (1 << 24) &&
-            k < (1 << 24),
+  check(m > 0 && n > 0 && k > 0 && m % kMultiple == 0 && n % kMultiple == 0 && k % kMultipleK == 0 && m < (1 << 24) &&
+            n < (1 << 24) && k < (1 << 24),
         kOp, "expected m and n in multiples of ", kMultiple, " and k of ", kMultipleK, ", got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
   for (const TensorView* v : {&va, &vb})
-    check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name, " at an address that is a multiple of 16");
+    check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name,
+          " at an address that is a multiple of 16");
   constexpr std::array<Step, kLast - kFirst + 1> steps{wmma_naive, mma_sync, wgmma_tma, warp_specialised, persistent_cluster};
   CudaScope scope(va);
   Tensor out = empty(std::array{m, n}, ScalarType::BFloat16, va);

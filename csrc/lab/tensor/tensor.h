@@ -1,7 +1,7 @@
-// The tensor-core ladder: out = A B^T in bf16 with fp32 sums, one file a step; A is m x k and B n x k, as a linear layer has them.
-// Contract of every step: contiguous, m and n multiples of 256, k of 64, 16-byte aligned, so that a step shows its idea and not its
-// edges (the library's kernel, step 14, takes everything). Sums run over k in ascending order. Work: 2 m n k operations; floor in
-// bytes: 2 (m k + n k + m n).
+// The tensor-core ladder: out = A B^T in bf16 with fp32 sums, one file a step; A is m x k and B n x k, as a linear layer has
+// them. Contract of every step: contiguous, m and n multiples of 256, k of 64, 16-byte aligned, so that a step shows its idea and
+// not its edges (the library's kernel, step 14, takes everything). Sums run over k in ascending order. Work: 2 m n k operations;
+// floor in bytes: 2 (m k + n k + m n).
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -21,10 +21,10 @@ struct Problem {
 };
 
 using Step = void (*)(const Problem&, cudaStream_t);
-void wmma_naive(const Problem&, cudaStream_t);         // 09
-void mma_sync(const Problem&, cudaStream_t);           // 10
-void wgmma_tma(const Problem&, cudaStream_t);          // 11, sm_90a
-void warp_specialised(const Problem&, cudaStream_t);   // 12, sm_90a
-void persistent_cluster(const Problem&, cudaStream_t); // 13, sm_90a
+void wmma_naive(const Problem&, cudaStream_t);          // 09
+void mma_sync(const Problem&, cudaStream_t);            // 10
+void wgmma_tma(const Problem&, cudaStream_t);           // 11, sm_90a
+void warp_specialised(const Problem&, cudaStream_t);    // 12, sm_90a
+void persistent_cluster(const Problem&, cudaStream_t);  // 13, sm_90a
 
 }  // namespace xgemm::lab::tensor
