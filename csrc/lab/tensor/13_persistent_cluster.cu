@@ -49,7 +49,7 @@ struct TileAt {
   int row, col;
 };
 __device__ __forceinline__ TileAt tile_at(const Problem& p, int index) {
-  constexpr int kGroup = 8;
+  constexpr int kGroup = 16;
   const int rows = p.m / (kCluster * kBM), cols = p.n / kBN, group = index / (kGroup * cols);
   const int height = min(kGroup, rows - group * kGroup), within = index - group * kGroup * cols;
   return {(group * kGroup + within % height) * kCluster * kBM, within / height * kBN};
