@@ -20,8 +20,9 @@ def lengths(device: torch.device) -> list[int]:
 
 
 def expected(x: torch.Tensor, k: int, dim: int, renormalize: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float64, where every dtype's elements keep their order."""
-    values, order = x.double().sort(dim=dim, descending=True, stable=True)
+    """In float64, where every dtype's elements keep their order. NaN: on the CPU, whose stable sort is one."""
+    wide = x.double().cpu() if x.isnan().any() else x.double()
+    values, order = (t.to(x.device) for t in wide.sort(dim=dim, descending=True, stable=True))
     if x.dim() == 0:
         return torch.ones_like(values) * (values - values + 1), order
     indices = order.narrow(dim, 0, k)

@@ -23,8 +23,8 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 int knob(int i, int value) {
   const char* s = std::getenv("XGEMM_TOPK");
   if (s == nullptr) return value;
-  int v[3] = {-1, -1, -1};
-  std::sscanf(s, "%d,%d,%d", v, v + 1, v + 2);
+  int v[4] = {-1, -1, -1, -1};
+  std::sscanf(s, "%d,%d,%d,%d", v, v + 1, v + 2, v + 3);
   return v[i] < 0 ? value : v[i];
 }
 
@@ -85,13 +85,14 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
   } else {
     plan.kernel = Kernel::select;
     // Four tiles a warp; the k-th of 32 lanes' maxima is the first threshold, so a single warp serves k up to 32.
-    const std::int64_t tiles = ceil_div(plan.length, 4 * kWarp * width);
+    const std::int64_t tiles = ceil_div(plan.length, tile_steps(plan.in) * kWarp * width);
     std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / knob(1, 4), k > kWarp ? 2 : 1, kMaxWarps);
+    plan.rank = static_cast<int>(ceil_div(k, warps));
     plan.lanes = static_cast<int>(warps * kWarp);
     plan.threads = warps == 1 ? static_cast<int>(kShortThreads) : plan.lanes;
-    plan.shared_bytes = static_cast<std::size_t>(plan.threads / kWarp * queue_entries(static_cast<int>(width))) * entry_bytes(plan.in);
+    plan.shared_bytes = static_cast<std::size_t>(plan.threads / kWarp * kQueueEntries) * entry_bytes(plan.in);
   }
-  plan.blocks = std::min(ceil_div(plan.rows, plan.threads / plan.lanes), kMaxBlocks);
+  plan.blocks = std::min(ceil_div(plan.rows, plan.threads / plan.lanes), std::int64_t{knob(3, static_cast<int>(kMaxBlocks))});
   return plan;
 }
 

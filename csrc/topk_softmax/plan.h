@@ -18,6 +18,7 @@ struct Plan {
   bool vector = false;   ///< neighbours of a row are neighbours in memory: 16-byte loads, at any alignment
   bool aligned = false;  ///< every row lies at a multiple of 16 bytes from the base
   int k = 0;
+  int rank = 0;     ///< select: ceil(k / warps)
   int values = 0;   ///< rounds: registers a lane, 8 or 16
   int lanes = 0;    ///< threads a row
   int threads = 0;  ///< a block
@@ -33,7 +34,9 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
 
 /// Bytes of a (key, index) pair in shared memory.
 constexpr std::size_t entry_bytes(DType in) { return in == DType::f64 ? 16 : 8; }
-/// select: the pairs that a warp's queue holds: fewer than 32 that wait, and one vector of every lane.
-constexpr int queue_entries(int width) { return 32 + 32 * width; }
+/// select: 16-byte vectors of a lane that are read at once; fp64's exponentials need the registers.
+constexpr int tile_steps(DType in) { return in == DType::f64 ? 2 : 4; }
+/// select: a warp's queue: fewer than 32 that wait and one of every lane; at the end its list of up to 64.
+inline constexpr int kQueueEntries = 64;
 
 }  // namespace xgemm::topk_softmax

@@ -69,20 +69,19 @@ __device__ __forceinline__ void load_row(uint4 (&raw)[kSteps], const Plan& plan,
                                          int step) {
   constexpr int kWidth = Pack<T>::kCount;
   const int full = plan.vector ? static_cast<int>(plan.length / kWidth) : 0;  // vectors to be read as such
+  if (aligned && first + (kSteps - 1) * step < full) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) raw[s] = load_aligned16(row + std::int64_t{first + s * step} * kWidth);
+    return;
+  }
   Pack<T> nothing;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) nothing.values[e] = convert<T>(minus_infinity<Value<T>>());
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) raw[s] = as_raw(nothing);
-  if (aligned) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s)
-      if (first + s * step < full) raw[s] = load_aligned16(row + std::int64_t{first + s * step} * kWidth);
-  } else {
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s)
-      if (first + s * step < full) raw[s] = load_shifted16(row + std::int64_t{first + s * step} * kWidth);
-  }
+  for (int s = 0; s < kSteps; ++s)
+    if (first + s * step < full) raw[s] = load_shifted16(row + std::int64_t{first + s * step} * kWidth);
   if (first + (kSteps - 1) * step < full) return;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {

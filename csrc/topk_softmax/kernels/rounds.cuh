@@ -20,8 +20,9 @@ __global__ void __launch_bounds__(128) topk_rounds(const __grid_constant__ Plan 
   const auto least = [](auto a, auto b) { return a < b ? a : b; };
   const auto add = [](V a, V b) { return a + b; };
 
-  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), group = static_cast<int>(threadIdx.x) / lanes;
-  const int groups = static_cast<int>(blockDim.x) / lanes;
+  const int lanes = plan.lanes, shift = __ffs(lanes) - 1;  // a power of two
+  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1), group = static_cast<int>(threadIdx.x) >> shift;
+  const int groups = static_cast<int>(blockDim.x) >> shift;
   Entry<V>* const chosen = reinterpret_cast<Entry<V>*>(shared) + group * plan.k;
   const int length = static_cast<int>(plan.length);
   const bool aligned = plan.aligned && misalignment(in) == 0;

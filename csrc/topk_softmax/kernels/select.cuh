@@ -15,7 +15,7 @@
 
 namespace xgemm::topk_softmax {
 
-inline constexpr int kMaxWarps = 8, kTileSteps = 4;
+inline constexpr int kMaxWarps = 8;
 
 /// Opaque, so that what a sorting network derives from it is not computed ahead and kept in registers for good.
 __device__ __forceinline__ int lane_id() {
@@ -107,6 +107,38 @@ struct List {
   }
 };
 
+template <class T, int kSteps>
+__device__ __forceinline__ Value<T> element(const uint4 (&raw)[kSteps], int i) {
+  constexpr int kWidth = Pack<T>::kCount;
+  return convert<Value<T>>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+}
+
+/// The largest element; NaN is larger than everything. 16-bit elements two at a time.
+template <class T, int kSteps>
+__device__ __forceinline__ Value<T> largest(const uint4 (&raw)[kSteps]) {
+  if constexpr (sizeof(T) == 2) {
+    using Two = std::conditional_t<std::is_same_v<T, half>, __half2, __nv_bfloat162>;
+    struct alignas(16) Four {
+      Two pair[4];
+    };
+    Two most = reinterpret_cast<const Four&>(raw[0]).pair[0];
+#pragma unroll
+    for (int i = 1; i < 4 * kSteps; ++i) most = __hmax2_nan(most, reinterpret_cast<const Four&>(raw[i / 4]).pair[i % 4]);
+    return convert<float>(__hmax_nan(most.x, most.y));
+  } else {
+    Value<T> most = element<T>(raw, 0);
+#pragma unroll
+    for (int i = 1; i < kSteps * Pack<T>::kCount; ++i) {
+      const T x = element<T>(raw, i);
+      if constexpr (sizeof(T) == 4)
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(most) : "f"(x));
+      else
+        most = x > most || x != x ? x : most;
+    }
+    return most;
+  }
+}
+
 /// Sum of exponentials below a running maximum. NaN and +inf make the sum NaN; the long sum is kept in fp64.
 template <class V>
 struct ExpSum {
@@ -119,15 +151,15 @@ struct ExpSum {
       m = to;
     }
   }
-  template <int kCount>
-  __device__ __forceinline__ void add(const V (&x)[kCount]) {
-    V most = m, part = 0;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) most = fmax(most, x[e]);
+  /// A tile whose largest element is `most`.
+  template <class T, int kSteps>
+  __device__ __forceinline__ void add(const uint4 (&raw)[kSteps], V most) {
+    constexpr int kWidth = Pack<T>::kCount;
     raise(most);
     const V base = m == minus_infinity<V>() ? V{0} : m;
+    V part = 0;
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) part += exp(x[e] - base);
+    for (int i = 0; i < kSteps * kWidth; ++i) part += exp(element<T>(raw, i) - base);
     sum += static_cast<double>(part);
   }
 };
@@ -138,20 +170,21 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
                 std::int64_t* __restrict__ indices) {
   using V = Value<T>;
   using K = Key<V>;
-  constexpr int kWidth = Pack<T>::kCount, kTile = kTileSteps * kWarpSize;  // in vectors
+  constexpr int kWidth = Pack<T>::kCount, kTileSteps = tile_steps(sizeof(T) == 8 ? DType::f64 : DType::f32);
+  constexpr int kTile = kTileSteps * kWarpSize;  // in vectors
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ K thresholds[kMaxWarps];
   __shared__ ExpSum<V> sums[kMaxWarps];
 
   const int lane = lane_id(), in_block = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int warps = plan.lanes / kWarpSize, warp = in_block & (warps - 1), rows = static_cast<int>(blockDim.x) / plan.lanes;
-  Entry<V>* const queue = reinterpret_cast<Entry<V>*>(shared) + in_block * queue_entries(kWidth);
+  const int warps = plan.lanes / kWarpSize, warp = warps > 1 ? in_block : 0;
+  const int rows = warps > 1 ? 1 : static_cast<int>(blockDim.x) / kWarpSize;
+  Entry<V>* const queue = reinterpret_cast<Entry<V>*>(shared) + in_block * kQueueEntries;
   const bool aligned = plan.aligned && misalignment(in) == 0;
-  const int rank = (plan.k + warps - 1) / warps;
   const auto length = static_cast<unsigned>(plan.length);
   const int vectors = static_cast<int>((plan.length + kWidth - 1) / kWidth);
 
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows + in_block / warps; row < plan.rows;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows + (in_block - warp); row < plan.rows;
        row += static_cast<std::int64_t>(gridDim.x) * rows) {
     const auto offset = plan.kept.offsets(row);
     List<V> list{.wide = plan.k > kWarpSize};
@@ -170,13 +203,10 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
     for (int tile = warp * kTile; tile == warp * kTile || tile < vectors; tile += warps * kTile) {
       uint4 raw[kTileSteps];
       load_row(raw, plan, in + offset.in, aligned, tile + lane, kWarpSize);
+      const V most = largest<T>(raw);
       if (tile == warp * kTile) {
-        V best = minus_infinity<V>();  // NaN is left out: a threshold may be too low
-#pragma unroll
-        for (int i = 0; i < kTileSteps * kWidth; ++i)
-          best = fmax(best, convert<V>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]));
-        const K own = tile + lane < vectors ? key_of(best) : K{0};
-        threshold = __shfl_sync(kFullWarp, sort_ascending(own, lane_id()), kWarpSize - rank);
+        const K own = tile + lane < vectors ? key_of(most) : K{0};
+        threshold = __shfl_sync(kFullWarp, sort_ascending(own, lane_id()), kWarpSize - plan.rank);
         if (warps > 1) {
           if (lane == 0) thresholds[warp] = threshold;
           __syncthreads();
@@ -186,50 +216,36 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
         const K theirs = lane < warps ? atomicMax(&thresholds[lane], K{0}) : ~K{0};
         threshold = max(last.key, reduce_lanes(theirs, kWarpSize, [](K a, K b) { return min(a, b); }));
       }
+      if (!plan.renormalize) total.template add<T>(raw, most);
 
       const V bound = value_of(threshold);  // NaN where there is none: everything passes
-      unsigned passes = 0;
+      if (!__any_sync(kFullWarp, !(most < bound))) continue;
+      unsigned passes = 0;  // a bit an element
 #pragma unroll
-      for (int s = 0; s < kTileSteps; ++s) {
-        V x[kWidth];
-        bool pass = false;
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          x[e] = convert<V>(as_pack<T>(raw[s]).values[e]);
-          pass |= !(x[e] < bound);
-        }
-        passes |= static_cast<unsigned>(pass) << s;
-        if (!plan.renormalize) total.add(x);
-      }
-      passes = __reduce_or_sync(kFullWarp, passes);
-
-      // Seldom: the vectors are read again, from the L1, rather than kept in registers through a sort.
-#pragma unroll 1
-      for (int vector = tile + lane; passes != 0; passes >>= 1, vector += kWarpSize) {
-        if ((passes & 1) == 0) continue;
-        uint4 again[1];
-        load_row(again, plan, in + offset.in, aligned, vector, 0);
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          const unsigned index = static_cast<unsigned>(vector) * kWidth + e;
-          const Entry<V> entry{key_of(convert<V>(as_pack<T>(again[0]).values[e])), ~index};
-          const bool want = index < length && entry.key >= threshold && larger(entry, last);
-          const unsigned who = __ballot_sync(kFullWarp, want);
-          if (want) queue[waiting + __popc(who & ((1u << lane) - 1))] = entry;
-          waiting += __popc(who);
-        }
+      for (int i = 0; i < kTileSteps * kWidth; ++i) passes |= !(element<T>(raw, i) < bound) ? 1u << i : 0u;
+      // Each lane's next one; read again, from the L1, since registers have no index.
+      while (__any_sync(kFullWarp, passes != 0)) {
+        const unsigned i = static_cast<unsigned>(__ffs(static_cast<int>(passes)) - 1);
+        const unsigned index = (static_cast<unsigned>(tile + lane) + i / kWidth * kWarpSize) * kWidth + i % kWidth;
+        Entry<V> entry{0, ~index};
+        if (passes != 0 && index < length) entry.key = key_of(convert<V>(in[offset.in + index * plan.stride]));
+        passes &= passes - 1;
+        const bool want = entry.key != 0 && entry.key >= threshold && larger(entry, last);
+        const unsigned who = __ballot_sync(kFullWarp, want);
+        if (want) queue[waiting + __popc(who & ((1u << lane) - 1))] = entry;
+        waiting += __popc(who);
+        if (waiting < kWarpSize) continue;
         __syncwarp();
-        while (waiting >= kWarpSize) {
-          waiting -= kWarpSize;
-          merge(queue[waiting + lane]);
-          if (warps > 1) {
-            const K mine = __shfl_sync(kFullWarp, list.a.key, rank - 1);
-            if (lane == 0) atomicMax(&thresholds[warp], mine);
-          }
+        waiting -= kWarpSize;
+        merge(queue[waiting + lane]);
+        if (warps > 1) {
+          const K mine = __shfl_sync(kFullWarp, list.a.key, plan.rank - 1);
+          if (lane == 0) atomicMax(&thresholds[warp], mine);
         }
         __syncwarp();
       }
     }
+    __syncwarp();
     if (waiting > 0) merge(lane < waiting ? queue[lane] : Entry<V>{0, 0});
 
     const auto add = [](double a, double b) { return a + b; };
@@ -244,7 +260,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
       for (int others = warps / 2; others > 0; others /= 2) {
         __syncthreads();
         if (warp < others) {
-          list.join(queue + others * queue_entries(kWidth));
+          list.join(queue + others * kQueueEntries);
           list.store(queue);
         }
       }
