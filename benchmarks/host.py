@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from benchmarks.common import Case, Contender, Options, main
 
 OP = "host"
-SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax", "csrc/topk_softmax", "csrc/torch"]
+SOURCES = [
+    "csrc/attention",
+    "csrc/device",
+    "csrc/matmul",
+    "csrc/reduce",
+    "csrc/softmax",
+    "csrc/topk_softmax",
+    "csrc/torch",
+]
 
 Call = Callable[..., torch.Tensor]
 

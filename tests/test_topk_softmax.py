@@ -9,7 +9,7 @@ op = torch.ops.xgemm.topk_softmax
 RTOL = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
 ATOL = {torch.float16: 6e-8}
 
-# Both kernels and their boundaries: 64 and 128 for the rounds, then one warp, two, and a block of them; tiles and their tails.
+# Both kernels and their boundaries: 32, 64 and 128 for the rounds, then one warp, two, a block; tiles and their tails.
 LENGTHS = [1, 2, 3, 7, 8, 9, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 512, 513, 1021, 1025]
 LONG_LENGTHS = [2047, 2049, 4097, 8191, 8192, 10007, 32768, 50257, 131071, 131073]
 KS = [0, 1, 2, 8, 31, 32, 33, 63, 64]

@@ -69,8 +69,9 @@ Result run_cpu(const Call& call) {
   };
   const Tensor indices = first(order);
   const Dtype same = std::nullopt;
-  const Tensor values = call.renormalize ? aten("softmax", "int", first(sorted), call.dim, same)
-                                         : aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false);
+  const Tensor values = call.renormalize
+                            ? aten("softmax", "int", first(sorted), call.dim, same)
+                            : aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false);
   return {torch::stable::contiguous(values), torch::stable::contiguous(indices)};
 }
 
@@ -95,8 +96,7 @@ Result run_cuda(const Call& call) {
     source = {c.data, to, v.sizes, dense_strides};
   }
 
-  const topk_softmax::Plan plan =
-      topk_softmax::make_plan(kOp, source, call.dim, static_cast<int>(call.k), call.renormalize, to);
+  const topk_softmax::Plan plan = topk_softmax::make_plan(kOp, source, call.dim, static_cast<int>(call.k), call.renormalize, to);
   topk_softmax::launch(plan, source.data, std::get<0>(result).data_ptr(),
                        static_cast<std::int64_t*>(std::get<1>(result).data_ptr()), scope.stream());
   scope.check_launch();

@@ -27,9 +27,7 @@ __device__ __forceinline__ unsigned long long key_of(double x) {
   return x != x ? ~0ull : key;
 }
 /// The inverse; NaN for key 0 too.
-__device__ __forceinline__ float value_of(unsigned key) {
-  return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
-}
+__device__ __forceinline__ float value_of(unsigned key) { return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key); }
 __device__ __forceinline__ double value_of(unsigned long long key) {
   return __longlong_as_double(static_cast<long long>(key & kSign ? key ^ kSign : ~key));
 }

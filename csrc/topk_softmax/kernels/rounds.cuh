@@ -1,5 +1,5 @@
-// Top k of short rows, several rows a warp: a group of 1 to 32 lanes keeps a row's keys in registers and finds one maximum a round.
-// Each lane knows its own best key; only the lane whose element was taken looks for its next one.
+// Top k of short rows, several rows a warp: a group of 1 to 32 lanes keeps a row's keys in registers and finds one maximum a
+// round. Each lane knows its own best key; only the lane whose element was taken looks for its next one.
 //
 // Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: 32 lanes x kValues elements a row.
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; k rounds of about

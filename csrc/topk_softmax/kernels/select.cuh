@@ -1,15 +1,15 @@
-// Top k of a row by a warp, or by a block of up to 8 warps, in one read (after WarpSelect: Johnson, Douze and Jegou, "Billion-scale
-// similarity search with GPUs", arXiv 1702.08734).
+// Top k of a row by a warp, or by a block of up to 8 warps, in one read (after WarpSelect: Johnson, Douze and Jegou,
+// "Billion-scale similarity search with GPUs", arXiv 1702.08734).
 //
-// Each warp keeps a sorted list of 32 or 64 entries and a threshold. Elements that pass it are compacted by ballot into a queue in
-// shared memory, and merged into the list 32 at a time by a bitonic sort. Two thresholds keep the queue short. Before anything
-// is merged, each warp ranks its 32 lanes' maxima of the first tile; later it ranks its list. With r = ceil(k / warps), every warp
-// has seen r elements that are not smaller than its r-th, so nothing below the least of the warps' r-th ones can be among the k.
-// Entries are totally ordered, so the result does not depend on who saw which threshold when.
+// Each warp keeps a sorted list of 32 or 64 entries and a threshold. Elements that pass it are compacted by ballot into a queue
+// in shared memory, and merged into the list 32 at a time by a bitonic sort. Two thresholds keep the queue short. Before anything
+// is merged, each warp ranks its 32 lanes' maxima of the first tile; later it ranks its list. With r = ceil(k / warps), every
+// warp has seen r elements that are not smaller than its r-th, so nothing below the least of the warps' r-th ones can be among
+// the k. Entries are totally ordered, so the result does not depend on who saw which threshold when.
 //
 // Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: length < 2^31, k <= 64, and k <= 32 for a
-// single warp. Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; an element costs a
-// comparison (and an exponential unless renormalize), one that passes about 15 operations of its warp.
+// single warp. Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; an element costs
+// a comparison (and an exponential unless renormalize), one that passes about 15 operations of its warp.
 #pragma once
 #include "topk_softmax/kernels/common.cuh"
 
@@ -63,8 +63,7 @@ __device__ __forceinline__ X sort_ascending(X x, int lane) {
 #pragma unroll
   for (int size = 2; size <= kWarpSize; size *= 2)
 #pragma unroll
-    for (int offset = size / 2; offset > 0; offset /= 2)
-      x = exchange(x, offset, ((lane & offset) != 0) == ((lane & size) == 0));
+    for (int offset = size / 2; offset > 0; offset /= 2) x = exchange(x, offset, ((lane & offset) != 0) == ((lane & size) == 0));
   return x;
 }
 
