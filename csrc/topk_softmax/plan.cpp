@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 
 #include "torch/error.h"
 
@@ -12,20 +10,13 @@ namespace xgemm::topk_softmax {
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;
+constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up_pow2(std::int64_t n) {
   std::int64_t p = 1;
   while (p < n) p *= 2;
   return p;
-}
-
-int knob(int i, int value) {
-  const char* s = std::getenv("XGEMM_TOPK");
-  if (s == nullptr) return value;
-  int v[4] = {-1, -1, -1, -1};
-  std::sscanf(s, "%d,%d,%d,%d", v, v + 1, v + 2, v + 3);
-  return v[i] < 0 ? value : v[i];
 }
 
 /// The dims of the rows, and where a row's results go: the output's shape is the input's with k in place of the length.
@@ -75,24 +66,24 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
   for (int d = 0; d < plan.kept.dims; ++d) plan.aligned &= plan.kept.stride[d] * bytes % 16 == 0;
 
   // A round costs five operations a register, so short rows share a warp; a longer one is faster through its threshold.
-  const std::int64_t kMaxRounds = knob(0, 128), kShort = knob(2, 64);
   if (plan.length <= kMaxRounds) {
     plan.kernel = Kernel::rounds;
-    plan.values = plan.length <= kShort ? 8 : 16;
+    plan.values = plan.length <= kFewValues ? 8 : 16;
     plan.lanes = static_cast<int>(round_up_pow2(ceil_div(plan.length, plan.values)));
     plan.threads = kShortThreads;
     plan.shared_bytes = static_cast<std::size_t>(plan.threads / plan.lanes * k) * entry_bytes(plan.in);
   } else {
     plan.kernel = Kernel::select;
-    // Four tiles a warp; the k-th of 32 lanes' maxima is the first threshold, so a single warp serves k up to 32.
+    // The fewer warps share a row, the fewer lists are merged; the k-th of 32 lanes' maxima is the first threshold, so a single
+    // warp serves k up to 32.
     const std::int64_t tiles = ceil_div(plan.length, tile_steps(plan.in) * kWarp * width);
-    std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / knob(1, 4), k > kWarp ? 2 : 1, kMaxWarps);
+    const std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / kTilesPerWarp, k > kWarp ? 2 : 1, kMaxWarps);
     plan.rank = static_cast<int>(ceil_div(k, warps));
     plan.lanes = static_cast<int>(warps * kWarp);
     plan.threads = warps == 1 ? static_cast<int>(kShortThreads) : plan.lanes;
     plan.shared_bytes = static_cast<std::size_t>(plan.threads / kWarp * kQueueEntries) * entry_bytes(plan.in);
   }
-  plan.blocks = std::min(ceil_div(plan.rows, plan.threads / plan.lanes), std::int64_t{knob(3, static_cast<int>(kMaxBlocks))});
+  plan.blocks = std::min(ceil_div(plan.rows, plan.threads / plan.lanes), kMaxBlocks);
   return plan;
 }
 

@@ -9,7 +9,8 @@
 //
 // Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: length < 2^31, k <= 64, and k <= 32 for a
 // single warp. Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; an element costs
-// a comparison (and an exponential unless renormalize), one that passes about 15 operations of its warp.
+// a maximum (and an exponential unless renormalize); a tile of which some pass, about 30 operations a step, and as many steps as
+// the most that one lane lets pass.
 #pragma once
 #include "topk_softmax/kernels/common.cuh"
 
