@@ -50,7 +50,8 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
     found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
     assert found.dtype == theirs.dtype and found.shape == theirs.shape and found.is_contiguous()
     # In fp64 torch's result is the reference itself, whose long sums are off by tens of roundings.
-    ulps = 64 if found.dtype is torch.float64 else 1
+    # In fp32 exponential, sum and division round once or twice each (1.5 eps seen); torch can be luckier.
+    ulps = {torch.float64: 64, torch.float32: 3}.get(found.dtype, 1)
     assert_as_good_as(found, theirs, getattr(torch, name)(x.double(), dim), ulps=ulps)
 
 
