@@ -1,4 +1,4 @@
-// Top k of short rows, several rows a warp: a group of 1 to 32 lanes keeps a row's keys in registers and finds one maximum a
+// Top k of short rows, several rows a warp: a group of up to 32 lanes keeps a row's keys in registers and finds one maximum a
 // round. Each lane knows its own best key; only the lane whose element was taken looks for its next one.
 //
 // Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: 32 lanes x kValues elements a row.
@@ -10,8 +10,9 @@
 namespace xgemm::topk_softmax {
 
 template <class T, int kValues>
-__global__ void __launch_bounds__(128) topk_rounds(const __grid_constant__ Plan plan, const T* __restrict__ in,
-                                                   void* __restrict__ values, std::int64_t* __restrict__ indices) {
+__global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
+    topk_rounds(const __grid_constant__ Plan plan, const T* __restrict__ in, void* __restrict__ values,
+                std::int64_t* __restrict__ indices) {
   using V = Value<T>;
   using K = Key<V>;
   constexpr int kWidth = Pack<T>::kCount, kSteps = kValues / kWidth;
