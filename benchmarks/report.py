@@ -27,6 +27,7 @@ OPS = [
     "logsumexp",
     "softmax",
     "log_softmax",
+    "topk_softmax",
     "attention",
     "host",
 ]
