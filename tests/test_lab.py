@@ -66,7 +66,11 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.sgemm(a[0], a, step=1), "a to be a matrix, got shape [4]"),
         (lambda a: lab.tensor_gemm(a, a, step=9), "a of dtype bfloat16, got float32"),
         (lambda a: lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=8), "step in [9, 13], got 8"),
-        (lambda a: lab.tensor_gemm(a.bfloat16(), a.bfloat16().mT.contiguous(), step=9), "shapes (m, k) and (n, k)"),
+        (
+            lambda a: lab.tensor_gemm(a.bfloat16(), a.bfloat16()[:, :2].contiguous(), step=9),
+            "a and b of shapes (m, k) and (n, k)",
+        ),
+        (lambda a: lab.fp32_gemm(a, a.mT.contiguous(), variant="fp16"), "a and b of shapes (m, k) and (n, k), got"),
         (lambda a: lab.fp32_gemm(a, a, variant="fp8"), "variant to be fp16, split, promoted or scaled, got fp8"),
         (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
         (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
@@ -95,6 +99,8 @@ def test_fakes_know_shapes():
         a, b = torch.empty(3, 5, device="cuda"), torch.empty(5, 7, device="cuda")
         assert lab.sgemm(a, b, step=3).shape == (3, 7)
         assert lab.tiled_matmul(a, b, "fixed").shape == (3, 7)
+        assert lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=9).shape == (3, 3)
+        assert lab.fp32_gemm(a, a, variant="scaled").dtype == torch.float32
         assert lab.reduce_sum(a.int(), 2).shape == () and lab.reduce_sum(a.int(), 2).dtype == torch.int32
         assert lab.softmax(a, "online").shape == (3, 5)
         assert lab.histogram(a.int(), 9, True).shape == (9,)
