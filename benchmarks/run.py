@@ -19,6 +19,7 @@ from benchmarks import (
     matmul,
     scaled_masked_softmax,
     softmax,
+    topk_softmax,
 )
 from benchmarks import (
     sum as sum_benchmark,
@@ -34,6 +35,7 @@ SHARES = {
     argmax: 1,
     log_softmax: 2,
     scaled_masked_softmax: 1,
+    topk_softmax: 2,
     matmul: 12,
     linear: 3,
     attention: 12,

@@ -1,15 +1,10 @@
 // Values sent between the blocks of a cluster on sm_90 without a cluster-wide fence. PTX ISA, "barrier.cluster", "st.async".
 #pragma once
-#include "device/ptx/mbarrier.cuh"
+#include "device/ptx/cluster.cuh"
 
 namespace xgemm::ptx {
 
-/// This block's number in its cluster, and the cluster's in the grid (blockIdx.x where the launch has no clusters).
-__device__ __forceinline__ std::uint32_t cluster_rank() {
-  std::uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
+/// The cluster's number in the grid: blockIdx.x where the launch has no clusters.
 __device__ __forceinline__ std::uint32_t cluster_index() {
   std::uint32_t index;
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));

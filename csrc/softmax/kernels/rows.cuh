@@ -2,8 +2,8 @@
 //
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment (which thread holds which element does not
 //   depend on it). Limits: 1024 threads x kSteps 16-byte vectors. Architectures: sm_80 and later.
-// Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which is
-//   cheaper than keeping it.
+// Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which
+//   is cheaper than keeping it.
 #pragma once
 #include "softmax/kernels/common.cuh"
 
