@@ -39,6 +39,10 @@ def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) 
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
 
 
+def _logits(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    return randn(3, 5, 7, dtype=dtype, device=device), torch.randint(0, 5, (3, 7), device=device)
+
+
 _matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -53,6 +57,7 @@ CALLS = [
     Call("argmax", _then(_cube, 1), torch.argmax),
     Call("argmin", _cube, torch.argmin),
     Call("logsumexp", _then(_cube, [1]), _logsumexp),
+    Call("cross_entropy", _logits, torch.nn.functional.cross_entropy, {"ignore_index": 2, "label_smoothing": 0.1}),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
     Call("attention", _heads, sdpa),

@@ -156,7 +156,9 @@ class Everything(torch.nn.Module):
         y = torch_ext.addmm(y[0, 0], y.flatten(0, 1), self.feed.weight, alpha=0.5).view_as(y)
         spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
         scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)
-        return self.soft(scores), spread, torch_ext.sum(lse), torch_ext.argmax(y, 1), torch_ext.argmin(y)
+        best = torch_ext.argmax(y, 1)
+        loss = torch_ext.cross_entropy(y, best)
+        return self.soft(scores), spread, torch_ext.sum(lse), best, torch_ext.argmin(y), loss
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
