@@ -19,6 +19,7 @@ from benchmarks import (
     logsumexp,
     matmul,
     softmax,
+    topk_softmax,
 )
 from benchmarks import (
     sum as sum_benchmark,
@@ -34,6 +35,7 @@ SHARES = {
     amax: 1,
     argmax: 1,
     log_softmax: 2,
+    topk_softmax: 2,
     matmul: 12,
     linear: 3,
     attention: 12,

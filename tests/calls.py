@@ -43,6 +43,11 @@ def _logits(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, tor
     return randn(3, 5, 7, dtype=dtype, device=device), torch.randint(0, 5, (3, 7), device=device)
 
 
+def _topk_softmax(x: torch.Tensor, k: int, dim: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
+    values, indices = x.sort(dim=dim, descending=True, stable=True)
+    return torch.softmax(values.narrow(dim, 0, k), dim), indices.narrow(dim, 0, k)
+
+
 _matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -60,6 +65,7 @@ CALLS = [
     Call("cross_entropy", _logits, torch.nn.functional.cross_entropy, {"ignore_index": 2, "label_smoothing": 0.1}),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
+    Call("topk_softmax", _then(_cube, 2, 1), _topk_softmax),
     Call("attention", _heads, sdpa),
     Call("attention_lse", _heads, _attention_lse),
 ]

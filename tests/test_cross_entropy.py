@@ -16,7 +16,7 @@ def classes(shape: tuple[int, ...], count: int, device: torch.device, ignored: f
 
 
 def assert_loss(x: torch.Tensor, target: torch.Tensor, **kwargs) -> None:
-    """A few fp32 roundings of the numbers that are added, and those of the result; ATen's CPU path rounds in between."""
+    """A few fp32 roundings of what is added, and those of the result; ATen's CPU path rounds in between."""
     poison(x.device, 1)
     found = op.cross_entropy(x, target, **kwargs)
     exact = torch_op(x.double(), target.long(), **kwargs)

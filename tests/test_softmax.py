@@ -50,7 +50,8 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
     found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
     assert found.dtype == theirs.dtype and found.shape == theirs.shape and found.is_contiguous()
     # In fp64 torch's result is the reference itself, whose long sums are off by tens of roundings.
-    ulps = 64 if found.dtype is torch.float64 else 1
+    # In fp32 exponential, sum and division round once or twice each (1.5 eps seen); torch can be luckier.
+    ulps = {torch.float64: 64, torch.float32: 3}.get(found.dtype, 1)
     assert_as_good_as(found, theirs, getattr(torch, name)(x.double(), dim), ulps=ulps)
 
 
@@ -80,15 +81,16 @@ def test_row_lengths(device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_element_is_as_exact_as_torchs(device, name, dtype):
-    """Relative error of each value, small ones too."""
+    """Relative error of each value, small ones too; of log_softmax absolute below 1: log(d) carries a rounding of d."""
     for n in (100, 3000, 40000):
         x = 8 * randn(4, n, dtype=dtype, device=device)
-        exact = getattr(torch, name)(x.double(), 1) if dtype is torch.float32 else None
         found, theirs = getattr(op, name)(x, 1), getattr(torch, name)(x, 1)
-        if exact is None:
-            torch.testing.assert_close(found, theirs, rtol=1e-13, atol=0)
+        if dtype is torch.float64:
+            torch.testing.assert_close(found, theirs, rtol=1e-13, atol=1e-15 if name == "log_softmax" else 0)
             continue
-        ours, allowed = ((found - exact) / exact).abs().max(), ((theirs - exact) / exact).abs().max()
+        exact = getattr(torch, name)(x.double(), 1)
+        scale = exact.abs() if name == "softmax" else exact.abs().clamp_min(1)
+        ours, allowed = ((found - exact).abs() / scale).max(), ((theirs - exact).abs() / scale).max()
         assert ours <= 2 * allowed + 2 * torch.finfo(dtype).eps, (n, ours, allowed)
 
 

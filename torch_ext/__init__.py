@@ -27,6 +27,7 @@ from torch_ext.functional import (  # noqa: E402
     mean,
     softmax,
     sum,
+    topk_softmax,
 )
 from torch_ext.replace import replace  # noqa: E402
 
@@ -47,4 +48,5 @@ __all__ = [
     "replace",
     "softmax",
     "sum",
+    "topk_softmax",
 ]

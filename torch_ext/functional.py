@@ -10,8 +10,8 @@ Determinism
     The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
 Errors
     RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
-    ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the wrong type.
-    One line each.
+    ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the
+    wrong type. One line each.
 Autocast
     As torch's own ops have it; see :mod:`torch_ext.autocast`.
 
@@ -43,6 +43,7 @@ __all__ = [
     "mean",
     "softmax",
     "sum",
+    "topk_softmax",
 ]
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
@@ -51,7 +52,7 @@ _matmul, _addmm, _linear = _ops.matmul.default, _ops.addmm.default, _ops.linear.
 _sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.default, _ops.amin.default
 _argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
 _cross_entropy = _ops.cross_entropy.default
-_softmax, _log_softmax = _ops.softmax.default, _ops.log_softmax.default
+_softmax, _log_softmax, _topk_softmax = _ops.softmax.default, _ops.log_softmax.default, _ops.topk_softmax.default
 _attention, _attention_lse = _ops.attention.default, _ops.attention_lse.default
 
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
@@ -340,8 +341,8 @@ def cross_entropy(
 
     Raises:
         ValueError: an unknown reduction.
-        RuntimeError: shapes that do not fit, a label_smoothing out of range; and what the module's text lists. On CUDA a
-            target that is neither a class nor ignore_index gives NaN (torch stops the program there).
+        RuntimeError: shapes that do not fit, a label_smoothing out of range; and what the module's text lists. On CUDA
+            a target that is neither a class nor ignore_index gives NaN (torch stops the program there).
 
     Source: as :func:`logsumexp`.
     """
@@ -383,6 +384,35 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
     Source: as :func:`softmax`.
     """
     return _call(_log_softmax, input, dim, dtype=dtype)
+
+
+def topk_softmax(
+    input: Tensor, k: int, dim: int = -1, *, renormalize: bool = True, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `k` largest elements of ``softmax(input, dim)`` in descending order, and their indices, in one read.
+
+    What a mixture-of-experts router computes: :func:`torch.softmax`, :func:`torch.topk` and a division.
+
+    Args:
+        input: any shape; floating, or integer with a floating `dtype`.
+        k: how many, 0 to 64 and at most the size of `dim`; 1 for a 0-d input.
+        dim: the dim of the softmax; fewer than 2^31 elements.
+        renormalize: divide the k values by their sum, so that they sum to 1. Else they are those of the whole softmax.
+        dtype: converts the input first and is the values' dtype.
+
+    Returns:
+        Two tensors of the input's shape with k in place of the size of `dim`: values of the input's dtype or `dtype`,
+        computed in fp32 or wider, and int64 indices. The order is that of the input's elements, of equal ones the
+        first; a NaN is the largest. All values are NaN where the row holds NaN or +inf, or the chosen ones are all
+        -inf.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a k out of range; and what the module's text lists.
+
+    Source: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs" (2017): WarpSelect, for long rows.
+    """
+    return _call(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)
 
 
 def attention(
