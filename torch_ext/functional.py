@@ -323,7 +323,7 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: float = 0,  # as 0.0 torch.compile(dynamic=True) would take the default for an unknown float
 ) -> Tensor:
     """Cross-entropy of logits and class indices, the semantics of :func:`torch.nn.functional.cross_entropy`.
 
