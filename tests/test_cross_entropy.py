@@ -16,7 +16,7 @@ def classes(shape: tuple[int, ...], count: int, device: torch.device, ignored: f
 
 
 def reference(x: torch.Tensor, target: torch.Tensor, **kwargs) -> torch.Tensor:
-    """In float64. One target without a batch dim, ignored: the mean is NaN in torch on the CPU, 0 on CUDA; ours is NaN."""
+    """In float64. A single ignored target without a batch dim: the mean is NaN in torch on the CPU, 0 on CUDA; NaN here."""
     if x.dim() > 1:
         return torch_op(x.double(), target.long(), **kwargs)
     loss = torch_op(x[None].double(), target[None].long(), **kwargs)
@@ -64,6 +64,15 @@ def test_row_lengths(device, dtype):
             target = classes((3,), n, device)
             assert_loss(x, target, reduction="none")
             assert_loss(x, target, reduction="none", label_smoothing=0.3)
+
+
+@pytest.mark.parametrize("magnitude", [1e3, 7e4, 1e8, 1e10, 1e20, 8.4e37, 2e38])
+def test_large_magnitudes(device, magnitude):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for n in (5, 700, 20000):
+            x = randn(3, n, dtype=torch.float64, device=device) + magnitude
+            assert_loss(x.to(dtype), classes((3,), n, device), reduction="none")
+            assert_loss(-x.to(dtype), classes((3,), n, device), reduction="none")
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)

@@ -53,6 +53,19 @@ def test_row_lengths_and_magnitudes(device, dtype):
             assert_logsumexp((x * scale + shift).to(dtype), 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("magnitude", [6e4, 7e4, 1e6, 1e8, 3e9, 1e10, 1e20, 8.4e37, 8.6e37, 2e38])
+def test_large_magnitudes(device, dtype, magnitude):
+    """The product of a large maximum with log2(e) is rounded by much more than 1: it must not end in an exponent."""
+    for n in (5, 700, 20000):
+        x = randn(3, n, device=device, dtype=torch.float64) * 30
+        for sign in (1, -1):
+            mixed = torch.where(torch.rand(3, n, device=device) < 0.5, 0.999, 1.0) * magnitude
+            assert_logsumexp((x + sign * magnitude).to(dtype), 1)
+            assert_logsumexp((x + sign * mixed).to(dtype), 1)
+            assert_logsumexp((x + sign * mixed).to(dtype).mT.contiguous(), 0)
+
+
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):

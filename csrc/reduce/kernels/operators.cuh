@@ -342,49 +342,43 @@ struct MaximumIndex {
   }
 };
 
-/// The scale of an exponent: terms are 2^(x * scale - m * scale) in fp32, one multiply-add and one instruction of the special
-/// function unit each, and e^(x - m) in fp64. The product m * scale is rounded once and that value used throughout, so that what
-/// rounding did to it can be undone in the end (`residual`).
-template <class V>
-struct Exponent;
-template <>
-struct Exponent<float> {
-  static constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-  // A huge m times log2(e) would overflow; there a term is 1 for x = m and else 0, whatever the scale.
-  static __device__ __forceinline__ float scale(float m) { return fabsf(m) < 0x1p126f ? kLog2E : 1.0f; }
-  // Rounded by itself: within a multiply-add it would not cancel against the same product elsewhere.
-  static __device__ __forceinline__ float product(float m, float scale) { return __fmul_rn(m, scale); }
-  static __device__ __forceinline__ float exp(float x) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
+/// e^x for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
+__device__ __forceinline__ float exp_term(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+__device__ __forceinline__ float exp_of(float x) { return exp_term(x * kLog2E); }
+__device__ __forceinline__ double exp_of(double x) { return exp(x); }
+
+/// The sum of e^(x - m), m finite or NaN and at least every x. In fp32 a term is 2^(x log2 e - m log2 e), one multiply-add and
+/// one instruction of the special function unit; what rounding did to m log2 e is undone for the whole sum. For a large m that
+/// would be too much to undo, and the difference is taken first.
+template <int n, class V>
+__device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
+  const auto add = [](V a, V b) { return a + b; };
+  if constexpr (std::is_same_v<V, float>) {
+    if (fabsf(m) < 0x1p16f) {
+      const float shift = __fmul_rn(m, kLog2E), p = -fmaf(m, kLog2E, -shift) * kLn2;  // e^-m = 2^-shift e^p, |p| < 2^-8
+      const float sum = tree<n>([&](int i) { return exp_term(fmaf(x[i], kLog2E, -shift)); }, add);
+      return sum * (1.0f + fmaf(0.5f * p, p, p));
+    }
   }
-  static __device__ __forceinline__ float term(float x, float scale, float shift) { return exp(fmaf(x, scale, -shift)); }
-  /// ln(e^-m / 2^-shift), m finite.
-  static __device__ __forceinline__ float residual(float m, float scale, float shift) { return -fmaf(m, scale, -shift) * kLn2; }
-};
-template <>
-struct Exponent<double> {
-  static __device__ __forceinline__ double scale(double) { return 1.0; }
-  static __device__ __forceinline__ double product(double m, double) { return m; }
-  static __device__ __forceinline__ double exp(double x) { return ::exp(x); }
-  static __device__ __forceinline__ double term(double x, double, double shift) { return exp(x - shift); }
-  static __device__ __forceinline__ double residual(double, double, double) { return 0.0; }
-};
+  return tree<n>([&](int i) { return exp_of(x[i] - m); }, add);
+}
 
 /// Brings the sums of `lanes` neighbouring lanes to one maximum first: one exponential a lane instead of two a level.
 template <class Exponentials, class P>
 __device__ __forceinline__ P join_pairs(P s, int lanes) {
-  using E = typename Exponentials::E;
   auto m = s.maximum;
   for (int offset = lanes / 2; offset > 0; offset /= 2) m = larger(m, __shfl_xor_sync(kFullWarp, m, offset));
-  const auto scale = E::scale(Exponentials::base(m));
-  s.sum *= Exponentials::factor(s.maximum, scale, E::product(Exponentials::base(m), scale));
+  s.sum *= exp_of(s.maximum - Exponentials::base(m));
   for (int offset = lanes / 2; offset > 0; offset /= 2) s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset);
   return {m, s.sum};
 }
 
-/// (maximum m, sum of 2^(x * scale - shift of m)): online softmax's pairs (Milakov and Gimelshein, arXiv 1805.02867).
+/// (maximum m, sum of e^(x - m)): online softmax's pairs (Milakov and Gimelshein, arXiv 1805.02867).
 template <class V>
 struct alignas(2 * sizeof(V)) Pair {
   V maximum, sum;
@@ -395,25 +389,20 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   using T = Element;
   using V = Value<T>;
   using State = Pair<V>;
-  using E = Exponent<V>;
   static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {lowest<V>(), V{0}}; }
   // An infinite maximum must not be subtracted from itself; 0 then gives exp(-inf) = 0 and exp(inf) = inf, as they should be.
   static __device__ __forceinline__ V base(V m) { return m == lowest<V>() || m == -lowest<V>() ? V{0} : m; }
-  /// What brings a sum relative to maximum m to one relative to the larger maximum that `scale` and `shift` belong to.
-  static __device__ __forceinline__ V factor(V m, V scale, V shift) { return E::exp(E::product(m, scale) - shift); }
 
   template <int n, class Position>
   static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position) {
-    const V m = larger(s.maximum, best), scale = E::scale(base(m)), shift = E::product(base(m), scale);
-    s.sum = s.sum * factor(s.maximum, scale, shift) +
-            tree<n>([&](int i) { return E::term(x[i], scale, shift); }, [](V a, V c) { return a + c; });
-    s.maximum = m;
+    const V m = larger(s.maximum, best), b = base(m);
+    s = {m, s.sum * exp_of(s.maximum - b) + sum_of_exponentials(x, b)};
   }
   static __device__ __forceinline__ State merge(State a, State b) {
-    const V m = larger(a.maximum, b.maximum), scale = E::scale(base(m)), shift = E::product(base(m), scale);
-    return {m, a.sum * factor(a.maximum, scale, shift) + b.sum * factor(b.maximum, scale, shift)};
+    const V m = larger(a.maximum, b.maximum), c = base(m);
+    return {m, a.sum * exp_of(a.maximum - c) + b.sum * exp_of(b.maximum - c)};
   }
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.maximum, offset), __shfl_xor_sync(kFullWarp, s.sum, offset)};
@@ -421,11 +410,10 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   static __device__ __forceinline__ State join(State s, int lanes) { return join_pairs<LogSumExp>(s, lanes); }
   static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
                                                 std::int64_t i) {
-    const V m = base(s.maximum), scale = E::scale(m), rest = E::residual(m, scale, E::product(m, scale));
     if (plan.pairs)
-      static_cast<State*>(out)[i] = {s.maximum, s.sum + s.sum * rest};
+      static_cast<State*>(out)[i] = s;
     else
-      store_as(out, i, plan.out, m + (log(s.sum) + rest));
+      store_as(out, i, plan.out, base(s.maximum) + log(s.sum));
   }
 };
 
@@ -442,7 +430,6 @@ struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element
   using V = Value<T>;
   using State = LossState<V>;
   using Exponentials = LogSumExp<T>;
-  using E = Exponent<V>;
   static constexpr bool kOrdered = false, kTotal = true;
 
   static __device__ __forceinline__ State identity() { return {Exponentials::identity(), V{0}}; }
@@ -470,11 +457,10 @@ struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element
     const std::int64_t target = plan.loss.target[i];
     V loss = static_cast<V>(plan.loss.ignored);
     if (target != plan.loss.ignore_index) {
-      const V m = s.pair.maximum, scale = E::scale(m);
+      const V m = s.pair.maximum;
       loss = std::numeric_limits<V>::quiet_NaN();  // for a target that is no class, and an infinite maximum, as torch has it
       if (target >= 0 && target < plan.length && Exponentials::base(m) == m) {
-        const V log_sum = log(s.pair.sum) + E::residual(m, scale, E::product(m, scale));
-        const V nll = log_sum - (convert<V>(row[plan.reduced.offset(target)]) - m);
+        const V log_sum = log(s.pair.sum), nll = log_sum - (convert<V>(row[plan.reduced.offset(target)]) - m);
         const V smoothing = static_cast<V>(plan.loss.smoothing);
         loss = smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
         loss += V{0};  // -0 means ignored

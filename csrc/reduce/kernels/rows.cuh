@@ -2,12 +2,11 @@
 // states are joined in order: by the row's block, or, when blocks share a row, by the last of them to finish.
 //
 // Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment;
-// else
-//   element by element. Which thread reads which element depends on the row's length and strides only, not on its address, and
-//   the order of additions not on how strips (or short rows) are shared out over warps and blocks.
+//   otherwise element by element. Which thread reads which element depends on the row's length and strides only, not on its
+//   address, and the order of additions not on how strips (or short rows) are shared out over warps and blocks.
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions, 32-bit ones within a strip.
-// Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and
-//   arithmetic overlap between warps: 32 an SM, each with 2 KB under way.
+// Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and arithmetic overlap
+//   between warps: 32 an SM, each with 2 KB under way.
 #pragma once
 #include "reduce/kernels/common.cuh"
 
