@@ -28,6 +28,7 @@ OPS = [
     "cross_entropy",
     "softmax",
     "log_softmax",
+    "scaled_masked_softmax",
     "topk_softmax",
     "attention",
     "host",

@@ -18,6 +18,7 @@ from benchmarks import (
     log_softmax,
     logsumexp,
     matmul,
+    scaled_masked_softmax,
     softmax,
     topk_softmax,
 )
@@ -35,6 +36,7 @@ SHARES = {
     amax: 1,
     argmax: 1,
     log_softmax: 2,
+    scaled_masked_softmax: 1,
     topk_softmax: 2,
     matmul: 12,
     linear: 3,

@@ -31,6 +31,9 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
   m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
   m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
+  // softmax(scale * input + mask); mask broadcasts to input: bool (True takes part) or additive, of input's dtype or fp32. A row
+  // of which nothing takes part is NaN, as softmax has it.
+  m.def("scaled_masked_softmax(Tensor input, Tensor? mask=None, float scale=1.0, int dim=-1) -> Tensor");
 
   // The k largest elements (0 <= k <= 64) of softmax(input, dim), in descending order, and their indices: what a
   // mixture-of-experts router wants. Of equal elements the first ones; NaN counts as largest. renormalize: divided by their own

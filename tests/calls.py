@@ -65,6 +65,7 @@ CALLS = [
     Call("cross_entropy", _logits, torch.nn.functional.cross_entropy, {"ignore_index": 2, "label_smoothing": 0.1}),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
+    Call("scaled_masked_softmax", _tensors((3, 5, 7), (5, 7)), lambda x, mask: torch.softmax(x + mask, -1)),
     Call("topk_softmax", _then(_cube, 2, 1), _topk_softmax),
     Call("attention", _heads, sdpa),
     Call("attention_lse", _heads, _attention_lse),

@@ -36,6 +36,7 @@ CASES = [
     ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
     "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
     *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
+    *(("scaled_masked_softmax", s, {"scale": 0.5, "dim": d}) for s, d in ((((3, 4, 5),), 1), (((3, 4, 5), (4, 1)), 0))),
     *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})),
     *(("topk_softmax", ((3, 4, 5),), kw) for kw in ({"k": 2}, {"k": 0}, {"k": 3, "dim": 1, "dtype": torch.float64})),
     ("topk_softmax", ((0, 4),), {"k": 4}), ("topk_softmax", ((),), {"k": 1}), *((op,
@@ -163,6 +164,7 @@ class Everything(torch.nn.Module):
         y = torch_ext.addmm(y[0, 0], y.flatten(0, 1), self.feed.weight, alpha=0.5).view_as(y)
         spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
         scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)
+        scores = torch_ext.scaled_masked_softmax(scores, scores[:1, :1], 0.5)
         best = torch_ext.argmax(y, 1)
         loss, routed = torch_ext.cross_entropy(y, best), torch_ext.topk_softmax(y, 2)[0]
         return self.soft(scores), spread, torch_ext.sum(lse), best, torch_ext.argmin(y), routed, loss

@@ -16,7 +16,7 @@ def classes(shape: tuple[int, ...], count: int, device: torch.device, ignored: f
 
 
 def reference(x: torch.Tensor, target: torch.Tensor, **kwargs) -> torch.Tensor:
-    """In float64. A single ignored target without a batch dim: the mean is NaN in torch on the CPU, 0 on CUDA; NaN here."""
+    """In float64. A single ignored target without a batch dim: its mean is NaN in torch on the CPU, 0 on CUDA."""
     if x.dim() > 1:
         return torch_op(x.double(), target.long(), **kwargs)
     loss = torch_op(x[None].double(), target[None].long(), **kwargs)

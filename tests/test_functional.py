@@ -69,6 +69,7 @@ def test_every_operator_has_a_documented_function() -> None:
         ("cross_entropy", ["input", "target", "ignore_index", "reduction", "label_smoothing"]),
         ("softmax", ["input", "dim", "dtype"]),
         ("log_softmax", ["input", "dim", "dtype"]),
+        ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),
         ("topk_softmax", ["input", "k", "dim", "renormalize", "dtype"]),
         ("attention", ["query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa"]),
     ],

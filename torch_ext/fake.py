@@ -265,6 +265,27 @@ _register_softmax("softmax")
 _register_softmax("log_softmax")
 
 
+@torch.library.register_fake("xgemm::scaled_masked_softmax")
+def _scaled_masked_softmax(input, mask=None, scale=1.0, dim=-1) -> Tensor:
+    op = "scaled_masked_softmax"
+    _check_inputs(op, input=input)
+    _wrap_dim(op, input, dim)
+    if mask is not None:
+        _check_inputs(op, (torch.bool, torch.float32, input.dtype), mask=mask)
+        torch._check(
+            mask.device == input.device,
+            lambda: f"xgemm::{op}: expected input and mask on one device, got {input.device} and {mask.device}",
+        )
+        message = (
+            f"xgemm::{op}: expected mask to broadcast to input's shape {_shape(input.shape)}, "
+            f"got shape {_shape(mask.shape)}"
+        )
+        torch._check(mask.dim() <= input.dim(), lambda: message)
+        for have, wanted in zip(reversed(mask.shape), reversed(input.shape), strict=False):
+            torch._check(have == 1 or have == wanted, lambda: message)
+    return input.new_empty(input.shape)
+
+
 @torch.library.register_fake("xgemm::topk_softmax")
 def _topk_softmax(input, k, dim=-1, *, renormalize=True, dtype=None) -> tuple[Tensor, Tensor]:
     _check_inputs("topk_softmax", REAL_AND_BOOL, input=input)

@@ -41,6 +41,7 @@ __all__ = [
     "logsumexp",
     "matmul",
     "mean",
+    "scaled_masked_softmax",
     "softmax",
     "sum",
     "topk_softmax",
@@ -53,6 +54,7 @@ _sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.defau
 _argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
 _cross_entropy = _ops.cross_entropy.default
 _softmax, _log_softmax, _topk_softmax = _ops.softmax.default, _ops.log_softmax.default, _ops.topk_softmax.default
+_scaled_masked_softmax = _ops.scaled_masked_softmax.default
 _attention, _attention_lse = _ops.attention.default, _ops.attention_lse.default
 
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
@@ -384,6 +386,29 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
     Source: as :func:`softmax`.
     """
     return _call(_log_softmax, input, dim, dtype=dtype)
+
+
+def scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
+    """``softmax(scale * input + mask)`` over one dim: what attention weights need, in one read of `input`.
+
+    Args:
+        input: float32, float16, bfloat16 or float64; any shape and strides.
+        mask: broadcasts to `input`: bool, True where an element takes part (one that does not gives 0, whatever it is),
+            or of the input's dtype or float32, added to ``scale * input``. It is read by its strides, never expanded.
+        scale: factor of `input`.
+        dim: the dim that sums to 1.
+
+    Returns:
+        The input's shape and dtype; computed in fp32 or wider. NaN where nothing of a row takes part, as in
+        :func:`softmax`.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a mask that does not broadcast; and what the module's text lists.
+
+    Source: as :func:`softmax`.
+    """
+    return _call(_scaled_masked_softmax, input, mask, scale, dim)
 
 
 def topk_softmax(
