@@ -4,7 +4,8 @@ Cases around the plans' boundaries, and promises that hold for every op: same bi
 streams, devices, only our kernels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +115,15 @@ LAYOUTS = {
     "strided": strided,
     "rows": rows_of_wider,
 }
+
+
+def sanitized(names: Iterable[str], *chosen: str) -> list[Any]:
+    """Parameters of which the sanitizers, 10 to 50 times slower than a plain run, take the chosen ones."""
+    return [pytest.param(name, marks=pytest.mark.sanitize) if name in chosen else name for name in names]
+
+
+# Vectors, vectors at odd addresses, and element by element.
+SANITIZED_LAYOUTS = sanitized(LAYOUTS, "contiguous", "misaligned", "permuted")
 
 
 def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -37,6 +37,17 @@ def test_dims_and_layouts(device, name, dtype, layout):
         assert_extremum(name, LAYOUTS[layout](x), dim, keepdim=len(shape) % 2 == 0)
 
 
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS, torch.bool])
+def test_small_cases(device, dtype):
+    """Both kernels, whole and split, by vectors at any address and by elements."""
+    for shape, dim in (((5, 77), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0), ((9000, 40), 0)):
+        x = randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
+        for layout in ("contiguous", "misaligned", "permuted"):
+            for name in NAMES:
+                assert_extremum(name, LAYOUTS[layout](x), dim)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64])
 def test_row_lengths(device, name, dtype):
