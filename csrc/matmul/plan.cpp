@@ -81,7 +81,7 @@ std::int64_t chunk_length(std::int64_t k) {
 namespace {
 
 /// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
-std::int64_t gemv_splits(const Problem& p, std::int64_t chunks, int sm_count) {
+Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
   constexpr double kBytesPerSecondAndSm = 80e9;
   const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
@@ -94,17 +94,19 @@ std::int64_t gemv_splits(const Problem& p, std::int64_t chunks, int sm_count) {
         bytes / std::min(kBytesPerSecond, blocks * kBytesPerSecondAndSm) + (per_block < chunks ? kSecondLaunch : 0);
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
-  return best.splits;
+  return best;
 }
 
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const std::int64_t chunk = chunk_length(p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
-  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p)};
+  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 0};
   if (std::min(p.m, p.n) <= kGemvLines && (forced.empty() || forced == name(Kernel::gemv))) {
     plan.kernel = Kernel::gemv;
-    plan.splits = gemv_splits(p, chunks, gpu.sm_count);
+    const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
+    plan.splits = e.splits;
+    plan.seconds = e.seconds;
   }
   double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
@@ -112,7 +114,7 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
-      best = e.seconds;
+      best = plan.seconds = e.seconds;
       plan.kernel = kernel;
       plan.splits = e.splits;
     }

@@ -56,7 +56,8 @@ struct Plan {
   std::int64_t chunks;  ///< ceil(k / chunk), at least 1
   std::int64_t splits;  ///< blocks that share a tile's chunks; more than 1: partial sums through the workspace
   std::int64_t workspace_bytes;
-  bool vector;  ///< operands are loaded four elements at a time
+  bool vector;     ///< operands are loaded four elements at a time
+  double seconds;  ///< predicted
 };
 
 /// Do A and B's quads run along k (else along A's rows, B's columns)?

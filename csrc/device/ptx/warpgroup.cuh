@@ -1,0 +1,38 @@
+// Roles of warpgroups on sm_90a: register hand-over, one elected thread, named barriers.
+#pragma once
+#include <cstdint>
+
+namespace xgemm::ptx {
+
+/// Gives registers of this warpgroup back to the CTA's pool, or takes from it: every warp of the warpgroup must execute it.
+template <int kRegisters>
+__device__ __forceinline__ void release_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void acquire_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/// True in exactly one lane of a converged warp.
+__device__ __forceinline__ bool elect_one() {
+  std::uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.b32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+/// Named barriers 1 to 15 (0 is __syncthreads): `threads` counts arrivals and waiters together.
+__device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace xgemm::ptx

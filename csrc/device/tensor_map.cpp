@@ -1,0 +1,48 @@
+#include "device/tensor_map.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime.h>
+
+namespace xgemm {
+namespace {
+
+/// cuTensorMapEncodeTiled through the runtime, so that the library does not link libcuda.
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+  static const auto function = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess)
+      entry = nullptr;
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+  }();
+  return function;
+}
+
+}  // namespace
+
+bool tensor_map_possible(const void* data, DType dtype, std::int64_t stride1, std::int64_t stride2) {
+  const auto bytes = static_cast<std::int64_t>(size_of(dtype));
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride1 * bytes % 16 == 0 && stride2 * bytes % 16 == 0;
+}
+
+bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
+  const auto encode = encoder();
+  if (!encode) return false;
+  const auto bytes = static_cast<cuuint64_t>(size_of(spec.dtype));
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(spec.sizes[0]), static_cast<cuuint64_t>(spec.sizes[1]),
+                               static_cast<cuuint64_t>(spec.sizes[2])};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(spec.strides[0]) * bytes, static_cast<cuuint64_t>(spec.strides[1]) * bytes};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(spec.box[0]), static_cast<cuuint32_t>(spec.box[1]), 1};
+  const cuuint32_t element_strides[3] = {1, 1, 1};
+  const auto type = spec.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                    : spec.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const auto swizzle = spec.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                       : spec.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                  : CU_TENSOR_MAP_SWIZZLE_NONE;
+  return encode(&map, type, 3, const_cast<void*>(spec.data), sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace xgemm

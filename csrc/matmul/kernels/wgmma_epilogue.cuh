@@ -1,0 +1,218 @@
+// From the accumulators of a wgmma warp to memory. Three ways, equal in every bit:
+//   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16 rows of
+//          128 bytes), stored by TMA, which clips the edges, while the warp goes on;
+//   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two columns a
+//          lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions overlap;
+//   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as `rows`.
+#pragma once
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/vector.cuh"
+#include "matmul/kernels/epilogue.cuh"
+
+namespace xgemm::matmul::wgmma_detail {
+
+/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
+/// rounding.
+__device__ __forceinline__ float unscale(float x, int exponent) {
+  const int e = max(exponent, -252), half_e = e / 2;
+  return x * power_of_two(half_e) * power_of_two(e - half_e);
+}
+
+/// Stores rows `row` .. row + rows - 1 of C, kRows at a time, columns `at` and at + 1 by this lane; `sums(r)` gives the pair of row
+/// row + r. `column_end`: columns from there on are not this warp's.
+template <class Out, bool kScaled, int kRows, class Sums>
+__device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int rows, int at, int column_end, int batch, const Sums& sums) {
+  const Problem& p = g.problem;
+  const int n = min(static_cast<int>(p.n), column_end);
+  if (at >= n) return;
+  const bool pair = at + 1 < n, vector = pair && p.n % 2 == 0;
+  const auto e = make_epilogue<Out, float>(p, batch);
+  Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * p.m * p.n;
+  const LineStats* lines_a = nullptr;
+  int exponents[2] = {};
+  if constexpr (kScaled) {
+    lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * p.m;
+    const LineStats* const lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * p.n;
+    exponents[0] = -split_exponent(lines_b[at].max_bits);
+    exponents[1] = -split_exponent(lines_b[at + pair].max_bits);
+  }
+  float bias[2] = {};
+  if (e.bias) {
+    bias[0] = convert<float>(e.bias[at * e.bias_col]);
+    bias[1] = convert<float>(e.bias[(at + pair) * e.bias_col]);
+  }
+#pragma unroll 1
+  for (int r0 = 0; r0 < rows; r0 += kRows) {
+    float x[2 * kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int r = min(r0 + i, rows - 1);
+      const Vector<float, 2> here = sums(r);
+      int exponent = 0;
+      if constexpr (kScaled) exponent = -split_exponent(lines_a[row + r].max_bits);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const float value = kScaled ? unscale(here[c], exponent + exponents[c]) : here[c];
+        x[2 * i + c] = fmaf(e.alpha, value, 0.f);  // -0 to +0, see epilogue.cuh
+      }
+    }
+    if (e.c) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) {
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = at + (pair ? i % 2 : 0);
+        x[i] = fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), x[i]);
+      }
+    }
+    if (e.bias) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) x[i] = plus(x[i], bias[i % 2]);
+    }
+    if (e.activation != Activation::none) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) x[i] = activate_for<Out>(x[i], e.activation);
+    }
+    if (e.residual) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) {
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = at + (pair ? i % 2 : 0);
+        x[i] = plus(x[i], convert<float>(e.residual[r * e.residual_row + c * e.residual_col]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (r0 + i >= rows) break;
+      Out* const target = out + static_cast<std::int64_t>(row + r0 + i) * p.n + at;
+      const Vector<Out, 2> results{{convert<Out>(x[2 * i]), convert<Out>(x[2 * i + 1])}};
+      if (vector) {
+        store_vector(target, results);
+      } else {
+        target[0] = results[0];
+        if (pair) target[1] = results[1];
+      }
+    }
+  }
+}
+
+/// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
+template <class Out, class Config>
+__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
+                                           int batch, int lane, unsigned char* staging) {
+  constexpr int kTileN = Config::kValue.tile_n;
+  constexpr bool kScaled = Config::kValue.scaled;
+  const Problem& p = g.problem;
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  if (row >= m) return;
+  const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
+  if (kTileN * sizeof(Out) >= 128 && g.boxes) {
+    int exponents[2] = {};
+    const LineStats* lines_b = nullptr;
+    if constexpr (kScaled) {
+      const LineStats* const lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * m;
+      lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * n;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(__ldg(&lines_a[min(row + first + 8 * h, m - 1)].max_bits));
+    }
+    const float alpha = static_cast<float>(p.alpha);
+    constexpr int kColumns = 128 / static_cast<int>(sizeof(Out)), kPairs = kColumns / 8;
+    const Out* const bias = static_cast<const Out*>(p.bias.data);
+#pragma unroll
+    for (int round = 0; round < kTileN / kColumns; ++round) {
+      const int at = column + round * kColumns;
+      if (at >= n) break;
+      unsigned char* const buffer = staging + round % 2 * 2048;
+      if (lane == 0) ptx::tma_store_wait_read<1>();  // the store before the last, which read this buffer
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        float add[2] = {};
+        int exponent[2] = {};
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int here = min(at + 8 * j + 2 * quad + c, n - 1);
+          if constexpr (kScaled) exponent[c] = -split_exponent(lines_b[here].max_bits);  // no __ldg: it would be hoisted and spill
+          if (bias) add[c] = convert<float>(bias[here * p.bias.col_stride]);
+        }
+        // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
+        const int offset = (8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          Vector<Out, 2> pair;
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            float x = sums[4 * (round * kPairs + j) + 2 * h + c];
+            if constexpr (kScaled) x = unscale(x, exponents[h] + exponent[c]);
+            x = fmaf(alpha, x, 0.f);
+            if (bias) x = plus(x, add[c]);
+            pair[c] = convert<Out>(x);
+          }
+          store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16), pair);
+        }
+      }
+      ptx::fence_async_shared();
+      __syncwarp();
+      if (lane == 0) {
+        ptx::tma_store(&g.out, buffer, at, row, batch);
+        ptx::tma_store_commit();
+      }
+    }
+    return;
+  }
+  const int rows = min(16, m - row);
+  constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    if (column + 64 * round >= n) break;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = 4 * (kPieces * round + j) + 2 * h;
+        store_vector(reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
+                     Vector<float, 2>{{sums[i], sums[i + 1]}});
+      }
+    __syncwarp();
+    store_rows<Out, kScaled, kTileN == 256 ? 2 : 4>(g, row, rows, column + 64 * round + 2 * lane, column + kTileN, batch, [&](int r) {
+      return load_vector<2>(reinterpret_cast<const float*>(staging + r * 256 + ((lane / 2) ^ (r % 8)) * 16 + lane % 2 * 8));
+    });
+  }
+}
+
+/// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums; two cluster barriers inside, which the
+/// producer's warps match. `slots`: nothing is under way in them any more.
+template <class Out, class Config>
+__device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
+                                           int batch, int split, int thread, unsigned char* slots) {
+  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
+  float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
+  const int own_rows = kTileM / g.splits;
+  const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
+  ptx::cluster_sync();  // every CTA's slots are free
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = warp * 16 + first + 8 * h, owner = r / own_rows;
+    const std::uint32_t target =
+        ptx::remote_address(parts + (split * own_rows + r % own_rows) * kPitch + 2 * quad, static_cast<unsigned>(owner));
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) ptx::store_remote(target + 32 * j, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+  }
+  ptx::cluster_sync();
+  constexpr int kRounds = (kTileN + 63) / 64;
+  const int own_row = row + split * own_rows, rows = min(own_rows, static_cast<int>(g.problem.m) - own_row);
+  for (int unit = warp; unit < kRounds * ((rows + 3) / 4); unit += 4 * Config::kValue.consumers()) {
+    const int round = unit % kRounds, r0 = unit / kRounds * 4;
+    const float* const in = parts + r0 * kPitch + 64 * round + 2 * lane;
+    store_rows<Out, Config::kValue.scaled, 4>(g, own_row + r0, min(4, rows - r0), column + 64 * round + 2 * lane, column + kTileN, batch,
+                                           [&](int r) {
+                                             Vector<float, 2> sum = load_vector<2>(in + r * kPitch);
+                                             for (int s = 1; s < g.splits; ++s) {
+                                               const auto part = load_vector<2>(in + (s * own_rows + r) * kPitch);
+                                               sum[0] += part[0], sum[1] += part[1];
+                                             }
+                                             return sum;
+                                           });
+  }
+}
+
+}  // namespace xgemm::matmul::wgmma_detail

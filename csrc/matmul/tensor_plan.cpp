@@ -1,0 +1,133 @@
+#include "matmul/tensor_plan.h"
+
+#include <algorithm>
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
+// What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
+constexpr double kHertz = 1.65e9;
+constexpr double kBytesPerSecond = 3.3e12;
+constexpr double kSplitLaunches = 7e-6;  // the passes over the operands and the one over failed elements
+constexpr double kMergeCycles = 4000;
+
+struct Choice {
+  TensorTile tile;
+  double cycles = 1e30;
+};
+
+bool serves(const TensorPlan& plan, const Problem& p, TensorTile t) {
+  if (t == TensorTile::large && (plan.parts == 2 || plan.splits > 1)) return false;  // no registers for promotion, nor for the merge
+  if (info(t).m == 64 && (plan.parts != 0 || p.m > 64)) return false;
+  return t != TensorTile::few_rows_32 || plan.b.k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
+}
+
+Choice choose(const TensorPlan& plan, const Problem& p, int sm_count, std::string_view forced) {
+  const std::int64_t blocks = ceil_div(std::min(p.k, plan.split_length), kWgmmaTileK), products = plan.parts == 2 ? 3 : 1;
+  Choice best{TensorTile::small};
+  for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
+    const TensorTile t = static_cast<TensorTile>(i);
+    if (!serves(plan, p, t) || (forced.find('_') != forced.npos && forced != info(t).name)) continue;
+    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, info(t).n) * p.batches * plan.splits;
+    const double cycles = static_cast<double>(ceil_div(tiles, sm_count)) *
+                          (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + (plan.splits > 1 ? kMergeCycles : 0));
+    if (cycles < best.cycles) best = {t, cycles};
+  }
+  return best;
+}
+
+TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride, bool copied) {
+  bool shared = true;
+  for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
+  TensorOperand t{};
+  t.k_major = k_stride == 1 || line_stride != 1;
+  t.inner = t.k_major ? p.k : lines;
+  t.other = t.k_major ? lines : p.k;
+  t.batch_step = shared ? 0 : 1;
+  t.batches = shared ? 1 : p.batches;
+  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
+  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
+  const bool loadable = (inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+                        (t.other == 1 || (other_stride % 8 == 0 && other_stride >= t.inner)) &&
+                        (shared || (p.batch_dims == 1 && x.batch_stride[0] % 8 == 0 && x.batch_stride[0] > 0));
+  t.copied = copied || !loadable;
+  t.ld = t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
+  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+  return t;
+}
+
+/// Seconds of the plan for "highest" and "high", passes over the operands included.
+double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
+  const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
+    return (4.0 + 2 * plan.parts) * static_cast<double>(lines * p.k * (x.batch_step ? p.batches : 1));
+  };
+  return choice.cycles / kHertz + kSplitLaunches + (passes(plan.a, p.m) + passes(plan.b, p.n)) / kBytesPerSecond;
+}
+
+}  // namespace
+
+std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
+  std::int64_t splits = 1;
+  while (splits < kMaxSplits && k >= 4096 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  return splits;
+}
+
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, bool batch_invariant, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
+  const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
+  if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
+  if (!forced.empty() && !any) return {};
+  if (fp32 && p.precision == Precision::ieee) return {};
+  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit) return {};
+
+  TensorPlan plan{};
+  plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
+  // Below K = 256 a product's own error (2^-22) shows beside SGEMM's sum.
+  if (plan.parts == 2 && p.k < 256) return {};
+  plan.splits = tensor_splits(p.n, p.k);
+  plan.chunk = plan.split_length = round_up(ceil_div(p.k, plan.splits), kWgmmaTileK);
+  if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
+    const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
+    plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
+    plan.split_length = plan.chunk * chunks;
+  }
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
+  plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
+  const Choice choice = choose(plan, p, gpu.sm_count, forced);
+  plan.tile = choice.tile;
+
+  plan.rest = make_plan(p, gpu);
+  if (fp32 && !any) {
+    Problem q = p;
+    if (batch_invariant) {
+      q.m = 4096, q.batches = 1;
+      for (std::int64_t& size : q.batch) size = 1;
+    }
+    const Choice alone = batch_invariant ? choose(plan, q, gpu.sm_count, {}) : choice;
+    const Plan simt = batch_invariant ? make_plan(q, gpu) : plan.rest;
+    if (tensor_seconds(plan, q, alone) > simt.seconds) return {};
+  }
+  // Too little of N or K for the tensor cores' tiles, whatever M is.
+  if (!fp32 && !any && (p.n < 8 || p.k < 16)) return {};
+  if (plan.rest.kernel == Kernel::gemv) plan.rest = make_plan(p, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+
+  std::int64_t bytes = 0;
+  const auto take = [&](std::int64_t size) {
+    const std::int64_t at = bytes;
+    bytes = round_up(bytes + size, 256);
+    return at;
+  };
+  for (TensorOperand* x : {&plan.a, &plan.b}) {
+    if (!x->copied) continue;
+    x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
+    if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+  }
+  if (fp32) plan.rest_space = take(plan.rest.workspace_bytes);
+  plan.workspace_bytes = bytes;
+  return plan;
+}
+
+}  // namespace xgemm::matmul
