@@ -170,6 +170,7 @@ Tensor run_cuda(Call& call) {
     p.c.batch_stride[i] = d.c;
     p.residual.batch_stride[i] = d.residual;
   }
+  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
   const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
   const std::string_view forced = wanted ? wanted : "";
   std::optional<Tensor> space;
@@ -179,8 +180,7 @@ Tensor run_cuda(Call& call) {
     return view(call.like.op, "workspace", *space).data;
   };
   if (outer == 0) {
-    const bool batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;  // fp32 too (docs/matmul.md)
-    if (const auto plan = plan_tensor(p, scope.properties(), batch_invariant, forced)) {
+    if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
       const bool launched =
           launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
       scope.check_launch();

@@ -55,6 +55,7 @@ bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stri
 
 bool serves(const Problem& p, Kernel k, const DeviceProperties& gpu) {
   const Tile& t = info(k).tile;
+  if (is_tf32x3(k) && (p.dtype != DType::f32 || p.precision == Precision::ieee || p.k < kTf32MinK || gpu.major < 8)) return false;
   if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
   return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
 }
@@ -101,17 +102,25 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const std::int64_t chunk = chunk_length(p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
-  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 0};
-  if (std::min(p.m, p.n) <= kGemvLines && (forced.empty() || forced == name(Kernel::gemv))) {
-    plan.kernel = Kernel::gemv;
+  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
+  bool one_family = false, tf32x3 = false;
+  if (p.batch_invariant && p.dtype == DType::f32 && forced.empty()) {  // the family that suits many rows does few rows, too
+    Problem many = p;
+    many.batch_invariant = false, many.m = kManyRows, many.batches = 1;
+    one_family = true, tf32x3 = is_tf32x3(make_plan(many, gpu).kernel);
+  }
+  if (std::min(p.m, p.n) <= kGemvLines && !tf32x3 && (forced.empty() || forced == name(Kernel::gemv))) {
     const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
+    plan.kernel = Kernel::gemv;
     plan.splits = e.splits;
     plan.seconds = e.seconds;
   }
+  // A gemv reads the large operand at the memory's rate; no tile beats that.
   double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
     if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
+    if (one_family && is_tf32x3(kernel) != tf32x3) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
       best = plan.seconds = e.seconds;

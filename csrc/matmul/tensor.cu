@@ -8,6 +8,23 @@
 namespace xgemm::matmul {
 namespace {
 
+/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs a cluster.
+template <class Arguments>
+void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  cudaLaunchKernelEx(&config, kernel, arguments);
+}
+
 /// What TMA cannot load as it lies, in one launch.
 void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   if (!plan.a.copied && !plan.b.copied) return;
@@ -27,7 +44,7 @@ void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* worksp
                   .blocks_first = 0};
   const auto blocks = [](const PackOperand& x) { return static_cast<unsigned>(std::min<std::int64_t>((x.pieces + 255) / 256, 1 << 20)); };
   g.blocks_first = blocks(g.operands[0]);
-  pack<<<g.blocks_first + blocks(g.operands[1]), 256, 0, stream>>>(g);
+  launch(pack, g.blocks_first + blocks(g.operands[1]), 256, 1, g, stream);
 }
 
 template <int kParts>
@@ -47,20 +64,11 @@ void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, st
                    .batches = static_cast<int>(t.batches),
                    .vectors = (t.k_major ? k_stride : line_stride) == 1 && is_aligned(x.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.batch_stride[d] % 4 == 0;
-  if (t.k_major) {
-    split_rows<kParts><<<static_cast<unsigned>(s.lines) * static_cast<unsigned>(s.batches), kThreads, 0, stream>>>(s);
-    return;
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((s.lines + kStrip - 1) / kStrip * s.batches * kCluster));
-  config.blockDim = dim3(kStripThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, split_columns<kParts>, s);
+  const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
+  if (t.k_major)
+    launch(split_rows<kParts>, lines * batches, kThreads, 1, s, stream);
+  else
+    launch(split_columns<kParts>, (lines + kStrip - 1) / kStrip * batches * kCluster, kStripThreads, kCluster, s, stream);
 }
 
 }  // namespace

@@ -11,30 +11,42 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_di
 // What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
 constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
-constexpr double kSplitLaunches = 7e-6;  // the passes over the operands and the one over failed elements
-constexpr double kMergeCycles = 4000;
+constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kLaunch = 2.5e-6;
+constexpr double kMergeCycles = 6000, kAddCycles = 600;
 
 struct Choice {
   TensorTile tile;
+  std::int64_t splits, cluster;
   double cycles = 1e30;
 };
 
-bool serves(const TensorPlan& plan, const Problem& p, TensorTile t) {
-  if (t == TensorTile::large && (plan.parts == 2 || plan.splits > 1)) return false;  // no registers for promotion, nor for the merge
-  if (info(t).m == 64 && (plan.parts != 0 || p.m > 64)) return false;
-  return t != TensorTile::few_rows_32 || plan.b.k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
+bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits) {
+  if (t == TensorTile::large && (parts == 2 || splits > 1)) return false;  // no registers for promotion, nor for sums of parts
+  if (info(t).m == 64 && (parts != 0 || p.m > 64)) return false;
+  return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
-Choice choose(const TensorPlan& plan, const Problem& p, int sm_count, std::string_view forced) {
-  const std::int64_t blocks = ceil_div(std::min(p.k, plan.split_length), kWgmmaTileK), products = plan.parts == 2 ? 3 : 1;
-  Choice best{TensorTile::small};
+std::int64_t split_blocks(std::int64_t k, std::int64_t splits) { return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple); }
+
+/// The tile and cluster of least predicted time. `splits`: parts of K; 0: as many as are best.
+Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
+  const std::int64_t products = parts == 2 ? 3 : 1;
+  Choice best{TensorTile::small, std::max<std::int64_t>(1, splits), 1};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const TensorTile t = static_cast<TensorTile>(i);
-    if (!serves(plan, p, t) || (forced.find('_') != forced.npos && forced != info(t).name)) continue;
-    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, info(t).n) * p.batches * plan.splits;
-    const double cycles = static_cast<double>(ceil_div(tiles, sm_count)) *
-                          (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + (plan.splits > 1 ? kMergeCycles : 0));
-    if (cycles < best.cycles) best = {t, cycles};
+    if (forced.find('_') != forced.npos && forced != info(t).name) continue;
+    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, info(t).n) * p.batches;
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
+      if (!serves(parts, b_k_major, p, t, cut) || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+      for (std::int64_t cluster = splits ? 1 : cut; cluster <= cut; cluster = cluster < cut ? cut : cut + 1) {
+        const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
+        const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
+        const double cycles = static_cast<double>(ceil_div(tiles, sm_count / cluster)) *
+                              (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + extra);
+        if (cycles < best.cycles) best = {t, cut, cluster, cycles};
+      }
+    }
   }
   return best;
 }
@@ -59,60 +71,66 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
   return t;
 }
 
-/// Seconds of the plan for "highest" and "high", passes over the operands included.
+/// Seconds of a fp32 product, passes over the operands included.
 double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
   const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
     return (4.0 + 2 * plan.parts) * static_cast<double>(lines * p.k * (x.batch_step ? p.batches : 1));
   };
-  return choice.cycles / kHertz + kSplitLaunches + (passes(plan.a, p.m) + passes(plan.b, p.n)) / kBytesPerSecond;
+  return choice.cycles / kHertz + kLaunch + kSplitLaunches + (passes(plan.a, p.m) + passes(plan.b, p.n)) / kBytesPerSecond;
 }
 
 }  // namespace
 
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
-  while (splits < kMaxSplits && k >= 4096 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits < kMaxSplits && n <= 1024 && k >= 4096 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
   return splits;
 }
 
-std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, bool batch_invariant, std::string_view forced) {
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
   const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
   if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
   if (!forced.empty() && !any) return {};
   if (fp32 && p.precision == Precision::ieee) return {};
-  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit) return {};
+  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit || ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
+    return {};
 
   TensorPlan plan{};
   plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
-  // Below K = 256 a product's own error (2^-22) shows beside SGEMM's sum.
-  if (plan.parts == 2 && p.k < 256) return {};
-  plan.splits = tensor_splits(p.n, p.k);
-  plan.chunk = plan.split_length = round_up(ceil_div(p.k, plan.splits), kWgmmaTileK);
+  // Below, a product's own error (2^-22) shows beside SGEMM's sum.
+  if (plan.parts == 2 && p.k < 128 && !any) return {};
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
+  plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
+  // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
+  const std::int64_t splits = !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
+  const Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
+  if (choice.cycles >= 1e30) return {};
+  plan.tile = choice.tile, plan.splits = choice.splits, plan.cluster = choice.cluster;
+  plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
-    plan.split_length = plan.chunk * chunks;
   }
-  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
-  plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
-  const Choice choice = choose(plan, p, gpu.sm_count, forced);
-  plan.tile = choice.tile;
 
-  plan.rest = make_plan(p, gpu);
-  if (fp32 && !any) {
-    Problem q = p;
-    if (batch_invariant) {
-      q.m = 4096, q.batches = 1;
-      for (std::int64_t& size : q.batch) size = 1;
+  if (!fp32) {
+    if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+  } else {
+    Problem ieee = p;  // what CUDA cores do
+    ieee.precision = Precision::ieee;
+    if (!any) {
+      Problem q = p;
+      if (p.batch_invariant) {
+        q.batch_invariant = false, q.m = kManyRows, q.batches = 1;
+        for (std::int64_t& size : q.batch) size = 1;
+      }
+      const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
+      if (tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
     }
-    const Choice alone = batch_invariant ? choose(plan, q, gpu.sm_count, {}) : choice;
-    const Plan simt = batch_invariant ? make_plan(q, gpu) : plan.rest;
-    if (tensor_seconds(plan, q, alone) > simt.seconds) return {};
+    plan.rest = make_plan(ieee, gpu);
+    if (plan.rest.kernel == Kernel::gemv) plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
   }
-  // Too little of N or K for the tensor cores' tiles, whatever M is.
-  if (!fp32 && !any && (p.n < 8 || p.k < 16)) return {};
-  if (plan.rest.kernel == Kernel::gemv) plan.rest = make_plan(p, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
 
   std::int64_t bytes = 0;
   const auto take = [&](std::int64_t size) {

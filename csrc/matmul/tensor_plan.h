@@ -11,22 +11,24 @@
 namespace xgemm::matmul {
 
 inline constexpr int kWgmmaTileK = 64;
-inline constexpr int kMaxSplits = 8;  ///< CTAs of a cluster
+inline constexpr int kMaxSplits = 8;      ///< CTAs of a cluster
+inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
 
 /// A tile of C that one CTA computes, and what the plan's model counts for it (cycles of an H200 under load; measured).
 struct WgmmaTile {
   std::string_view name;
   int m, n;
+  int blocks;    ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
   double block;  ///< a k-block of 64, one product: tensor-core time over the share of it that is reached
   double fixed;  ///< filling the pipeline, storing C
 };
 enum class TensorTile : std::uint8_t { large, middle, small, few_rows_64, few_rows_32 };
 inline constexpr std::array<WgmmaTile, 5> kWgmmaTiles{{
-    {"wgmma_128x256", 128, 256, 1024 / 0.90, 1500},  // the least shared-memory and L2 traffic a product
-    {"wgmma_128x128", 128, 128, 512 / 0.82, 1200},   // fewer columns, or fp32: room for the promoted sums
-    {"wgmma_128x64", 128, 64, 256 / 0.60, 1000},     // small products: enough tiles for every multiprocessor
-    {"wgmma_64x64", 64, 64, 280, 900},               // at most 64 rows: bound by reading B
-    {"wgmma_64x32", 64, 32, 220, 800},               // the same where 64 columns a CTA would leave multiprocessors idle
+    {"wgmma_128x256", 128, 256, 1, 1024 / 0.90, 1500},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200},   // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x64", 128, 64, 2, 256 / 0.60, 1000},     // small products: enough tiles for every multiprocessor
+    {"wgmma_64x64", 64, 64, 2, 280, 900},               // at most 64 rows: bound by reading B
+    {"wgmma_64x32", 64, 32, 4, 220, 800},               // the same where 64 columns a CTA would leave multiprocessors idle
 }};
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
@@ -45,7 +47,8 @@ struct TensorPlan {
   int parts;            ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
   TensorTile tile;
   std::int64_t chunk;   ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
-  std::int64_t splits;  ///< parts of K, each summed from zero by a CTA of its own; the cluster adds them in order
+  std::int64_t splits;  ///< parts of K, each summed from zero; the parts' sums are added in order
+  std::int64_t cluster;  ///< CTAs that share a tile's parts: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   Plan rest;                ///< fp32: CUDA cores, for the elements that the split in parts cannot do
@@ -53,13 +56,12 @@ struct TensorPlan {
   std::int64_t workspace_bytes;
 };
 
-/// Parts of K: more than one where N is small and K long, so that few tiles still fill the GPU; at least 2048 long each, so that
-/// large M does not pay much for the merge.
+/// Parts of K for half precision: more than one where N is small and K long, so that few tiles still fill the GPU; at least 2048 long each,
+/// so that large M does not pay much for the sums.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
-/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or "wgmma" for any.
-/// `batch_invariant`: for fp32 the choice between tensor and CUDA cores does not look at M and the batch either; it costs speed
-/// where M is small. Half precision always is: its choice looks at N, K, dtype and layout only.
-std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, bool batch_invariant, std::string_view forced = {});
+/// The plan, or nothing where the tensor cores cannot do the problem or make_plan's is faster. `forced`: a tile's name, or "wgmma" for
+/// any. Half precision's choice looks at N, K, dtype and layout only; fp32's at M, too, unless the problem is batch_invariant.
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

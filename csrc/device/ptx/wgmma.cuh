@@ -24,7 +24,8 @@ struct OperandLayout {
   /// From one wgmma's k to the next: 32 bytes along the row, or 16 rows.
   static constexpr int kStepBytes = kKMajor ? 32 : 16 * kRowBytes;
 
-  __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) { return kDescriptor | (address >> 4); }
+  /// Within the CTA: in a cluster the upper bits of a shared-memory address name the CTA, and would spill into the strides' fields.
+  __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) { return kDescriptor | (address & 0x3ffffu) >> 4; }
 };
 
 /// Before the first wgmma, and whenever registers that a wgmma will use have been written by other instructions.

@@ -72,6 +72,22 @@ __device__ __forceinline__ Acc activate_for(Acc x, Activation activation) {
     return activate(x, activation);
 }
 
+/// One branch for all, so that their chains of instructions overlap.
+template <class T, class Acc, int kCount>
+__device__ __forceinline__ void activate_all(Acc (&x)[kCount], Activation activation) {
+  const auto all = [&](Activation known) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = activate_for<T>(x[i], known);
+  };
+  switch (activation) {
+    case Activation::relu: return all(Activation::relu);
+    case Activation::gelu: return all(Activation::gelu);
+    case Activation::gelu_tanh: return all(Activation::gelu_tanh);
+    case Activation::silu: return all(Activation::silu);
+    default: return;
+  }
+}
+
 /// Four neighbours in a row.
 template <class T>
 struct Quad {

@@ -3,6 +3,7 @@
 // loads into the main loop itself: docs/log/matmul.md. Floor: their bytes read and written once.
 #pragma once
 #include "device/bytes16.cuh"
+#include "device/ptx/grid.cuh"
 #include "matmul/kernels/epilogue.cuh"
 
 namespace xgemm::matmul {
@@ -23,6 +24,8 @@ struct PackArguments {
 
 /// A thread a piece of eight elements, neighbours along the inner dim.
 __global__ void __launch_bounds__(256) pack(const __grid_constant__ PackArguments g) {
+  ptx::grid_wait();
+  ptx::grid_release();
   const bool second = blockIdx.x >= g.blocks_first;
   const PackOperand& x = g.operands[second];
   const unsigned block = second ? blockIdx.x - g.blocks_first : blockIdx.x, blocks = second ? gridDim.x - g.blocks_first : g.blocks_first;

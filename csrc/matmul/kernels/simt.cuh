@@ -18,6 +18,7 @@
 // Shared memory: per k, tm + tn floats feed tm * tn multiply-adds of a thread.
 #pragma once
 #include "device/vector.cuh"
+#include "device/warp.cuh"
 #include "matmul/kernels/epilogue.cuh"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/launch.h"
@@ -197,8 +198,11 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
     const LineStats* const lines = row ? only.a + batch * only.batch_step_a * p.m : only.b + batch * only.batch_step_b * p.n;
     const LineQuality mine = line < (row ? p.m : p.n) ? line_quality(lines[line], p.k) : LineQuality{4096, 1 << 14};
     quality[i] = mine;
-    atomicMin(&worst_density[!row], mine.density);
-    atomicMin(&worst_filled[!row], mine.filled);
+    if (const LineQuality warps{__reduce_min_sync(kFullWarp, mine.density), __reduce_min_sync(kFullWarp, mine.filled)};
+        thread % kWarpSize == 0) {
+      atomicMin(&worst_density[!row], warps.density);
+      atomicMin(&worst_filled[!row], warps.filled);
+    }
   }
   __syncthreads();
   if (pairs_well({worst_density[0], worst_filled[0]}, {worst_density[1], worst_filled[1]})) return true;

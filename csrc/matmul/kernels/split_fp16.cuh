@@ -17,6 +17,7 @@
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
 #pragma once
 #include "device/ptx/cluster.cuh"
+#include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/kernels/epilogue.cuh"
@@ -99,6 +100,8 @@ template <int kParts>
 __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
   __shared__ unsigned scratch[kThreads / 32];
+  ptx::grid_wait();
+  ptx::grid_release();
   const int batch = static_cast<int>(blockIdx.x) / s.lines, line = static_cast<int>(blockIdx.x) - batch * s.lines;
   const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
   unsigned top = 0;
@@ -167,6 +170,8 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
   using namespace split_detail;
   __shared__ unsigned scratch[kStripThreads / 32][kStrip];
   __shared__ unsigned tops[kCluster][kStrip], counts[3][kCluster][kStrip];
+  ptx::grid_wait();
+  ptx::grid_release();
   const int rank = static_cast<int>(ptx::cluster_rank()), strips = (s.lines + kStrip - 1) / kStrip;
   const int cluster = static_cast<int>(blockIdx.x) / kCluster, batch = cluster / strips;
   const int first = (cluster - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 8);

@@ -68,10 +68,7 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) x[i] = plus(x[i], bias[i % 2]);
     }
-    if (e.activation != Activation::none) {
-#pragma unroll
-      for (int i = 0; i < 2 * kRows; ++i) x[i] = activate_for<Out>(x[i], e.activation);
-    }
+    activate_all<Out>(x, e.activation);
     if (e.residual) {
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) {
@@ -173,7 +170,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
                      Vector<float, 2>{{sums[i], sums[i + 1]}});
       }
     __syncwarp();
-    store_rows<Out, kScaled, kTileN == 256 ? 2 : 4>(g, row, rows, column + 64 * round + 2 * lane, column + kTileN, batch, [&](int r) {
+    store_rows<Out, kScaled, kScaled && kTileN == 256 ? 2 : 4>(g, row, rows, column + 64 * round + 2 * lane, column + kTileN, batch, [&](int r) {
       return load_vector<2>(reinterpret_cast<const float*>(staging + r * 256 + ((lane / 2) ^ (r % 8)) * 16 + lane % 2 * 8));
     });
   }
@@ -186,7 +183,7 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
                                            int batch, int split, int thread, unsigned char* slots) {
   constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
   float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
-  const int own_rows = kTileM / g.splits;
+  const int own_rows = kTileM / g.cluster;
   const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
   ptx::cluster_sync();  // every CTA's slots are free
 #pragma unroll
@@ -206,7 +203,7 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
     store_rows<Out, Config::kValue.scaled, 4>(g, own_row + r0, min(4, rows - r0), column + 64 * round + 2 * lane, column + kTileN, batch,
                                            [&](int r) {
                                              Vector<float, 2> sum = load_vector<2>(in + r * kPitch);
-                                             for (int s = 1; s < g.splits; ++s) {
+                                             for (int s = 1; s < g.cluster; ++s) {
                                                const auto part = load_vector<2>(in + (s * own_rows + r) * kPitch);
                                                sum[0] += part[0], sum[1] += part[1];
                                              }

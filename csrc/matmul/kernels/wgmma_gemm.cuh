@@ -13,8 +13,9 @@
 //             to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average (0.9 of
 //             it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there by then).
 //             Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
-//   Splits    K is cut in `splits` parts (1, 2, 4 or 8: the CTAs of a cluster), each summed from zero. Each CTA sends rows of its sums
-//             to the CTA that owns them, through distributed shared memory; the owner adds the parts in order and stores.
+//   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one CTA that does
+//             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
+//             them, through distributed shared memory; the owner adds and stores.
 //   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the tile
 //             and the place in it do not change its bits.
 //
@@ -22,6 +23,7 @@
 // from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows: B's bytes.
 #pragma once
 #include "device/ptx/cluster.cuh"
+#include "device/ptx/grid.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -34,6 +36,7 @@ namespace xgemm::matmul {
 struct WgmmaConfig {
   int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
   int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128 or 256
+  int blocks;           ///< k-blocks a slot
   int stages;           ///< slots
   bool k_major_a;       ///< A row-major
   bool k_major_b;       ///< B column-major
@@ -50,8 +53,9 @@ struct WgmmaArguments {
   CUtensorMap out;   ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
   Problem problem;   ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
-  int slot_bytes;                  ///< what TMA brings for one k-block
-  int chunk_blocks, split_blocks, splits;
+  int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
+  int slot_bytes;                  ///< what TMA brings to one slot
+  int chunk_blocks, split_blocks, splits, cluster;
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool boxes;                          ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
 };
@@ -61,11 +65,11 @@ template <class Config>
 struct WgmmaBoxes {
   static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kRowBytes = 128;
-  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kWgmmaTileK};
-  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kWgmmaTileK};
-  static constexpr int kBytesA = kConfig.tile_m * kRowBytes;
+  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks * kWgmmaTileK};
+  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kConfig.blocks * kWgmmaTileK};
+  static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
-  static constexpr int kStageBytes = kConfig.parts * (kBytesA + kBytesB);
+  static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
   static constexpr int kStagingBytes = 4096;  // of each consumer warp
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   // 1024: alignment of the slots.
@@ -83,30 +87,20 @@ struct WgmmaBoxes {
 namespace xgemm::matmul {
 namespace wgmma_detail {
 
-/// Tiles in the order in which they are handed out: column by column inside groups of `group` rows.
-template <class Config>
-struct Tiles {
-  static constexpr WgmmaConfig kConfig = Config::kValue;
-  int rows, columns;
-  long long count;
-
-  __device__ __forceinline__ explicit Tiles(const Problem& p)
-      : rows(static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m)),
-        columns(static_cast<int>((p.n + kConfig.tile_n - 1) / kConfig.tile_n)),
-        count(static_cast<long long>(rows) * columns * p.batches) {}
-
-  struct Tile {
-    int row, column, batch;  ///< first row and column of C
-  };
-  __device__ __forceinline__ Tile locate(long long index) const {
-    const long long per_batch = static_cast<long long>(rows) * columns, batch = index / per_batch;
-    const int within = static_cast<int>(index - batch * per_batch);
-    const int group = within / (kConfig.group * columns), in_group = within - group * kConfig.group * columns;
-    const int height = min(rows - group * kConfig.group, kConfig.group);
-    const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
-    return {row * kConfig.tile_m, column * kConfig.tile_n, static_cast<int>(batch)};
-  }
+struct Tile {
+  int row, column, batch;  ///< first row and column of C
 };
+
+/// Tile `index` in the order in which they are handed out: column by column inside groups of `group` rows.
+template <class Config>
+__device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
+  constexpr WgmmaConfig kConfig = Config::kValue;
+  const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch, within = index - batch * per_batch;
+  const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
+  const int height = min(g.rows - group * kConfig.group, kConfig.group);
+  const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
+  return {row * kConfig.tile_m, column * kConfig.tile_n, batch};
+}
 
 /// Position in the ring of slots: parity flips each time round.
 template <int kStages>
@@ -130,7 +124,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   using Boxes = WgmmaBoxes<Config>;
   constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.stages, kParts = kConfig.parts;
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
-  constexpr int kRowBytes = Boxes::kRowBytes, kBlockBytes = kWgmmaTileK * 128;  // of an MN-major block of 64 columns
+  constexpr int kRowBytes = Boxes::kRowBytes;
+  constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
   constexpr int kStaggerBarrier = 1, kMergedBarrier = 2;
 
   extern __shared__ unsigned char shared_memory[];
@@ -153,52 +148,55 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   }
   __syncthreads();
 
-  const wgmma_detail::Tiles<Config> tiles(g.problem);
+  ptx::grid_wait();
+  ptx::grid_release();
+
+  // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
   const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
-  // A cluster a tile, a CTA of it a split of K.
-  const int splits = kConfig.may_split() ? g.splits : 1, split = splits == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
-  const int first_tile = static_cast<int>(blockIdx.x) / splits, tile_step = static_cast<int>(gridDim.x) / splits;
-  const int begin = splits == 1 ? 0 : min(blocks, split * g.split_blocks);
-  const int end = splits == 1 ? blocks : min(blocks, begin + g.split_blocks);
+  const int cluster = kConfig.may_split() ? g.cluster : 1, split = cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+  const int first_tile = static_cast<int>(blockIdx.x) / cluster, tile_step = static_cast<int>(gridDim.x) / cluster;
+  const int begin = cluster == 1 ? 0 : min(blocks, split * g.split_blocks);
+  const int end = cluster == 1 ? blocks : min(blocks, begin + g.split_blocks);
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
     const bool loads = threadIdx.x < 32 && ptx::elect_one();
     wgmma_detail::Ring<kStages> ring;
-    for (long long item = first_tile; item < tiles.count; item += tile_step) {
+    for (int item = first_tile; item < g.tiles; item += tile_step) {
       if (loads) {
-        const auto tile = tiles.locate(item);
+        const auto tile = wgmma_detail::locate<Config>(g, item);
         const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
-        for (int block = begin; block < end; ++block) {
+        for (int block = begin; block < end; block += kConfig.blocks) {
           ptx::Barrier* const landed = &full[ring.slot];
           unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
           const int k = block * kWgmmaTileK;
           ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
           ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
+          // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
 #pragma unroll
-          for (int part = 0; part < kParts; ++part, target += Boxes::kBytesA) {
-            if constexpr (kConfig.k_major_a) {
-              ptx::tma_load(target, &g.a, landed, k, tile.row, batch_a + part);
-            } else {
+          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
 #pragma unroll
-              for (int i = 0; i < kTileM / 64; ++i)
-                ptx::tma_load(target + i * kBlockBytes, &g.a, landed, tile.row + 64 * i, k, batch_a + part);
+            for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
+              if constexpr (kConfig.k_major_a)
+                ptx::tma_load(target + i * Boxes::kBytesA, &g.a, landed, k + kWgmmaTileK * i, tile.row, batch_a + part);
+              else
+                ptx::tma_load(target + i * kPieceBytes, &g.a, landed, tile.row + 64 * i, k, batch_a + part);
             }
           }
 #pragma unroll
-          for (int part = 0; part < kParts; ++part, target += Boxes::kBytesB) {
-            if constexpr (kConfig.k_major_b) {
-              ptx::tma_load(target, &g.b, landed, k, tile.column, batch_b + part);
-            } else {
+          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
 #pragma unroll
-              for (int i = 0; i < kTileN / 64; ++i)
-                ptx::tma_load(target + i * kBlockBytes, &g.b, landed, tile.column + 64 * i, k, batch_b + part);
+            for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
+              if constexpr (kConfig.k_major_b)
+                ptx::tma_load(target + i * Boxes::kBytesB, &g.b, landed, k + kWgmmaTileK * i, tile.column, batch_b + part);
+              else
+                ptx::tma_load(target + i * kPieceBytes, &g.b, landed, tile.column + 64 * i, k, batch_b + part);
             }
           }
           ring.advance();
         }
       }
-      if (splits > 1) {
+      if (cluster > 1) {
         __syncwarp();
         ptx::cluster_sync();
         ptx::cluster_sync();
@@ -207,15 +205,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
-    using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kBlockBytes>;
-    using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kBlockBytes>;
+    using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kPieceBytes>;
+    using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kPieceBytes>;
     using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
     const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
     const int lane = thread % 32, warp = thread / 32 % 4;
-    const std::uint64_t base_a = LayoutA::descriptor(ptx::shared_address(slots) + consumer * 64 * kRowBytes);
-    const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * Boxes::kBytesA);
-    static_assert(64 * kRowBytes == kBlockBytes);  // the second consumer's rows start there in both layouts
+    const std::uint64_t base_a = LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
+    const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
 
+    constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
     // All products of one slot, as one committed group. Offsets are in the descriptors' units of 16 bytes.
     const auto multiply = [&](float(&sums)[kAccumulators], int slot, bool accumulate) {
       const std::uint64_t offset = static_cast<unsigned>(slot * (Boxes::kStageBytes / 16));
@@ -224,10 +222,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
         const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
 #pragma unroll
-        for (int step = 0; step < kWgmmaTileK / 16; ++step)
-          Instruction::mma(sums, base_a + offset + (part_a * Boxes::kBytesA + step * LayoutA::kStepBytes) / 16,
-                           base_b + offset + (part_b * Boxes::kBytesB + step * LayoutB::kStepBytes) / 16,
+        for (int step = 0; step < kSteps; ++step) {
+          const int at_a = kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
+          const int at_b = kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
+          Instruction::mma(sums, base_a + offset + (part_a * kConfig.blocks * Boxes::kBytesA + at_a) / 16,
+                           base_b + offset + (part_b * kConfig.blocks * Boxes::kBytesB + at_b) / 16,
                            accumulate || step > 0 || product != (kParts == 1 ? 2 : 0));
+        }
       }
       ptx::wgmma_commit();
     };
@@ -236,15 +237,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     };
 
     wgmma_detail::Ring<kStages> ring;
-    // The next `count` k-blocks, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
+    // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
     const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
       if constexpr (kParts == 1) {
         int previous = 0;
-        for (int block = 0; block < count; ++block) {
+        for (int done = 0; done < count; ++done) {
           ptx::barrier_wait(&full[ring.slot], ring.parity);
-          multiply(result, ring.slot, block > 0);
+          multiply(result, ring.slot, done > 0);
           ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
-          if (block > 0) release(previous);
+          if (done > 0) release(previous);
           previous = ring.slot;
           ring.advance();
         }
@@ -256,13 +257,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 #pragma unroll
         for (int i = 0; i < kAccumulators; ++i) result[i] = 0;
         if (stagger && consumer == 1) ptx::named_barrier_sync(kStaggerBarrier, kConsumerThreads);
-        for (int block = 0; block < count; ++block) {
+        for (int done = 0; done < count; ++done) {
           ptx::barrier_wait(&full[ring.slot], ring.parity);
           multiply(sums, ring.slot, false);
           ptx::wgmma_wait<0>();
           release(ring.slot);
           ring.advance();
-          if (stagger && consumer == 0 && block == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
+          if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
 #pragma unroll
           for (int i = 0; i < kAccumulators; ++i) result[i] = fmaf(sums[i], 1.f + 0x1p-23f, result[i]);
@@ -270,15 +271,21 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
-    for (long long item = first_tile; item < tiles.count; item += tile_step) {
-      const auto tile = tiles.locate(item);
+    for (int item = first_tile; item < g.tiles; item += tile_step) {
+      const auto tile = wgmma_detail::locate<Config>(g, item);
       float total[kAccumulators];
       if constexpr (kParts == 1) {
-        if (!kConfig.may_split() || begin < end) {
-          sum_blocks(total, end - begin, false);
+        const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
+        if constexpr (!kConfig.may_split()) {
+          sum_blocks(total, slots_of(blocks), false);
         } else {
+          sum_blocks(total, slots_of(min(g.split_blocks, end - begin)), false);
+          for (int block = begin + g.split_blocks; block < end; block += g.split_blocks) {  // one CTA for all parts
+            float part[kAccumulators];
+            sum_blocks(part, slots_of(min(g.split_blocks, end - block)), false);
 #pragma unroll
-          for (int i = 0; i < kAccumulators; ++i) total[i] = 0;
+            for (int i = 0; i < kAccumulators; ++i) total[i] += part[i];
+          }
         }
       } else {
         // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two items
@@ -295,7 +302,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       }
       if constexpr (kConfig.may_split()) {
-        if (splits > 1) {
+        if (cluster > 1) {
           wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots);
           ptx::fence_async_shared();  // the next loads overwrite what was read and written here
           ptx::named_barrier_sync(kMergedBarrier, kConfig.threads());
