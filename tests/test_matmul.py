@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 
 matmul = torch.ops.xgemm.matmul
 
-# Every kernel, and sizes just below, at and above the tiles of each. A family's kernels add in the same order.
+# Every kernel, and sizes just below, at and above the tiles of each. The kernels of CUDA cores add in one order, those of Hopper's tensor cores in another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
-SPLIT_TILES = ["tf32x3_64x64", "tf32x3_16x128"]  # fp32 only
 TENSOR_TILES = ["wgmma_128x256", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]  # Hopper; not fp64
-KERNELS = ["", *TILES, *SPLIT_TILES, "wgmma"]
+KERNELS = ["", *TILES, "wgmma"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [
     (127, 129, 31),
@@ -265,21 +264,18 @@ def test_ragged_tiles_in_every_layout_give_the_same_bits(
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("k", [1, 31, 256, 257, 384, 1000, 4096, 5000, 14336])
-def test_every_kernel_and_split_of_a_family_gives_the_same_bits(dtype: torch.dtype, k: int) -> None:
-    """The order of additions depends on K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
+def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(dtype: torch.dtype, k: int) -> None:
+    """The order of additions depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
     a, b = randn(129, k, dtype=dtype, device="cuda"), randn(k, 132, dtype=dtype, device="cuda")
-    families = [[*TILES, "gemv"]] + ([SPLIT_TILES] if dtype == torch.float32 and k >= 64 else [])
-    for family in families:
-        with forced(family[0]):
-            out = matmul(a, b)
-        for kernel in family:
-            for rows in (1, 2, 3, 4, 5, 16, 17, 64, 128, 129):
-                if kernel == "gemv" and rows > 4:
-                    continue
-                with forced(kernel):
-                    assert torch.equal(matmul(a[:rows], b), out[:rows]), (kernel, rows)
-                    assert torch.equal(matmul(a, b[:, :rows]), out[:, :rows]), (kernel, rows)
-                    assert torch.equal(matmul(a[:rows], transposed(b)), out[:rows]), (kernel, rows)
+    with forced(TILES[0]):
+        out = matmul(a, b)
+    for kernel in [*TILES, "gemv"]:
+        for rows in (1, 2, 3, 4, 5, 16, 17, 64, 128, 129):
+            if kernel == "gemv" and rows > 4:
+                continue
+            with forced(kernel):
+                assert torch.equal(matmul(a[:rows], b), out[:rows]), (kernel, rows)
+                assert torch.equal(matmul(a[:rows], transposed(b)), out[:rows]), (kernel, rows)
 
 
 @pytest.mark.cuda
@@ -419,7 +415,7 @@ def data_classes(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, to
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "tf32x3_64x64", "tf32x3_16x128", "wgmma"])
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
@@ -442,7 +438,7 @@ def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "tf32x3_64x64", "tf32x3_16x128", "wgmma"])
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
 def test_fp32_nan_and_inf_where_torch_has_them_in_every_kernel(kernel: str) -> None:
     a, b = randn(150, 700, device="cuda"), randn(700, 200, device="cuda")
     a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
@@ -625,7 +621,6 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
 def test_small_case_of_the_fallback() -> None:
     a, b = randn(40, 300, device="cuda"), randn(300, 50, device="cuda")
     scales = wide(1, 300, decades=8).abs()
-    for kernel in ("wgmma", "tf32x3_64x64"):
-        with forced(kernel):
-            check(a * scales, b / scales.mT)
-            check(a * 1e-40, b)
+    with forced("wgmma"):
+        check(a * scales, b / scales.mT)
+        check(a * 1e-40, b)

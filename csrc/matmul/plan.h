@@ -1,9 +1,8 @@
 // Problem -> kernel, tile and split. Pure host code: no CUDA, no torch, tested without a GPU.
 //
-// Order of additions. K is cut in chunks of `chunk` (a function of K alone), each summed from zero; the chunks' sums are added in order.
-// Within a chunk the kernels of a family (gemv and simt_*: fused multiply-adds one after another; tf32x3_*: kernels/tf32x3.cuh) all
-// do the same, whatever the tile or the split, so the bits of a row depend on K, the dtype and the family alone. For fp32 the family
-// depends on M, unless the problem is batch_invariant; the other dtypes have one.
+// Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
+// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split does exactly this, so
+// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,8 +26,8 @@ struct Tile {
   constexpr int shared_bytes(int accumulator_bytes) const { return accumulator_bytes * (2 * bk * (bm + 4 + bn + 4) + bm * bn); }
 };
 
-enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, tf32x3_64x64, tf32x3_16x128, gemv };
-inline constexpr int kKernels = 5;  ///< rows of the table of tiles; gemv has none
+enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv };
+inline constexpr int kKernels = 3;  ///< rows of the table of tiles; gemv has none
 
 /// Rows for which a batch-invariant problem's kernels are chosen.
 inline constexpr std::int64_t kManyRows = 4096;
@@ -50,13 +49,7 @@ inline constexpr std::array<KernelInfo, kKernels> kKernelTable{{
     {"simt_64x64", {64, 64, 16, 2, 2, 8, 4, 4}, 0.42},
     // Few rows: reads B once; M = 1 included.
     {"simt_16x128", {16, 128, 32, 1, 4, 4, 8, 3}, 0.27},
-    // fp32 on tensor cores without a pass over the operands (kernels/tf32x3.cuh): small or narrow problems, and few rows.
-    {"tf32x3_64x64", {64, 64, 32, 2, 2, 8, 4, 2}, 0.95},
-    {"tf32x3_16x128", {16, 128, 32, 1, 4, 8, 4, 3}, 0.60},
 }};
-
-constexpr bool is_tf32x3(Kernel k) { return k == Kernel::tf32x3_64x64 || k == Kernel::tf32x3_16x128; }
-inline constexpr std::int64_t kTf32MinK = 64;  ///< below, a product's own error (2^-22) shows beside SGEMM's sum
 
 constexpr const KernelInfo& info(Kernel k) { return kKernelTable[static_cast<std::size_t>(k)]; }
 
@@ -78,8 +71,9 @@ inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 bool a_is_vectorisable(const Problem& p);
 bool b_is_vectorisable(const Problem& p);
 
-/// The canonical chunk length: all of K up to 512, then 256, and longer from 8192 on so that there are never more than 32 chunks.
-std::int64_t chunk_length(std::int64_t k);
+/// The canonical chunk length: 64 for up to 512 columns, 128 for up to 1024, else 256 (all of K up to 512), and longer where there would
+/// be more than 32 chunks. Short chunks are more exact and give small outputs more blocks; large outputs pay for each.
+std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
 std::string_view name(Kernel k);  ///< of every kernel, gemv included
 

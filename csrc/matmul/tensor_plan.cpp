@@ -11,7 +11,7 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_di
 // What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
 constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
-constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kSplitLaunches = 12e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
 constexpr double kMergeCycles = 6000, kAddCycles = 600;
 
@@ -40,6 +40,7 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
       if (!serves(parts, b_k_major, p, t, cut) || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
       for (std::int64_t cluster = splits ? 1 : cut; cluster <= cut; cluster = cluster < cut ? cut : cut + 1) {
+        if (cluster > sm_count) continue;
         const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
         const double cycles = static_cast<double>(ceil_div(tiles, sm_count / cluster)) *
@@ -100,7 +101,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   TensorPlan plan{};
   plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
   // Below, a product's own error (2^-22) shows beside SGEMM's sum.
-  if (plan.parts == 2 && p.k < 128 && !any) return {};
+  if (plan.parts == 2 && p.k < 256 && !any) return {};
   plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
   plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.

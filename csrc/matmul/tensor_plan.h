@@ -60,7 +60,7 @@ struct TensorPlan {
 /// so that large M does not pay much for the sums.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
-/// The plan, or nothing where the tensor cores cannot do the problem or make_plan's is faster. `forced`: a tile's name, or "wgmma" for
+/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or "wgmma" for
 /// any. Half precision's choice looks at N, K, dtype and layout only; fp32's at M, too, unless the problem is batch_invariant.
 std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 

@@ -192,16 +192,20 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   if (thread < 2) worst_density[thread] = worst_filled[thread] = 1 << 14;
   __syncthreads();
-  for (int i = thread; i < kBM + kBN; i += threads) {
+  for (int first = 0; first < kBM + kBN; first += threads) {
+    const int i = first + thread;
     const bool row = i < kBM;
     const std::int64_t line = row ? row0 + i : col0 + i - kBM;
     const LineStats* const lines = row ? only.a + batch * only.batch_step_a * p.m : only.b + batch * only.batch_step_b * p.n;
-    const LineQuality mine = line < (row ? p.m : p.n) ? line_quality(lines[line], p.k) : LineQuality{4096, 1 << 14};
-    quality[i] = mine;
-    if (const LineQuality warps{__reduce_min_sync(kFullWarp, mine.density), __reduce_min_sync(kFullWarp, mine.filled)};
-        thread % kWarpSize == 0) {
-      atomicMin(&worst_density[!row], warps.density);
-      atomicMin(&worst_filled[!row], warps.filled);
+    LineQuality mine{1 << 14, 1 << 14};
+    if (i < kBM + kBN && line < (row ? p.m : p.n)) mine = line_quality(lines[line], p.k);
+    if (i < kBM + kBN) quality[i] = mine;
+    // The lanes of the same side: a warp may hold both.
+    const unsigned same = __ballot_sync(kFullWarp, row) ^ (row ? 0u : kFullWarp);
+    const int density = __reduce_min_sync(same, mine.density), filled = __reduce_min_sync(same, mine.filled);
+    if (thread % kWarpSize == __ffs(static_cast<int>(same)) - 1) {
+      atomicMin(&worst_density[!row], density);
+      atomicMin(&worst_filled[!row], filled);
     }
   }
   __syncthreads();

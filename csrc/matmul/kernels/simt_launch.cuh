@@ -7,9 +7,6 @@
 
 namespace xgemm::matmul {
 
-/// fp32 only (tf32x3.cu).
-void launch_tf32x3(Kernel kernel, bool vector, const SimtArguments& args, cudaStream_t stream);
-
 template <class T, Kernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
 void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   constexpr Tile kTile = info(kKernel).tile;
@@ -45,7 +42,7 @@ void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream
       break;
     case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
     case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
-    default: break;  // not this file's
+    case Kernel::gemv: break;  // launch_gemv
   }
 }
 
@@ -87,8 +84,6 @@ void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream
                            .only = only};
   if (plan.kernel == Kernel::gemv)
     launch_gemv<T>(args, stream);
-  else if (is_tf32x3(plan.kernel))
-    launch_tf32x3(plan.kernel, plan.vector, args, stream);
   else if (plan.vector)
     launch_kernel<T, true>(plan.kernel, args, stream);
   else

@@ -19,14 +19,25 @@ __device__ __forceinline__ float unscale(float x, int exponent) {
   return x * power_of_two(half_e) * power_of_two(e - half_e);
 }
 
-/// Stores rows `row` .. row + rows - 1 of C, kRows at a time, columns `at` and at + 1 by this lane; `sums(r)` gives the pair of row
-/// row + r. `column_end`: columns from there on are not this warp's.
+/// The two columns of 64 that a lane takes in store_rows: neighbours where rows of C keep pairs together, else 32 apart, so that
+/// a warp's narrow stores are side by side.
+struct LaneColumns {
+  bool paired;
+  int first, second;
+  __device__ __forceinline__ LaneColumns(const Problem& p, int lane)
+      : paired(p.n % 2 == 0), first(paired ? 2 * lane : lane), second(paired ? first + 1 : first + 32) {}
+};
+
+/// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are not this
+/// warp's; `sums(r)` gives row + r's sums in this lane's columns.
 template <class Out, bool kScaled, int kRows, class Sums>
-__device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int rows, int at, int column_end, int batch, const Sums& sums) {
+__device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int rows, int base, const LaneColumns& columns, int column_end,
+                                           int batch, const Sums& sums) {
   const Problem& p = g.problem;
-  const int n = min(static_cast<int>(p.n), column_end);
+  const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
   if (at >= n) return;
-  const bool pair = at + 1 < n, vector = pair && p.n % 2 == 0;
+  const bool both = base + columns.second < n;
+  const int other = both ? base + columns.second : at;
   const auto e = make_epilogue<Out, float>(p, batch);
   Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * p.m * p.n;
   const LineStats* lines_a = nullptr;
@@ -35,12 +46,12 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int
     lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * p.m;
     const LineStats* const lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * p.n;
     exponents[0] = -split_exponent(lines_b[at].max_bits);
-    exponents[1] = -split_exponent(lines_b[at + pair].max_bits);
+    exponents[1] = -split_exponent(lines_b[other].max_bits);
   }
   float bias[2] = {};
   if (e.bias) {
     bias[0] = convert<float>(e.bias[at * e.bias_col]);
-    bias[1] = convert<float>(e.bias[(at + pair) * e.bias_col]);
+    bias[1] = convert<float>(e.bias[other * e.bias_col]);
   }
 #pragma unroll 1
   for (int r0 = 0; r0 < rows; r0 += kRows) {
@@ -60,7 +71,7 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int
     if (e.c) {
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) {
-        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = at + (pair ? i % 2 : 0);
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
         x[i] = fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), x[i]);
       }
     }
@@ -72,20 +83,20 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int
     if (e.residual) {
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) {
-        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = at + (pair ? i % 2 : 0);
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
         x[i] = plus(x[i], convert<float>(e.residual[r * e.residual_row + c * e.residual_col]));
       }
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (r0 + i >= rows) break;
-      Out* const target = out + static_cast<std::int64_t>(row + r0 + i) * p.n + at;
+      Out* const target = out + static_cast<std::int64_t>(row + r0 + i) * p.n;
       const Vector<Out, 2> results{{convert<Out>(x[2 * i]), convert<Out>(x[2 * i + 1])}};
-      if (vector) {
-        store_vector(target, results);
+      if (columns.paired && both) {
+        store_vector(target + at, results);
       } else {
-        target[0] = results[0];
-        if (pair) target[1] = results[1];
+        target[at] = results[0];
+        if (both) target[other] = results[1];
       }
     }
   }
@@ -156,6 +167,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     return;
   }
   const int rows = min(16, m - row);
+  const LaneColumns columns(p, lane);
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
@@ -170,9 +182,14 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
                      Vector<float, 2>{{sums[i], sums[i + 1]}});
       }
     __syncwarp();
-    store_rows<Out, kScaled, kScaled && kTileN == 256 ? 2 : 4>(g, row, rows, column + 64 * round + 2 * lane, column + kTileN, batch, [&](int r) {
-      return load_vector<2>(reinterpret_cast<const float*>(staging + r * 256 + ((lane / 2) ^ (r % 8)) * 16 + lane % 2 * 8));
-    });
+    const auto place = [&](int r, int c) {
+      return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
+    };
+    store_rows<Out, kScaled, kScaled ? 2 : 4>(
+        g, row, rows, column + 64 * round, columns, column + kTileN, batch, [&](int r) -> Vector<float, 2> {
+          if (columns.paired) return load_vector<2>(place(r, columns.first));
+          return {{*place(r, columns.first), *place(r, columns.second)}};
+        });
   }
 }
 
@@ -196,19 +213,21 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
   }
   ptx::cluster_sync();
   constexpr int kRounds = (kTileN + 63) / 64;
+  const LaneColumns columns(g.problem, lane);
   const int own_row = row + split * own_rows, rows = min(own_rows, static_cast<int>(g.problem.m) - own_row);
   for (int unit = warp; unit < kRounds * ((rows + 3) / 4); unit += 4 * Config::kValue.consumers()) {
     const int round = unit % kRounds, r0 = unit / kRounds * 4;
-    const float* const in = parts + r0 * kPitch + 64 * round + 2 * lane;
-    store_rows<Out, Config::kValue.scaled, 4>(g, own_row + r0, min(4, rows - r0), column + 64 * round + 2 * lane, column + kTileN, batch,
-                                           [&](int r) {
-                                             Vector<float, 2> sum = load_vector<2>(in + r * kPitch);
-                                             for (int s = 1; s < g.cluster; ++s) {
-                                               const auto part = load_vector<2>(in + (s * own_rows + r) * kPitch);
-                                               sum[0] += part[0], sum[1] += part[1];
-                                             }
-                                             return sum;
-                                           });
+    const float* const in = parts + r0 * kPitch + 64 * round;
+    store_rows<Out, Config::kValue.scaled, Config::kValue.scaled ? 2 : 4>(
+        g, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + kTileN, batch, [&](int r) {
+          Vector<float, 2> sum{{0.f, 0.f}};
+          for (int s = 0; s < g.cluster; ++s) {
+            const float* const part = in + (s * own_rows + r) * kPitch;
+            const float x = part[columns.first], y = part[columns.second];
+            sum = s == 0 ? Vector<float, 2>{{x, y}} : Vector<float, 2>{{sum[0] + x, sum[1] + y}};
+          }
+          return sum;
+        });
   }
 }
 
