@@ -416,12 +416,12 @@ def data_classes(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, to
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
-@pytest.mark.parametrize("k", [256, 1024, 8192])
+@pytest.mark.parametrize("k", [1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
     failed = []
     try:
-        for name, a, b in data_classes(200, 328, k):
+        for name, a, b in data_classes(1024, 1000, k):
             poison("cuda", megabytes=1)
             with forced(kernel):
                 ours = matmul(a, b)

@@ -90,7 +90,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
   const WgmmaLaunch launch{p, plan, space, sm_count, stream};
   if (plan.parts == 0) return p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   if (!(plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch))) return false;
-  launch_simt<float>(p, plan.rest, space + plan.rest_space, stream,
+  launch_simt<float>(p, plan.rest, nullptr, stream,
                      {.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
                       .b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
                       .batch_step_a = plan.a.batch_step,

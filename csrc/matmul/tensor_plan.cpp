@@ -11,9 +11,15 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_di
 // What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
 constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
-constexpr double kSplitLaunches = 12e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kMergeCycles = 6000, kAddCycles = 600;
+constexpr double kMergeCycles = 5000, kAddCycles = 600;
+
+/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16 clusters of
+/// 8 and 32 of 4 take two waves on 132).
+std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
+}
 
 struct Choice {
   TensorTile tile;
@@ -43,7 +49,7 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (cluster > sm_count) continue;
         const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
-        const double cycles = static_cast<double>(ceil_div(tiles, sm_count / cluster)) *
+        const double cycles = static_cast<double>(ceil_div(tiles, clusters_at_once(cluster, sm_count))) *
                               (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + extra);
         if (cycles < best.cycles) best = {t, cut, cluster, cycles};
       }
@@ -74,17 +80,21 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
 
 /// Seconds of a fp32 product, passes over the operands included.
 double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
+  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones cost their start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
-    return (4.0 + 2 * plan.parts) * static_cast<double>(lines * p.k * (x.batch_step ? p.batches : 1));
+    const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
+    const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
+    return std::max((4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
   };
-  return choice.cycles / kHertz + kLaunch + kSplitLaunches + (passes(plan.a, p.m) + passes(plan.b, p.n)) / kBytesPerSecond;
+  return choice.cycles / kHertz + kLaunch + kSplitLaunches + passes(plan.a, p.m) + passes(plan.b, p.n);
 }
 
 }  // namespace
 
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
-  while (splits < kMaxSplits && n <= 1024 && k >= 4096 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  const std::int64_t most = n <= 512 ? kMaxSplits : 4;  // few clusters of 8 run at once
+  while (splits < most && n <= 1024 && k >= 1024 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
   return splits;
 }
@@ -101,7 +111,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   TensorPlan plan{};
   plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
   // Below, a product's own error (2^-22) shows beside SGEMM's sum.
-  if (plan.parts == 2 && p.k < 256 && !any) return {};
+  if (plan.parts == 2 && p.k < 128 && !any) return {};
   plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
   plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
@@ -127,10 +137,11 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
         for (std::int64_t& size : q.batch) size = 1;
       }
       const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
-      if (tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
+      if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
     }
     plan.rest = make_plan(ieee, gpu);
     if (plan.rest.kernel == Kernel::gemv) plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+    plan.rest.splits = 1, plan.rest.workspace_bytes = 0;  // its check must cost little where nothing failed
   }
 
   std::int64_t bytes = 0;
@@ -144,7 +155,6 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
   }
-  if (fp32) plan.rest_space = take(plan.rest.workspace_bytes);
   plan.workspace_bytes = bytes;
   return plan;
 }

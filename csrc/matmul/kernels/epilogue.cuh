@@ -135,14 +135,12 @@ __device__ __forceinline__ std::int64_t batch_offset(const Problem& p, const Ope
   return offset;
 }
 
+/// For batch 0.
 template <class T, class Acc>
-__device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std::int64_t batch) {
-  const auto at = [&](const Operand& x) -> const T* {
-    return x.data ? static_cast<const T*>(x.data) + batch_offset(p, x, batch) : nullptr;
-  };
-  return {at(p.c),
-          at(p.bias),
-          at(p.residual),
+__device__ __forceinline__ Epilogue<T, Acc> make_epilogue_at(const Problem& p) {
+  return {static_cast<const T*>(p.c.data),
+          static_cast<const T*>(p.bias.data),
+          static_cast<const T*>(p.residual.data),
           p.c.row_stride,
           p.c.col_stride,
           p.bias.col_stride,
@@ -151,6 +149,15 @@ __device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std:
           static_cast<Acc>(p.alpha),
           static_cast<Acc>(p.beta),
           p.activation};
+}
+
+template <class T, class Acc>
+__device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std::int64_t batch) {
+  auto e = make_epilogue_at<T, Acc>(p);
+  if (e.c) e.c += batch_offset(p, p.c, batch);
+  if (e.bias) e.bias += batch_offset(p, p.bias, batch);
+  if (e.residual) e.residual += batch_offset(p, p.residual, batch);
+  return e;
 }
 
 }  // namespace xgemm::matmul

@@ -32,7 +32,8 @@ struct LineQuality {
 __device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
   if (s.max_bits >= kInfinityBits) return {-4096, 0};
   if (s.max_bits == 0) return {512, 1 << 14};
-  const auto share = [&](unsigned count) { return static_cast<int>(static_cast<std::int64_t>(count) * 256 / k); };
+  const float scale = __fdividef(256.f, static_cast<float>(k));
+  const auto share = [&](unsigned count) { return static_cast<int>(static_cast<float>(count) * scale); };
   const bool few = static_cast<std::int64_t>(s.lossy) * 256 <= k;
   return {few ? share(s.dense) : 0, s.lossy == 0 ? 1 + share(s.nonzero) : 0};
 }

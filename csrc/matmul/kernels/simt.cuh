@@ -372,10 +372,6 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
   const Acc* partial = static_cast<const Acc*>(args.partial);
   for (std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x; i < count; i += gridDim.x * std::int64_t{256}) {
     const std::int64_t batch = i / matrix, within = i % matrix;
-    if constexpr (std::is_same_v<T, float>)
-      if (args.only.a && pairs_well(line_quality(args.only.a[batch * args.only.batch_step_a * p.m + within / p.n], p.k),
-                                    line_quality(args.only.b[batch * args.only.batch_step_b * p.n + within % p.n], p.k)))
-        continue;
     Acc sum = partial[i];
     for (std::int64_t chunk = 1; chunk < args.chunks; ++chunk) sum += partial[chunk * count + i];
     static_cast<T*>(p.out)[i] = make_epilogue<T, Acc>(p, batch)(sum, within / p.n, within % p.n);

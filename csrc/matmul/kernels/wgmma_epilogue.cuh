@@ -19,6 +19,22 @@ __device__ __forceinline__ float unscale(float x, int exponent) {
   return x * power_of_two(half_e) * power_of_two(e - half_e);
 }
 
+/// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction cache.
+template <class Out>
+__device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, int batch) {
+  auto e = make_epilogue_at<Out, float>(p);
+  unsigned index = static_cast<unsigned>(batch);
+#pragma unroll 1
+  for (int d = p.batch_dims - 1; d >= 0; --d) {
+    const unsigned size = static_cast<unsigned>(p.batch[d]), here = index % size;
+    index /= size;
+    if (e.c) e.c += here * p.c.batch_stride[d];
+    if (e.bias) e.bias += here * p.bias.batch_stride[d];
+    if (e.residual) e.residual += here * p.residual.batch_stride[d];
+  }
+  return e;
+}
+
 /// The two columns of 64 that a lane takes in store_rows: neighbours where rows of C keep pairs together, else 32 apart, so that
 /// a warp's narrow stores are side by side.
 struct LaneColumns {
@@ -31,14 +47,13 @@ struct LaneColumns {
 /// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are not this
 /// warp's; `sums(r)` gives row + r's sums in this lane's columns.
 template <class Out, bool kScaled, int kRows, class Sums>
-__device__ __forceinline__ void store_rows(const WgmmaArguments& g, int row, int rows, int base, const LaneColumns& columns, int column_end,
+__device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base, const LaneColumns& columns, int column_end,
                                            int batch, const Sums& sums) {
   const Problem& p = g.problem;
   const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
   if (at >= n) return;
   const bool both = base + columns.second < n;
   const int other = both ? base + columns.second : at;
-  const auto e = make_epilogue<Out, float>(p, batch);
   Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * p.m * p.n;
   const LineStats* lines_a = nullptr;
   int exponents[2] = {};
@@ -168,25 +183,30 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   }
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
+  const auto epilogue = tile_epilogue<Out>(p, batch);
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
-#pragma unroll
+#pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {
     if (column + 64 * round >= n) break;
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j)
+    for (int known = 0; known < kRounds; ++known) {  // registers have no run-time index; all that follows stands in the code once
+      if (known != round) continue;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int i = 4 * (kPieces * round + j) + 2 * h;
-        store_vector(reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
-                     Vector<float, 2>{{sums[i], sums[i + 1]}});
-      }
+      for (int j = 0; j < kPieces; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int i = 4 * (kPieces * known + j) + 2 * h;
+          store_vector(reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
+                       Vector<float, 2>{{sums[i], sums[i + 1]}});
+        }
+    }
     __syncwarp();
     const auto place = [&](int r, int c) {
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
     store_rows<Out, kScaled, kScaled ? 2 : 4>(
-        g, row, rows, column + 64 * round, columns, column + kTileN, batch, [&](int r) -> Vector<float, 2> {
+        g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch, [&](int r) -> Vector<float, 2> {
           if (columns.paired) return load_vector<2>(place(r, columns.first));
           return {{*place(r, columns.first), *place(r, columns.second)}};
         });
@@ -214,12 +234,13 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
   ptx::cluster_sync();
   constexpr int kRounds = (kTileN + 63) / 64;
   const LaneColumns columns(g.problem, lane);
+  const auto epilogue = tile_epilogue<Out>(g.problem, batch);
   const int own_row = row + split * own_rows, rows = min(own_rows, static_cast<int>(g.problem.m) - own_row);
   for (int unit = warp; unit < kRounds * ((rows + 3) / 4); unit += 4 * Config::kValue.consumers()) {
     const int round = unit % kRounds, r0 = unit / kRounds * 4;
     const float* const in = parts + r0 * kPitch + 64 * round;
     store_rows<Out, Config::kValue.scaled, Config::kValue.scaled ? 2 : 4>(
-        g, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + kTileN, batch, [&](int r) {
+        g, epilogue, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + kTileN, batch, [&](int r) {
           Vector<float, 2> sum{{0.f, 0.f}};
           for (int s = 0; s < g.cluster; ++s) {
             const float* const part = in + (s * own_rows + r) * kPitch;
