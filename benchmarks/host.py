@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from benchmarks.common import Case, Contender, Options, main
 
 OP = "host"
-SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax", "csrc/torch"]
+SOURCES = [
+    "csrc/attention",
+    "csrc/device",
+    "csrc/matmul",
+    "csrc/reduce",
+    "csrc/softmax",
+    "csrc/topk_softmax",
+    "csrc/torch",
+]
 
 Call = Callable[..., torch.Tensor]
 
@@ -49,6 +57,12 @@ def cases(options: Options) -> list[Case]:
         case("logsumexp", lambda t: x.logsumexp(t, -1), lambda t: torch.logsumexp(t, -1), square),
         case("softmax", lambda t: x.softmax(t, -1), lambda t: torch.softmax(t, -1), square),
         case("log_softmax", lambda t: x.log_softmax(t, -1), lambda t: torch.log_softmax(t, -1), square),
+        case(
+            "topk_softmax",
+            lambda t: x.topk_softmax(t, 8)[0],
+            lambda t: torch.softmax(torch.topk(t, 8)[0], -1),
+            square,
+        ),
         case("attention", x.attention, F.scaled_dot_product_attention, head, head, head),
     ]
 

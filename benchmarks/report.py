@@ -27,6 +27,8 @@ OPS = [
     "logsumexp",
     "softmax",
     "log_softmax",
+    "scaled_masked_softmax",
+    "topk_softmax",
     "attention",
     "host",
 ]
@@ -154,6 +156,8 @@ def overview(results: Results) -> str:
     text += overview_table(results)
     if headline_panels(results):
         text += f"\n![Measured on {newest['gpu']}]({results.url}/headline.png)\n"
+    if (results.folder / "lab_fp32.png").exists():  # drawn by the lab's runner
+        text += f"\n![fp32 products on tensor cores: error against speed]({results.url}/lab_fp32.png)\n"
     if tests := results.gpu_tests:
         tools = ", ".join(
             f"{tool} {figures['errors']} errors in {figures['tests']} tests"

@@ -17,7 +17,9 @@ from benchmarks import (
     log_softmax,
     logsumexp,
     matmul,
+    scaled_masked_softmax,
     softmax,
+    topk_softmax,
 )
 from benchmarks import (
     sum as sum_benchmark,
@@ -32,6 +34,8 @@ SHARES = {
     amax: 1,
     argmax: 1,
     log_softmax: 2,
+    scaled_masked_softmax: 1,
+    topk_softmax: 2,
     matmul: 12,
     linear: 3,
     attention: 12,

@@ -25,6 +25,16 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
   m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
   m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
+  // softmax(scale * input + mask); mask broadcasts to input: bool (True takes part) or additive, of input's dtype or fp32. A row
+  // of which nothing takes part is NaN, as softmax has it.
+  m.def("scaled_masked_softmax(Tensor input, Tensor? mask=None, float scale=1.0, int dim=-1) -> Tensor");
+
+  // The k largest elements (0 <= k <= 64) of softmax(input, dim), in descending order, and their indices: what a
+  // mixture-of-experts router wants. Of equal elements the first ones; NaN counts as largest. renormalize: divided by their own
+  // sum.
+  m.def(
+      "topk_softmax(Tensor input, int k, int dim=-1, *, bool renormalize=True, ScalarType? dtype=None) -> (Tensor values, "
+      "Tensor indices)");
 
   // ---- attention: scaled_dot_product_attention's names and layout (..., H, S, D) -------------------------------------------
   // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: "top_left" (SDPA's) or

@@ -39,6 +39,11 @@ def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) 
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
 
 
+def _topk_softmax(x: torch.Tensor, k: int, dim: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
+    values, indices = x.sort(dim=dim, descending=True, stable=True)
+    return torch.softmax(values.narrow(dim, 0, k), dim), indices.narrow(dim, 0, k)
+
+
 _matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -55,6 +60,8 @@ CALLS = [
     Call("logsumexp", _then(_cube, [1]), _logsumexp),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
+    Call("scaled_masked_softmax", _tensors((3, 5, 7), (5, 7)), lambda x, mask: torch.softmax(x + mask, -1)),
+    Call("topk_softmax", _then(_cube, 2, 1), _topk_softmax),
     Call("attention", _heads, sdpa),
     Call("attention_lse", _heads, _attention_lse),
 ]

@@ -22,9 +22,14 @@ def poison(device: torch.device | str, megabytes: int = 64) -> None:
     del blocks
 
 
+def foreign(dtype: torch.dtype) -> float | int:
+    """A value that shows in any result, for what lies beside a view."""
+    return float("nan") if dtype.is_floating_point else 1
+
+
 def misaligned(x: torch.Tensor) -> torch.Tensor:
     """The same values, contiguous, at a storage offset of one element: no vector access is aligned."""
-    storage = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    storage = torch.full((x.numel() + 1,), foreign(x.dtype), dtype=x.dtype, device=x.device)
     return storage[1:].view(x.shape).copy_(x)
 
 
@@ -37,7 +42,7 @@ def sliced(x: torch.Tensor) -> torch.Tensor:
     """The same values as every second element of the last dim of a larger tensor."""
     wide = torch.full(
         (*x.shape[:-1], 2 * x.shape[-1] + 1),
-        float("nan") if x.is_floating_point() else 1,
+        foreign(x.dtype),
         dtype=x.dtype,
         device=x.device,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from common import poison
+from common import foreign, misaligned, poison
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
@@ -94,7 +94,7 @@ def strided(x: torch.Tensor) -> torch.Tensor:
     """The same values as every second element of every dim."""
     if x.dim() == 0:
         return x
-    wide = torch.ones([2 * s for s in x.shape], dtype=x.dtype, device=x.device)
+    wide = torch.full([2 * s for s in x.shape], foreign(x.dtype), dtype=x.dtype, device=x.device)
     view = wide[tuple(slice(0, None, 2) for _ in x.shape)]
     return view.copy_(x)
 
@@ -103,18 +103,13 @@ def rows_of_wider(x: torch.Tensor) -> torch.Tensor:
     """The same values, rows of stride 1 at odd distances."""
     if x.dim() == 0:
         return x
-    wide = torch.ones((*x.shape[:-1], x.shape[-1] + 3), dtype=x.dtype, device=x.device)
+    wide = torch.full((*x.shape[:-1], x.shape[-1] + 3), foreign(x.dtype), dtype=x.dtype, device=x.device)
     return wide[..., 1 : 1 + x.shape[-1]].copy_(x)
-
-
-def offset(x: torch.Tensor) -> torch.Tensor:
-    storage = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
-    return storage[1:].view(x.shape).copy_(x)
 
 
 LAYOUTS = {
     "contiguous": lambda x: x.contiguous(),
-    "misaligned": offset,
+    "misaligned": misaligned,
     "permuted": permuted,
     "strided": strided,
     "rows": rows_of_wider,

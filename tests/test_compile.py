@@ -36,7 +36,10 @@ CASES = [
     ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
     "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
     *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
-    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})), *((op,
+    *(("scaled_masked_softmax", s, {"scale": 0.5, "dim": d}) for s, d in ((((3, 4, 5),), 1), (((3, 4, 5), (4, 1)), 0))),
+    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})),
+    *(("topk_softmax", ((3, 4, 5),), kw) for kw in ({"k": 2}, {"k": 0}, {"k": 3, "dim": 1, "dtype": torch.float64})),
+    ("topk_softmax", ((0, 4),), {"k": 4}), ("topk_softmax", ((),), {"k": 1}), *((op,
     ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
     2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
     8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
@@ -90,6 +93,11 @@ BAD = [
     ("mean", ((2, 3),), {"dtype": torch.int64}),
     ("softmax", ((2, 3),), {"dim": 0, "dtype": torch.int64}),
     ("softmax", ((2, 3),), {"dim": 2}),
+    ("topk_softmax", ((2, 3),), {"k": 4}),
+    ("topk_softmax", ((2, 3),), {"k": -1}),
+    ("topk_softmax", ((2, 70),), {"k": 65}),
+    ("topk_softmax", ((2, 3),), {"k": 1, "dim": 2}),
+    ("topk_softmax", ((2, 3),), {"k": 1, "dtype": torch.int64}),
     ("attention", ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)), {}),
     ("attention", ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)), {}),
     ("attention", ((1, 4, 3, 4), (1, 3, 3, 4), (1, 3, 3, 4)), {"enable_gqa": True}),
@@ -156,7 +164,9 @@ class Everything(torch.nn.Module):
         y = torch_ext.addmm(y[0, 0], y.flatten(0, 1), self.feed.weight, alpha=0.5).view_as(y)
         spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
         scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)
-        return self.soft(scores), spread, torch_ext.sum(lse), torch_ext.argmax(y, 1), torch_ext.argmin(y)
+        scores = torch_ext.scaled_masked_softmax(scores, scores[:1, :1], 0.5)
+        routed = torch_ext.topk_softmax(y, 2)[0]
+        return self.soft(scores), spread, torch_ext.sum(lse), torch_ext.argmax(y, 1), torch_ext.argmin(y), routed
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

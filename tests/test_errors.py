@@ -176,6 +176,10 @@ def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
     check(op, IndexError, r"dim in \[-1, 0\], got 1$", randn(device=device), 1)
 
 
+def test_topk_softmax_dim_out_of_range(device: torch.device) -> None:
+    check("topk_softmax", IndexError, r"dim in \[-3, 2\], got 3$", randn(2, 3, 4, device=device), 1, 3)
+
+
 @pytest.mark.parametrize("dims", [[0, 0], [1, -2]])
 @pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "logsumexp"])
 def test_dim_repeated(op: str, dims: list[int], device: torch.device) -> None:

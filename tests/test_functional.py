@@ -68,6 +68,8 @@ def test_every_operator_has_a_documented_function() -> None:
         ("logsumexp", ["input", "dim", "keepdim"]),
         ("softmax", ["input", "dim", "dtype"]),
         ("log_softmax", ["input", "dim", "dtype"]),
+        ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),
+        ("topk_softmax", ["input", "k", "dim", "renormalize", "dtype"]),
         ("attention", ["query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa"]),
     ],
 )

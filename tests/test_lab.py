@@ -35,6 +35,8 @@ def test_cpu_tensors_get_one_line():
     line = "on cuda, got cpu; the lab measures CUDA kernels only"
     calls = {
         "sgemm: expected a": lambda: lab.sgemm(a, a, step=1),
+        "tensor_gemm: expected a": lambda: lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=9),
+        "fp32_gemm: expected a": lambda: lab.fp32_gemm(a, a, variant="scaled"),
         "reduce_sum: expected x": lambda: lab.reduce_sum(a, 0),
         "softmax: expected x": lambda: lab.softmax(a, "safe"),
         "strided_copy: expected x": lambda: lab.strided_copy(a, 1),
@@ -62,6 +64,14 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.sgemm(a, a.mT.contiguous(), a, step=1), "c of shape [3, 3], got [3, 4]"),
         (lambda a: lab.sgemm(a.double(), a, step=1), "a of dtype float32, got float64"),
         (lambda a: lab.sgemm(a[0], a, step=1), "a to be a matrix, got shape [4]"),
+        (lambda a: lab.tensor_gemm(a, a, step=9), "a of dtype bfloat16, got float32"),
+        (lambda a: lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=8), "step in [9, 13], got 8"),
+        (
+            lambda a: lab.tensor_gemm(a.bfloat16(), a.bfloat16()[:, :2].contiguous(), step=9),
+            "a and b of shapes (m, k) and (n, k)",
+        ),
+        (lambda a: lab.fp32_gemm(a, a.mT.contiguous(), variant="fp16"), "a and b of shapes (m, k) and (n, k), got"),
+        (lambda a: lab.fp32_gemm(a, a, variant="fp8"), "variant to be fp16, split, promoted or scaled, got fp8"),
         (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
         (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
         (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe or online, got fast"),
@@ -89,6 +99,8 @@ def test_fakes_know_shapes():
         a, b = torch.empty(3, 5, device="cuda"), torch.empty(5, 7, device="cuda")
         assert lab.sgemm(a, b, step=3).shape == (3, 7)
         assert lab.tiled_matmul(a, b, "fixed").shape == (3, 7)
+        assert lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=9).shape == (3, 3)
+        assert lab.fp32_gemm(a, a, variant="scaled").dtype == torch.float32
         assert lab.reduce_sum(a.int(), 2).shape == () and lab.reduce_sum(a.int(), 2).dtype == torch.int32
         assert lab.softmax(a, "online").shape == (3, 5)
         assert lab.histogram(a.int(), 9, True).shape == (9,)
@@ -131,6 +143,16 @@ def made_up_rows() -> dict[str, list[measure.Row]]:
             for n in (128, 4096)
             for step in ladders.SGEMM_STEPS
         ],
+        "lab_tensor": [
+            measure.row("512x512x512", step, timing, shape={"n": 512}, dtype="bfloat16", flops=2e9)
+            for step in ladders.TENSOR_STEPS
+        ],
+        "lab_fp32": [
+            measure.row(
+                "512x512x512", variant, timing, shape={"n": 512}, flops=2e9, error={"fro": 1e-6, "componentwise": 2e-7}
+            )
+            for variant in ladders.FP32_VARIANTS
+        ],
         "lab_reduction": [
             measure.row("2^24", version, timing, shape={"n": 1 << 24}, dtype=dtype, bytes_moved=1e6)
             for dtype in ("float32", "int32")
@@ -149,11 +171,23 @@ def test_tables_and_plots(tmp_path):
     report.show(console, rows)
     experiments.show(console, rows["lab_softmax"])
     text = console.export_text()
-    for expected in ("07_warp_tile", "100.0 % at 4096", "v6_several_elements", "103 GB/s", "11.8x", "1.00x (paper"):
+    for expected in (
+        "07_warp_tile",
+        "100.0 % at 4096",
+        "13_persistent",
+        "100.0 % at 512",
+        "promoted",
+        "2.0e-07",
+        "v6_several_elements",
+        "103 GB/s",
+        "11.8x",
+        "1.00x (paper",
+    ):
         assert expected in text, expected
     pytest.importorskip("matplotlib")
-    assert [p.name for p in report.plot(tmp_path, "test", rows)] == ["lab_sgemm.png", "lab_reduction.png"]
-    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("lab_sgemm.png", "lab_reduction.png"))
+    names = ["lab_sgemm.png", "lab_fp32.png", "lab_reduction.png"]
+    assert [p.name for p in report.plot(tmp_path, "test", rows)] == names
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in names)
 
 
 # ---- the SGEMM ladder -----------------------------------------------------------------------------------------------
@@ -177,6 +211,88 @@ def test_sgemm_ragged(step):
         assert_sgemm(lab.sgemm(a, b, step=step), a, b)
         poison("cuda")
         assert_sgemm(lab.sgemm(a, b, old, step=step, alpha=-0.5, beta=3), a, b, -0.5, 3, old)
+
+
+# ---- tensor cores ---------------------------------------------------------------------------------------------------
+
+TENSOR_SHAPES = [(256, 256, 64), (512, 256, 448), (256, 768, 1024)]
+
+
+def needs_hopper():
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a GPU of compute capability 9.0")
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize("step", range(9, 14))
+@pytest.mark.parametrize("m, n, k", TENSOR_SHAPES)
+def test_tensor_gemm(step, m, n, k):
+    if step >= 11:
+        needs_hopper()
+    a, b = randn(m, k, device="cuda").bfloat16(), randn(n, k, device="cuda").bfloat16()
+    poison("cuda")
+    out = lab.tensor_gemm(a, b, step=step)
+    exact, scale = a.double() @ b.double().mT, a.double().abs() @ b.double().abs().mT
+    assert out.dtype == torch.bfloat16
+    assert ((out.double() - exact).abs() <= 2**-8 * exact.abs() + k * 2**-23 * scale).all()
+    assert torch.equal(out, lab.tensor_gemm(a, b, step=step))
+
+
+@CUDA
+@pytest.mark.parametrize("step", range(9, 14))
+def test_tensor_gemm_many_tiles(step):
+    """More tiles than the persistent step has blocks, in an odd number of groups."""
+    if step >= 11:
+        needs_hopper()
+    a, b = randn(256 * 11, 320, device="cuda").bfloat16(), randn(256 * 37, 320, device="cuda").bfloat16()
+    poison("cuda", 64)
+    exact, scale = a.double() @ b.double().mT, a.double().abs() @ b.double().abs().mT
+    out = lab.tensor_gemm(a, b, step=step)
+    assert ((out.double() - exact).abs() <= 2**-8 * exact.abs() + 320 * 2**-23 * scale).all()
+
+
+@CUDA
+def test_tensor_gemm_shapes_that_it_does_not_take():
+    a = torch.ones(256, 64, device="cuda", dtype=torch.bfloat16)
+    assert "multiples of 256 and k of 64, got [128, 64] and [256, 64]" in message(
+        lambda: lab.tensor_gemm(a[:128], a, step=9)
+    )
+    assert "multiple of 16" in message(lambda: lab.tensor_gemm(misaligned(a), a, step=9))
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize("m, n, k", TENSOR_SHAPES)
+def test_fp32_gemm(m, n, k):
+    """Each idea brings the error down: on rows of unequal magnitude, only scaled is fp32."""
+    needs_hopper()
+    a, b = (randn(rows, k, device="cuda") * torch.exp2(-12 * torch.rand(rows, 1, device="cuda")) for rows in (m, n))
+    exact, scale = a.double() @ b.double().mT, a.double().abs() @ b.double().abs().mT
+    error = {}
+    for variant in ("fp16", "split", "promoted", "scaled"):
+        poison("cuda")
+        out = lab.fp32_gemm(a, b, variant=variant)
+        assert torch.equal(out, lab.fp32_gemm(a, b, variant=variant))
+        error[variant] = componentwise_error(out, exact, scale)
+        assert error[variant] <= ladders.FP32_BOUNDS[variant]
+    assert error["scaled"] < error["split"] / 4 and error["split"] < error["fp16"] / 4
+
+
+@CUDA
+def test_fp32_gemm_of_extreme_rows():
+    """Scaled: any magnitude that fp32 has, rows of zeros too."""
+    needs_hopper()
+    a, b = randn(256, 128, device="cuda"), randn(256, 128, device="cuda")
+    a[::2] *= 1e-30
+    a[1::2] *= 1e18
+    b[3] = 0
+    b[4] *= 1e15
+    exact, scale = a.double() @ b.double().mT, a.double().abs() @ b.double().abs().mT
+    out = lab.fp32_gemm(a, b, variant="scaled")
+    assert (out[:, 3] == 0).all()
+    keep = torch.arange(256, device="cuda") != 3
+    assert componentwise_error(out[:, keep], exact[:, keep], scale[:, keep]) <= ladders.FP32_BOUNDS["scaled"]
 
 
 @pytest.mark.sanitize

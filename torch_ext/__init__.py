@@ -24,8 +24,10 @@ from torch_ext.functional import (  # noqa: E402
     logsumexp,
     matmul,
     mean,
+    scaled_masked_softmax,
     softmax,
     sum,
+    topk_softmax,
 )
 from torch_ext.replace import replace  # noqa: E402
 
@@ -43,6 +45,8 @@ __all__ = [
     "mean",
     "nn",
     "replace",
+    "scaled_masked_softmax",
     "softmax",
     "sum",
+    "topk_softmax",
 ]

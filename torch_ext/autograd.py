@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 DIFFERENTIABLE = (
     *("matmul", "addmm", "linear"),
     *("sum", "mean", "amax", "amin", "logsumexp"),
-    *("softmax", "log_softmax"),
+    *("softmax", "log_softmax", "topk_softmax", "scaled_masked_softmax"),
     *("attention", "attention_lse"),
 )
 

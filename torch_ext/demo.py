@@ -235,9 +235,10 @@ def plot(results: list[Case], title: str, path: Path) -> None:
     figure, axes = plt.subplots(1, len(results), figsize=(3.2 * len(results), 3.4), layout="constrained")
     for axis, case in zip(axes, results, strict=True):
         rates = [case.work / us / 1e3 for us in reversed(case.us)]
-        bars = axis.bar(["torch", "xgemm"], rates, color=["0.7", "tab:green"], width=0.6)
-        axis.bar_label(bars, fmt="%.3g")
-        axis.set(title=f"{case.op}\n{case.shape}", ylabel="GFLOP/s" if case.unit == "FLOP" else "GB/s")
+        prefix, scale = ("T", 1e3) if max(rates) >= 1e3 else ("G", 1.0)
+        bars = axis.bar(["torch", "xgemm"], [rate / scale for rate in rates], color=["0.7", "tab:green"], width=0.6)
+        axis.bar_label(bars, fmt="%.1f")
+        axis.set(title=f"{case.op}\n{case.shape}", ylabel=f"{prefix}{case.unit}/s")
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(y=0.12)
     figure.suptitle(title, fontsize=10)

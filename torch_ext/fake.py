@@ -13,6 +13,7 @@ FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REAL_AND_BOOL = (*REAL, torch.bool)
 MAX_HEAD_SIZE = 256
+MAX_TOP_K = 64
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -230,6 +231,44 @@ def _register_softmax(name: str) -> None:
 
 _register_softmax("softmax")
 _register_softmax("log_softmax")
+
+
+@torch.library.register_fake("xgemm::scaled_masked_softmax")
+def _scaled_masked_softmax(input, mask=None, scale=1.0, dim=-1) -> Tensor:
+    op = "scaled_masked_softmax"
+    _check_inputs(op, input=input)
+    _wrap_dim(op, input, dim)
+    if mask is not None:
+        _check_inputs(op, (torch.bool, torch.float32, input.dtype), mask=mask)
+        torch._check(
+            mask.device == input.device,
+            lambda: f"xgemm::{op}: expected input and mask on one device, got {input.device} and {mask.device}",
+        )
+        message = (
+            f"xgemm::{op}: expected mask to broadcast to input's shape {_shape(input.shape)}, "
+            f"got shape {_shape(mask.shape)}"
+        )
+        torch._check(mask.dim() <= input.dim(), lambda: message)
+        for have, wanted in zip(reversed(mask.shape), reversed(input.shape), strict=False):
+            torch._check(have == 1 or have == wanted, lambda: message)
+    return input.new_empty(input.shape)
+
+
+@torch.library.register_fake("xgemm::topk_softmax")
+def _topk_softmax(input, k, dim=-1, *, renormalize=True, dtype=None) -> tuple[Tensor, Tensor]:
+    _check_inputs("topk_softmax", REAL_AND_BOOL, input=input)
+    result = _check_floating("topk_softmax", input, dtype)
+    wrapped, shape = _wrap_dim("topk_softmax", input, dim), list(input.shape)
+    length = shape[wrapped] if shape else 1
+    torch._check(
+        length < 2**31, lambda: f"xgemm::topk_softmax: expected rows of fewer than 2^31 elements, got {length}"
+    )
+    message = f"xgemm::topk_softmax: expected k in [0, {MAX_TOP_K}] and at most the size of dim, got {k}"
+    torch._check((0 if shape else 1) <= k <= MAX_TOP_K, lambda: message)
+    torch._check(k <= length, lambda: message)
+    if shape:
+        shape[wrapped] = k
+    return input.new_empty(shape, dtype=result), input.new_empty(shape, dtype=torch.int64)
 
 
 def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) -> tuple[list, Tensor]:

@@ -40,8 +40,10 @@ __all__ = [
     "logsumexp",
     "matmul",
     "mean",
+    "scaled_masked_softmax",
     "softmax",
     "sum",
+    "topk_softmax",
 ]
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
@@ -49,7 +51,8 @@ _ops = torch.ops.xgemm
 _matmul, _addmm, _linear = _ops.matmul.default, _ops.addmm.default, _ops.linear.default
 _sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.default, _ops.amin.default
 _argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
-_softmax, _log_softmax = _ops.softmax.default, _ops.log_softmax.default
+_softmax, _log_softmax, _topk_softmax = _ops.softmax.default, _ops.log_softmax.default, _ops.topk_softmax.default
+_scaled_masked_softmax = _ops.scaled_masked_softmax.default
 _attention, _attention_lse = _ops.attention.default, _ops.attention_lse.default
 
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
@@ -342,6 +345,58 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
     Source: as :func:`softmax`.
     """
     return _call(_log_softmax, input, dim, dtype=dtype)
+
+
+def scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
+    """``softmax(scale * input + mask)`` over one dim: what attention weights need, in one read of `input`.
+
+    Args:
+        input: float32, float16, bfloat16 or float64; any shape and strides.
+        mask: broadcasts to `input`: bool, True where an element takes part (one that does not gives 0, whatever it is),
+            or of the input's dtype or float32, added to ``scale * input``. It is read by its strides, never expanded.
+        scale: factor of `input`.
+        dim: the dim that sums to 1.
+
+    Returns:
+        The input's shape and dtype; computed in fp32 or wider. NaN where nothing of a row takes part, as in
+        :func:`softmax`.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a mask that does not broadcast; and what the module's text lists.
+
+    Source: as :func:`softmax`.
+    """
+    return _call(_scaled_masked_softmax, input, mask, scale, dim)
+
+
+def topk_softmax(
+    input: Tensor, k: int, dim: int = -1, *, renormalize: bool = True, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The `k` largest elements of ``softmax(input, dim)`` in descending order, and their indices, in one read.
+
+    What a mixture-of-experts router computes: :func:`torch.softmax`, :func:`torch.topk` and a division.
+
+    Args:
+        input: any shape; floating, or integer with a floating `dtype`.
+        k: how many, 0 to 64 and at most the size of `dim`; 1 for a 0-d input.
+        dim: the dim of the softmax; fewer than 2^31 elements.
+        renormalize: divide the k values by their sum, so that they sum to 1. Else they are those of the whole softmax.
+        dtype: converts the input first and is the values' dtype.
+
+    Returns:
+        Two tensors of the input's shape with k in place of the size of `dim`: values of the input's dtype or `dtype`,
+        computed in fp32 or wider, and int64 indices. The order is that of the input's elements, of equal ones the
+        first; a NaN is the largest. All values are NaN where the row holds NaN or +inf, or the chosen ones are all
+        -inf.
+
+    Raises:
+        IndexError: a dim out of range.
+        RuntimeError: a k out of range; and what the module's text lists.
+
+    Source: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs" (2017): WarpSelect, for long rows.
+    """
+    return _call(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)
 
 
 def attention(

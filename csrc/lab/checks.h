@@ -16,9 +16,9 @@ inline void check_contiguous(const TensorView& v) {
         to_string(v.strides));
 }
 
-/// A contiguous fp32 matrix.
-inline void check_matrix(const TensorView& v) {
-  check_dtype(v, {ScalarType::Float});
+/// A contiguous matrix.
+inline void check_matrix(const TensorView& v, ScalarType dtype = ScalarType::Float) {
+  check_dtype(v, {dtype});
   check(v.dim() == 2, v.op, "expected ", v.name, " to be a matrix, got shape ", to_string(v.sizes));
   check_contiguous(v);
 }

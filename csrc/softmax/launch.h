@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "softmax/masked.h"
 #include "softmax/plan.h"
 
 namespace xgemm::softmax {
@@ -10,8 +11,12 @@ namespace xgemm::softmax {
 /// chip.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
+/// One kernel.
+void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream);
+
 // One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);
 

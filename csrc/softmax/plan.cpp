@@ -8,7 +8,7 @@ namespace xgemm::softmax {
 
 namespace {
 
-constexpr std::int64_t kWarp = 32, kShortThreads = 128, kThreads = 512, kMaxThreads = 1024;
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16, kMaxTile = 128, kTileBytes = 128;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -21,26 +21,56 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 /// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
 constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
 
-void plan_rows(Plan& plan, std::int64_t vectors, std::int64_t per_thread, std::int64_t max_cluster) {
-  plan.kernel = Kernel::rows;
-  if (vectors <= kWarp * per_thread) {
-    plan.threads = kShortThreads;
-    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, per_thread)));
+/// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
+/// arithmetic.
+constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
+/// Other rows are misaligned nearly always, which shared memory does not mind; shorter ones have several a warp.
+constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
+/// A part of this size leaves room for six on an SM.
+constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
+
+/// False if not even a cluster's shared memory holds the row.
+bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
+  plan.kernel = Kernel::shared;
+  if (vectors * 16 <= kLongestInWarp) {
+    plan.threads = kShortRowThreads;
+    plan.lanes = kWarp;
     plan.chunk = vectors;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return true;
+  }
+  std::int64_t cluster = ceil_div(vectors * 16, kPart);
+  if (cluster > kPortableCluster) cluster = kMaxCluster;
+  if (ceil_div(vectors, cluster) * 16 + kPadding > most) return false;
+  plan.cluster = static_cast<int>(cluster);
+  plan.chunk = ceil_div(vectors, cluster);
+  plan.threads = plan.lanes = kBlockThreads;
+  plan.blocks = plan.outer * cluster;
+  return true;
+}
+
+void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+  const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
+  const bool whole = bytes % 16 == 0;
+  const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
+  if (gpu.major == 9 && is_long) {
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))
+      plan.kernel = Kernel::two_pass;
     return;
   }
-  // 512 threads leave room for a second row on the SM, whose loads cover this one's arithmetic.
-  std::int64_t cluster = cluster_for(vectors, kThreads * per_thread);
-  if (cluster > std::min(max_cluster, kPortableCluster)) cluster = cluster_for(vectors, kMaxThreads * per_thread);
-  if (cluster > max_cluster) {
+  plan.kernel = Kernel::rows;
+  if (vectors <= kWarp * kRowSteps) {
+    plan.threads = kShortThreads;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vectors <= kWarp * kShortSteps ? kShortSteps : kRowSteps)));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+  } else if (vectors <= kMaxThreads * kRowSteps) {
+    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
+    plan.blocks = plan.outer;
+  } else {
     plan.kernel = Kernel::two_pass;
     return;
   }
-  plan.cluster = static_cast<int>(cluster);
-  plan.chunk = ceil_div(vectors, cluster);
-  plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(plan.chunk, per_thread), kWarp) * kWarp);
-  plan.blocks = plan.outer * cluster;
+  plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t per_thread, std::int64_t max_cluster) {
@@ -96,11 +126,11 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   plan.outer = outer;
 
   const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
-  const std::int64_t max_cluster = gpu.major >= 9 ? kMaxCluster : 1;
+  const std::int64_t max_cluster = gpu.major == 9 ? kMaxCluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
   if (plan.columns == 1)
-    plan_rows(plan, ceil_div(plan.length, width), row_values(plan.in) / width, max_cluster);
+    plan_rows(plan, width, gpu);
   else
     plan_columns(plan, width, column_values(plan.in) / width, max_cluster);
 

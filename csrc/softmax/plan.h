@@ -4,10 +4,10 @@
 
 namespace xgemm::softmax {
 
-/// rows, columns: the row stays in registers, of 1 to 32 lanes, a block, or a cluster of up to 16 blocks: one read, one write.
-/// two_pass: longer rows (and, before sm_90, those longer than a block): the reduction's (max, sum) pairs, then a pass that
-/// divides.
-enum class Kernel : std::uint8_t { rows, columns, two_pass };
+/// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
+/// block or a cluster (sm_90). columns: in registers of a block or a cluster.
+/// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (and for columns > 1 by their number), never by `outer`.
@@ -20,11 +20,12 @@ struct Plan {
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: 16-byte vectors of the fastest dim
-  std::int64_t chunk = 0;          ///< a block's share of a row: rows: 16-byte vectors; columns: positions
+  std::int64_t chunk = 0;          ///< a block's share of a row: shared: 16-byte vectors; columns: positions
   std::int64_t blocks = 0;
   Divider by_tiles{}, by_length{};                        ///< two_pass
   IndexMap kept{};                                        ///< outer -> offset in the input
   reduce::Plan statistics{};                              ///< two_pass
+  int steps = 0;                                          ///< rows: 16-byte vectors a thread
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
@@ -33,9 +34,11 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out);
 
 Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu);
 
-/// Values of one thread, within 64 registers; what a plan's capacities follow from. A column's thread also keeps its tile's
-/// maxima.
-constexpr int row_values(DType in) { return in == DType::f64 ? 8 : 32; }
+/// 16-byte vectors of one thread at most, and in short rows, whose kernel is smaller.
+constexpr int kRowSteps = 4, kShortSteps = 2;
+/// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
+constexpr int kBlockThreads = 256, kShortRowThreads = 128;
+/// Values of one thread, within 64 registers, beside its tile's maxima; what a plan's capacities follow from.
 constexpr int column_values(DType in) { return in == DType::f64 ? 4 : 16; }
 
 }  // namespace xgemm::softmax

@@ -24,7 +24,8 @@ void CudaScope::check_launch() const {
     return;
   if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
     fail(op_, "libxgemm.so holds no kernel image for this GPU (sm_", properties_->major, properties_->minor,
-         "); rebuild it with TORCH_CUDA_ARCH_LIST=", properties_->major, ".", properties_->minor);
+         "); rebuild it with TORCH_CUDA_ARCH_LIST=", properties_->major, ".", properties_->minor,
+         properties_->major == 9 ? "a" : "");
   fail(op_, "CUDA launch failed: ", cudaGetErrorString(e));
 }
 

@@ -51,6 +51,7 @@ void run(at::Device device) {
   compare(d, "addmm", xgemm::addmm(bias, a[0], b, 0.5, 2), at::addmm(bias.to(at::kDouble), a64[0], b64, 0.5, 2), 1e-5);
 
   compare(d, "softmax", xgemm::softmax(a, -1), at::softmax(a64, -1), 1e-5);
+  compare(d, "topk_softmax", std::get<0>(xgemm::topk_softmax(a, 3, -1, false)), std::get<0>(at::softmax(a64, -1).topk(3)), 1e-5);
   compare(d, "log_softmax", xgemm::log_softmax(a, 1), at::log_softmax(a64, 1), 1e-5);
   compare(d, "sum", xgemm::sum(a), at::sum(a64), 1e-4);
   compare(d, "sum of two dims", xgemm::sum(a, {0, 2}, /*keepdim=*/true), at::sum(a64, at::OptionalIntArrayRef({0, 2}), true),

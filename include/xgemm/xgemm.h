@@ -165,6 +165,26 @@ inline at::Tensor log_softmax(const at::Tensor& input, std::int64_t dim, std::op
   return op.call(input, dim, dtype);
 }
 
+/// softmax(scale * input + mask) over one dim; `mask` broadcasts to the input: bool (true takes part), of its dtype, or fp32.
+inline at::Tensor scaled_masked_softmax(const at::Tensor& input, const std::optional<at::Tensor>& mask = std::nullopt,
+                                        double scale = 1, std::int64_t dim = -1) {
+  static const auto op = detail::find<at::Tensor(const at::Tensor&, const std::optional<at::Tensor>&, double, std::int64_t)>(
+      "xgemm::scaled_masked_softmax");
+  detail::check_forward_only("xgemm::scaled_masked_softmax", input, mask);
+  return op.call(input, mask, scale, dim);
+}
+
+/// The k (0 to 64) largest elements of the softmax over `dim` in descending order, and their int64 indices; of equal elements the
+/// first. With `renormalize` divided by their sum. `dtype` converts the input first.
+inline std::tuple<at::Tensor, at::Tensor> topk_softmax(const at::Tensor& input, std::int64_t k, std::int64_t dim = -1,
+                                                       bool renormalize = true,
+                                                       std::optional<at::ScalarType> dtype = std::nullopt) {
+  static const auto op = detail::find<std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, std::int64_t, std::int64_t, bool,
+                                                                         std::optional<at::ScalarType>)>("xgemm::topk_softmax");
+  detail::check_forward_only("xgemm::topk_softmax", input);
+  return op.call(input, k, dim, renormalize, dtype);
+}
+
 // ---- attention ---------------------------------------------------------------------------------------------------------------
 
 /// The optional arguments of attention, named: attention(q, k, v, {.is_causal = true}).

@@ -24,6 +24,8 @@ def plan(quick: bool) -> dict[str, Iterator[measure.Row]]:
     budget = 0.02 if quick else 0.2
     return {
         "lab_sgemm": ladders.sgemm([256, 1024] if quick else [128, 256, 512, 1024, 2048, 4096], budget),
+        "lab_tensor": ladders.tensor([1024] if quick else [1024, 2048, 4096, 8192], budget),
+        "lab_fp32": ladders.fp32([1024] if quick else [1024, 4096], budget),
         "lab_reduction": ladders.reduction([1 << 24] if quick else [1 << 24, 1 << 28], budget),
         "lab_softmax": ladders.softmax(
             [(1024, 4096)] if quick else [(4096, 1024), (4096, 4096), (4096, 32768)], budget

@@ -23,6 +23,20 @@ SGEMM_STEPS: dict[str, str] = {
     "cublas": "100 %",
 }
 
+# Steps of the ladder on tensor cores, bf16; no document has them. 11 to 13 need sm_90.
+TENSOR_STEPS = [
+    "09_wmma",
+    "10_mma_sync",
+    "11_wgmma_tma",
+    "12_warp_specialised",
+    "13_persistent_cluster",
+    "14_library",
+    "cublas",
+]
+
+# fp32 from fp16 products, an idea a variant; cuBLAS in three precisions as points of comparison.
+FP32_VARIANTS = ["fp16", "split", "promoted", "scaled", "library", "cublas", "cublas_tf32", "cublas_bf16"]
+
 # version -> (milliseconds, GB/s) of 2^24 ints on an M2090 (seed S4-17 to S4-24)
 REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "v0_interleaved_modulo": (7.7, 8.7),
@@ -78,6 +92,96 @@ def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 floor_us=floor,
                 error=errors(c, reference),
                 document=document if n == 4096 else None,
+            )
+
+
+def tensor_call(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    if step == "cublas":
+        return lambda: torch.mm(a, b.mT)
+    if step == "14_library":
+        return lambda: torch.ops.xgemm.linear(a, b)
+    number = int(step[:2])
+    return lambda: lab.tensor_gemm(a, b, step=number)
+
+
+def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """C = A B^T of square bf16 matrices, each step and cuBLAS."""
+    hopper = torch.cuda.get_device_capability()[0] == 9
+    peak = limits().tensor_flops
+    for n in sizes:
+        a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        reference = a.double() @ b.double().mT
+        scale = a.double().abs() @ b.double().abs().mT
+        for step in TENSOR_STEPS:
+            if step.startswith(("11", "12", "13")) and not hopper:
+                continue
+            call = tensor_call(step, a, b)
+            c = call()
+            # One rounding to bf16, and the sum's: the tensor cores round each addition toward zero.
+            worst = ((c.double() - reference).abs() / (2**-8 * reference.abs() + n * 2**-23 * scale)).max().item()
+            require(worst <= 1, f"tensor-core GEMM {step} at n = {n} ({worst:.2g} of its error bound)")
+            yield row(
+                f"{n}x{n}x{n}",
+                step,
+                time_us(call, budget_s),
+                shape={"m": n, "n": n, "k": n, "batch": 1, "layout": "nt"},
+                dtype="bfloat16",
+                mode="default",
+                flops=2 * n**3,
+                floor_us=2 * n**3 / peak * 1e6 if peak else None,
+                error=errors(c, reference),
+            )
+
+
+def fp32_call(variant: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def cublas(tf32: bool) -> torch.Tensor:
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        try:
+            return torch.mm(a, b.mT)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+
+    if variant in ("cublas", "cublas_tf32"):
+        return lambda: cublas(variant == "cublas_tf32")
+    if variant == "cublas_bf16":
+        low = a.bfloat16(), b.bfloat16().mT
+        return lambda: torch.mm(*low)
+    if variant == "library":
+        return lambda: torch.ops.xgemm.linear(a, b)
+    return lambda: lab.fp32_gemm(a, b, variant=variant)
+
+
+# Largest error of each variant over |A||B| on the ladder's data: fp16 keeps 11 bits of a factor, split and promoted
+# lose lo's low bits where rows are small, scaled is fp32.
+FP32_BOUNDS = {"fp16": 2**-9, "split": 2**-12, "promoted": 2**-12, "scaled": 2**-20, "library": 2**-20}
+FP32_BOUNDS |= {"cublas": 2**-18, "cublas_tf32": 2**-9, "cublas_bf16": 2**-6}
+
+
+def fp32(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """fp32 products by fp16 ones: each variant's speed and its error against float64.
+
+    Rows of A and of B differ by up to 2^8 in magnitude, as layers' weights and activations do: what scaling is for.
+    """
+    if torch.cuda.get_device_capability()[0] != 9:
+        return
+    for n in sizes:
+        a, b = (torch.randn(n, n, device="cuda") * torch.exp2(-8 * torch.rand(n, 1, device="cuda")) for _ in range(2))
+        reference = a.double() @ b.double().mT
+        scale = a.double().abs() @ b.double().abs().mT
+        for variant in FP32_VARIANTS:
+            call = fp32_call(variant, a, b)
+            c = call()
+            worst = ((c.double() - reference).abs() / scale).max().item()
+            require(worst <= FP32_BOUNDS[variant], f"fp32 GEMM {variant} at n = {n} (error {worst:.1e} of |A||B|)")
+            yield row(
+                f"{n}x{n}x{n}",
+                variant,
+                time_us(call, budget_s),
+                shape={"m": n, "n": n, "k": n, "batch": 1, "layout": "nt"},
+                mode="bfloat16" if variant == "cublas_bf16" else "tf32" if variant == "cublas_tf32" else "highest",
+                flops=2 * n**3,
+                error={**errors(c, reference), "componentwise": worst},
             )
 
 

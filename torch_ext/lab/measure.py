@@ -17,6 +17,8 @@ except ImportError:
 # Result file -> the sources that its figures depend on.
 SOURCES = {
     "lab_sgemm": ["csrc/device", "csrc/lab/sgemm", "csrc/matmul"],
+    "lab_tensor": ["csrc/device", "csrc/lab/tensor", "csrc/matmul"],
+    "lab_fp32": ["csrc/device", "csrc/lab/fp32", "csrc/lab/tensor", "csrc/matmul"],
     "lab_reduction": ["csrc/device", "csrc/lab/reduction"],
     "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
     "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from torch_ext.lab.ladders import REDUCTION_VERSIONS, SGEMM_STEPS, SOFTMAX_VARIANTS
+from torch_ext.lab.ladders import FP32_VARIANTS, REDUCTION_VERSIONS, SGEMM_STEPS, SOFTMAX_VARIANTS, TENSOR_STEPS
 from torch_ext.lab.measure import Row
 
 
@@ -34,6 +34,34 @@ def sgemm_table(rows: list[Row]) -> Table:
         last, cublas = of_case[-1], _by(rows, "cublas", case=cases[-1])
         share = f"{100 * cublas['us'] / last['us']:.1f} % at {sizes[-1]}" if last and cublas else "-"
         table.add_row(step, *rates, share, document)
+    return table
+
+
+def tensor_table(rows: list[Row]) -> Table:
+    cases = _cases(rows, "bfloat16")
+    table = _table("Tensor-core ladder: TFLOP/s, bf16, A B^T (hot L2)", "step", *cases, "% of cuBLAS")
+    for step in TENSOR_STEPS:
+        found = [_by(rows, step, case=case) for case in cases]
+        last, cublas = found[-1], _by(rows, "cublas", case=cases[-1])
+        share = f"{100 * cublas['us'] / last['us']:.1f} % at {cases[-1].split('x')[0]}" if last and cublas else "-"
+        table.add_row(step, *(f"{r['tflops']:,.1f}" if r else "-" for r in found), share)
+    return table
+
+
+def fp32_table(rows: list[Row]) -> Table:
+    cases = _cases(rows)
+    columns = [f"{case.split('x')[0]} {what}" for case in cases for what in ("TFLOP/s", "Frobenius", "of |A||B|")]
+    table = _table("fp32 from fp16 products, A B^T: speed and error", "variant", *columns)
+    for variant in FP32_VARIANTS:
+        cells = []
+        for case in cases:
+            r = _by(rows, variant, case=case)
+            cells += (
+                [f"{r['tflops']:.1f}", f"{r['error']['fro']:.1e}", f"{r['error']['componentwise']:.1e}"]
+                if r
+                else ["-"] * 3
+            )
+        table.add_row(variant, *cells)
     return table
 
 
@@ -79,13 +107,19 @@ def softmax_table(rows: list[Row]) -> Table:
 
 
 def show(console: Console, rows_of: dict[str, list[Row]]) -> None:
-    for op, table in (("lab_sgemm", sgemm_table), ("lab_reduction", reduction_table), ("lab_softmax", softmax_table)):
+    for op, table in (
+        ("lab_sgemm", sgemm_table),
+        ("lab_tensor", tensor_table),
+        ("lab_fp32", fp32_table),
+        ("lab_reduction", reduction_table),
+        ("lab_softmax", softmax_table),
+    ):
         if rows_of.get(op):
             console.print(table(rows_of[op]))
 
 
 def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
-    """lab_sgemm.png and lab_reduction.png; nothing when matplotlib is not there."""
+    """lab_sgemm.png, lab_fp32.png and lab_reduction.png; nothing when matplotlib is not there."""
     try:
         import matplotlib
     except ImportError:
@@ -105,6 +139,24 @@ def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
         written.append(folder / "lab_sgemm.png")
+        figure.savefig(written[-1], dpi=120)
+        plt.close(figure)
+    if rows := rows_of.get("lab_fp32"):
+        case = _cases(rows)[-1]
+        figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+        for variant in FP32_VARIANTS:
+            if r := _by(rows, variant, case=case):
+                at = r["tflops"], r["error"]["fro"]
+                kind = "library" if variant == "library" else "peer" if variant.startswith("cublas") else "step"
+                style = {"library": ("*", "tab:red", 12), "peer": ("s", "0.4", 8), "step": ("o", "tab:green", 8)}[kind]
+                axes.plot(*at, style[0], color=style[1], markersize=style[2])
+                axes.annotate(variant, at, (7, 4), textcoords="offset points", fontsize=9)
+        axes.set(yscale="log", xlabel="TFLOP/s", ylabel="relative error (Frobenius)")
+        axes.set_title(f"fp32 products, {case}, {gpu}")
+        axes.set_xlim(left=0)
+        axes.margins(x=0.15)
+        axes.grid(alpha=0.3)
+        written.append(folder / "lab_fp32.png")
         figure.savefig(written[-1], dpi=120)
         plt.close(figure)
     if rows := rows_of.get("lab_reduction"):

@@ -1,4 +1,4 @@
-// What the softmax kernels share: the exponential, the division, values across a cluster, output vectors.
+// What the softmax kernels share: the exponential, the division, values across a block and a cluster, output vectors.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -30,6 +30,81 @@ __device__ __forceinline__ float larger(float a, float b) {
 }
 __device__ __forceinline__ double larger(double a, double b) { return a > b || a != a ? a : b; }
 
+/// What the row kernels read of a plan; small, since a short launch waits for its arguments.
+struct Rows {
+  std::int64_t outer, length;
+  int lanes, steps;    ///< rows: threads a row, vectors a thread
+  int chunk, cluster;  ///< shared: 16-byte vectors a block, blocks a row
+  bool log;
+};
+inline Rows rows_of(const Plan& plan) {
+  return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
+}
+
+/// Rows at one stride; otherwise an IndexMap says where they are.
+struct OneStride {
+  std::int64_t stride;
+  __device__ __forceinline__ std::int64_t offset(std::int64_t row) const { return row * stride; }
+};
+
+/// Elements as they lie in a register: two of 16 bits, one of more.
+template <class T>
+using Unit = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
+template <class T>
+inline constexpr int kUnitCount = static_cast<int>(sizeof(Unit<T>) / sizeof(T));
+
+template <class T>
+__device__ __forceinline__ Value<T> element(Unit<T> unit, [[maybe_unused]] int e) {
+  if constexpr (sizeof(T) == 8)
+    return __longlong_as_double(static_cast<long long>(unit));
+  else if constexpr (sizeof(T) == 4)
+    return __uint_as_float(unit);
+  else if constexpr (std::is_same_v<T, bf16>)
+    return __uint_as_float(e == 0 ? unit << 16 : unit & 0xffff0000u);
+  else
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(unit >> (16 * e))));
+}
+__device__ __forceinline__ unsigned as_unit(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ unsigned long long as_unit(double x) {
+  return static_cast<unsigned long long>(__double_as_longlong(x));
+}
+
+/// A unit of -inf: it changes neither maximum nor sum.
+template <class T>
+__device__ __forceinline__ Unit<T> nothing() {
+  if constexpr (sizeof(T) == 8) return 0xfff0000000000000ull;
+  if constexpr (sizeof(T) == 4) return 0xff800000u;
+  return std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;
+}
+
+/// Makes the compiler forget what it computed from a unit: it would keep two floats in its place.
+template <class U>
+__device__ __forceinline__ void forget(U& unit) {
+  if constexpr (sizeof(U) == 4) asm volatile("" : "+r"(unit));
+}
+
+/// The largest element of many units; NaN is larger than everything.
+template <class T>
+struct Largest {
+  Unit<T> m = nothing<T>();
+  __device__ __forceinline__ void add(Unit<T> unit) {
+    if constexpr (std::is_same_v<T, bf16>)
+      asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(m) : "r"(unit));
+    else if constexpr (sizeof(T) == 2)
+      asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(m) : "r"(unit));
+    else
+      m = as_unit(larger(element<T>(m, 0), element<T>(unit, 0)));
+  }
+  __device__ __forceinline__ Value<T> value() const {
+    if constexpr (sizeof(T) == 2) return larger(element<T>(m, 0), element<T>(m, 1));
+    return element<T>(m, 0);
+  }
+};
+
+/// A sum that the compiler does not join with the product it adds: the kernels for aligned and for other rows give the same bits.
+__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
+
 /// exp(x) for x <= 0, as exact as the output's dtype needs: for 16 bits a rounded product with log2(e) does.
 template <class O>
 __device__ __forceinline__ float exp_for(float x) {
@@ -43,7 +118,26 @@ __device__ __forceinline__ double exp_for(double x) {
   return exp(x);
 }
 
-/// e / d given r = 1 / d; d >= 1 or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact enough.
+/// exp(x) for x <= 0, times 2^bias where the output has 16 bits: there 2^x flushes what is not a normal float, and a result of
+/// torch's may be subnormal. The division takes the factor out again.
+template <class O>
+__device__ __forceinline__ float scaled_exp(float x, [[maybe_unused]] float bias) {
+  if constexpr (sizeof(O) == 2) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(fmaf(x, 1.4426950408889634f, bias)));
+    return r;
+  } else {
+    return expf(x);
+  }
+}
+template <class O>
+__device__ __forceinline__ double scaled_exp(double x, double) {
+  return exp(x);
+}
+inline constexpr int kBias = 64;
+
+/// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact
+/// enough.
 template <class T, class V>
 __device__ __forceinline__ V divide(V e, V d, V r) {
   const V q = e * r;
@@ -71,6 +165,23 @@ __device__ __forceinline__ void push_to_block([[maybe_unused]] V* slot, [[maybe_
 #if __CUDA_ARCH__ >= 900
   *cooperative_groups::this_cluster().map_shared_rank(slot, static_cast<unsigned>(to)) = value;
 #endif
+}
+
+/// Joins a value of each of `lanes` (a power of two, or more than a warp's) neighbouring lanes.
+template <class V, class F>
+__device__ __forceinline__ V join_lanes(V value, int lanes, F op) {
+  for (int offset = min(lanes, kWarpSize) / 2; offset > 0; offset /= 2)
+    value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
+  return value;
+}
+
+/// Joins a value of each warp of a block of `count` warps.
+template <class V, class F>
+__device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps, F op) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  if (lane == 0) warps[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  return warp_reduce(lane < count ? warps[lane] : identity, op);
 }
 
 /// n values of one input vector as output vectors at p (aligned to 16 bytes).

@@ -1,6 +1,6 @@
 // Host dispatch over the six pairs of input and output dtype: the four floating ones, and 16 bits in with fp32 out.
 #pragma once
-#include <stdexcept>
+#include <utility>
 
 #include "device/numeric.cuh"
 #include "softmax/launch.h"
@@ -18,20 +18,20 @@ void dispatch(const Plan& plan, F&& f) {
 }
 
 /// Launches `kernel` with clusters of plan.cluster blocks.
-template <class T, class O>
-void launch_clusters(void (*kernel)(Plan, const T*, O*), const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                     Arguments&&... arguments) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = plan.cluster > 1 ? 1 : 0;
-  // More than 8 blocks is a promise of this GPU, not of every one: allowed a kernel and device at a time, kept by the driver.
-  if (plan.cluster > 8) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  cudaLaunchKernelEx(&config, kernel, plan, static_cast<const T*>(in), static_cast<O*>(out));
+  cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace xgemm::softmax

@@ -1,146 +1,151 @@
-// Softmax of rows that stay in registers: 1 to 32 lanes a row, a block a row, or a cluster of up to 16 blocks a row (sm_90).
+// Softmax of rows that stay in registers: 1 to 32 lanes a row, or a block of up to 1024 threads.
 //
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment (which thread holds which element does not
-//   depend on it). Limits: 1024 threads x 16 blocks x 32 values (8 in fp64): 512k elements (128k); before sm_90 one block.
-// Architectures: sm_80 and later; clusters on sm_90.
-// Floor: one read, one write; an element costs one exp, two comparisons or additions, and a three-instruction division.
+//   depend on it). Limits: 1024 threads x kSteps 16-byte vectors. Architectures: sm_80 and later.
+// Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which
+//   is cheaper than keeping it.
 #pragma once
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
 
-/// Joins one value of each thread over lanes, warps of the block and blocks of the cluster; every thread gets the result.
-template <class V, class F>
-__device__ __forceinline__ V join(V value, V identity, const Plan& plan, V* warps, V* slots, F op) {
-  for (int offset = min(plan.lanes, kWarpSize) / 2; offset > 0; offset /= 2)
-    value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
-  if (plan.lanes <= kWarpSize) return value;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  if (lane == 0) warps[warp] = value;
-  __syncthreads();
-  value = lane < plan.lanes / kWarpSize ? warps[lane] : identity;
-#pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
-  if (plan.cluster > 1) {
-    if (static_cast<int>(threadIdx.x) < plan.cluster)
-      push_to_block(slots + blockIdx.x % static_cast<unsigned>(plan.cluster), value, static_cast<int>(threadIdx.x));
-    cluster_arrive(plan.cluster);
-    cluster_wait(plan.cluster);
-    value = slots[0];
-    for (int i = 1; i < plan.cluster; ++i) value = op(value, slots[i]);
-  }
-  return value;
+/// 1536 threads an SM for plain rows (2048 for short ones), 1024 for the others: without a limit ptxas takes a few more.
+template <class T, class Map>
+constexpr int row_registers(int steps) {
+  return std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? (steps <= kShortSteps ? 32 : 40) : 64;
 }
 
-template <class T, class O>
-__global__ void __launch_bounds__(1024)
-    softmax_rows(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
+/// Map = OneStride: and each row lies at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
+template <class T, class O, int kSteps, class Map>
+__global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
+    softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map, const T* __restrict__ in,
+                 O* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kWidth = Pack<T>::kCount, kSteps = row_values(kDType<T>) / kWidth;
-  __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
-  cluster_arrive(plan.cluster);
+  using U = Unit<T>;
+  constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
+  constexpr bool kPlain = std::is_same_v<Map, OneStride>;
+  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  __shared__ V warps[2][kWarpSize];
 
-  const int lanes = plan.lanes,
-            lane = lanes > kWarpSize ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) & (lanes - 1);
-  std::int64_t row, part = 0;
-  if (lanes > kWarpSize) {
-    row = blockIdx.x / static_cast<unsigned>(plan.cluster);
-    part = blockIdx.x % static_cast<unsigned>(plan.cluster);
-  } else {
-    row = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) + static_cast<int>(threadIdx.x) / lanes;
+  const int lanes = rows.lanes, thread = static_cast<int>(threadIdx.x);
+  const bool block = lanes > kWarpSize;
+  const int lane = block ? thread : thread & (lanes - 1);
+  const int log2_lanes = 31 - __clz(lanes);
+  const std::int64_t row =
+      block ? blockIdx.x
+            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
+  const bool exists = row < rows.outer;
+  const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
+  const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
+
+  // Vector k of this thread is number lane + k * lanes of the row; number `full` is the incomplete one.
+  alignas(16) U x[kSteps][kUnits];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
   }
-  const bool exists = row < plan.outer;
-  const T* x_row = in + (exists ? plan.kept.offset(row) : 0);
-  O* y_row = out + (exists ? row * plan.length : 0);
-  const std::int64_t all = (plan.length + kWidth - 1) / kWidth;
-  const std::int64_t end = exists ? min((part + 1) * plan.chunk, all) : 0, full = min(end, plan.length / kWidth);
-  const std::int64_t first = part * plan.chunk + lane;
-  const T* p = x_row + first * kWidth;
-  // Steps of this thread that are whole vectors; `whole` itself is the incomplete one, if it is this thread's.
-  const int whole = first < full ? static_cast<int>((full - first + lanes - 1) / lanes) : 0;
-  const bool has_tail = end > full && first + static_cast<std::int64_t>(whole) * lanes == full;
-
-  V x[kSteps * kWidth];
-  if (plan.aligned && misalignment(in) == 0) {
-    uint4 raw[kSteps];
+  if constexpr (kPlain) {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (k < whole) raw[k] = load_aligned16(p + k * lanes * kWidth);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      const Pack<T> pack = as_pack<T>(raw[k]);
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) x[k * kWidth + e] = k < whole ? convert<V>(pack.values[e]) : minus_infinity<V>();
-    }
+      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
   } else {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      uint4 raw = {0, 0, 0, 0};
-      if (k < whole) raw = load_shifted16(p + k * lanes * kWidth);
-      const Pack<T> pack = as_pack<T>(raw);
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) x[k * kWidth + e] = k < whole ? convert<V>(pack.values[e]) : minus_infinity<V>();
-    }
+    for (int k = 0; k < kSteps; ++k)
+      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * lanes * kWidth);
   }
-  const int tail_count = static_cast<int>(plan.length % kWidth);
+  const bool has_tail = !kPlain && tail > 0 && full % lanes == lane;
+  const int tail_step = full / lanes;
   if (has_tail) {
+    alignas(16) U rest[kUnits];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) rest[u] = nothing<T>();
+    Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(rest));
+#pragma unroll
+    for (int e = 0; e < kWidth - 1; ++e)
+      if (e < tail) pack.values[e] = p[tail_step * lanes * kWidth + e];
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (k == whole) {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < tail_count) x[k * kWidth + e] = convert<V>(p[k * lanes * kWidth + e]);
-      }
+      if (k == tail_step) *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
   }
-  const int steps = whole + (has_tail ? 1 : 0);
 
-  V m = minus_infinity<V>();
-#pragma unroll
-  for (int i = 0; i < kSteps * kWidth; ++i) m = larger(m, x[i]);
-  cluster_wait(plan.cluster);  // the others' shared memory exists from here on
-  m = join(m, minus_infinity<V>(), plan, warps[0], slots[0], [](V a, V b) { return larger(a, b); });
-
-  V sums[kWidth];
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) sums[e] = V{0};
+  Largest<T> largest;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-    if (k < steps) {
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        const V t = exp_for<O>(x[k * kWidth + e] - m);
-        sums[e] += t;
-        if (!plan.log) x[k * kWidth + e] = t;
+    for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
+  }
+  const auto max_of = [](V a, V b) { return larger(a, b); };
+  const auto sum_of = [](V a, V b) { return a + b; };
+  V m = join_lanes(largest.value(), lanes, max_of);
+  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
+
+  const V bias = rows.log ? 0 : kBias;
+  V sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < rows.steps) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        forget(x[k][u]);
+#pragma unroll
+        for (int e = 0; e < kPer; ++e) {
+          const V t = scaled_exp<O>(element<T>(x[k][u], e) - m, bias);
+          sums[(u * kPer + e) % 4] = add(sums[(u * kPer + e) % 4], t);
+          if constexpr (kInPlace)
+            if (!rows.log) x[k][u] = as_unit(t);
+        }
+        forget(x[k][u]);
       }
     }
   }
-#pragma unroll
-  for (int step = kWidth / 2; step > 0; step /= 2) {
-#pragma unroll
-    for (int e = 0; e < kWidth / 2; ++e)
-      if (e < step) sums[e] += sums[e + step];
-  }
-  const V d = join(sums[0], V{0}, plan, warps[1], slots[1], [](V a, V b) { return a + b; });
+  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
+  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
 
-  const V r = V{1} / d, log_d = plan.log ? log(d) : V{0};
-  const bool out_aligned = misalignment(out) == 0 && plan.length * static_cast<std::int64_t>(sizeof(O)) % 16 == 0;
-  O* q = y_row + first * kWidth;
+  const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
+  const auto finish = [&](const U(&units)[kUnits], V(&y)[kWidth]) {
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
+    for (int i = 0; i < kWidth; ++i) {
+      const V v = element<T>(units[i / kPer], i % kPer);
+      if (rows.log)
+        y[i] = v - m - log_d;
+      else
+        y[i] = divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
+    }
+  };
+  O* q = out + (exists ? row * rows.length : 0) + lane * kWidth;
+  if constexpr (kPlain) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      if (lane + k * lanes < full) {
+        V y[kWidth];
+        finish(x[k], y);
+        store_aligned<T>(q + k * lanes * kWidth, y);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      if (k < rows.steps) {
+        V y[kWidth];
+        finish(x[k], y);
+        store_anywhere<T>(q + k * lanes * kWidth, y, lane + k * lanes < full, min(lanes, kWarpSize));
+      }
+    }
+  }
+  if (has_tail) {
+    U rest[kUnits];
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u)
+        if (k == tail_step) rest[u] = x[k][u];
+    }
     V y[kWidth];
+    finish(rest, y);
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) y[e] = plan.log ? x[k * kWidth + e] - m - log_d : divide<T>(x[k * kWidth + e], d, r);
-    O* to = q + static_cast<std::int64_t>(k) * lanes * kWidth;
-    if (out_aligned) {
-      if (k < whole) store_aligned<T>(to, y);
-    } else {
-      store_anywhere<T>(to, y, k < whole, min(lanes, kWarpSize));
-    }
-    if (has_tail && k == whole) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        if (e < tail_count) to[e] = convert<O>(y[e]);
-    }
+    for (int e = 0; e < kWidth - 1; ++e)
+      if (e < tail) q[tail_step * lanes * kWidth + e] = convert<O>(y[e]);
   }
 }
 

@@ -1,0 +1,31 @@
+// Bulk copies of sm_90 (cp.async.bulk): contiguous bytes between global and this block's shared memory, done by the copy engine.
+// PTX ISA, "cp.async.bulk". Both addresses and the number of bytes are multiples of 16.
+#pragma once
+#include "device/ptx/mbarrier.cuh"
+
+namespace xgemm::ptx {
+
+/// Global to shared memory; completes `bytes` on `barrier`.
+__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+/// Shared to global memory, one of this thread's bulk group. Every writer of `from` has called fence_bulk before a barrier.
+__device__ __forceinline__ void bulk_store(void* to, const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
+/// Commits this thread's bulk stores and waits until they have read shared memory.
+__device__ __forceinline__ void bulk_store_drain() {
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/// Orders this thread's plain accesses to shared memory before later bulk copies.
+__device__ __forceinline__ void fence_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace xgemm::ptx

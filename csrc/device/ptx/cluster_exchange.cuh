@@ -1,0 +1,42 @@
+// Values sent between the blocks of a cluster on sm_90 without a cluster-wide fence. PTX ISA, "barrier.cluster", "st.async".
+#pragma once
+#include "device/ptx/cluster.cuh"
+
+namespace xgemm::ptx {
+
+/// The cluster's number in the grid: blockIdx.x where the launch has no clusters.
+__device__ __forceinline__ std::uint32_t cluster_index() {
+  std::uint32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+
+/// With fence_barrier_init before: the barriers that this thread made are visible to those who waited.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+/// Writes `value` to the place of `to` in block `rank`, and completes as many bytes on the place of `barrier` there.
+__device__ __forceinline__ void store_async(const void* to, unsigned value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 place, remote;\n"
+      "mapa.shared::cluster.u32 place, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [place], %1, [remote];\n"
+      "}" ::"r"(shared_address(to)),
+      "r"(value), "r"(shared_address(barrier)), "r"(rank)
+      : "memory");
+}
+__device__ __forceinline__ void store_async(const void* to, unsigned long long value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 place, remote;\n"
+      "mapa.shared::cluster.u32 place, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote, %2, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [place], %1, [remote];\n"
+      "}" ::"r"(shared_address(to)),
+      "l"(value), "r"(shared_address(barrier)), "r"(rank)
+      : "memory");
+}
+
+}  // namespace xgemm::ptx

@@ -1,0 +1,26 @@
+// mma.sync and ldmatrix (sm_80 and later): a warp's 16 x 8 x 16 product from registers. PTX ISA, "Matrix fragments for
+// mma.m16n8k16".
+#pragma once
+#include <cstdint>
+
+namespace xgemm::ptx {
+
+/// Four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 and gets, of matrix i in r[i],
+/// the pair of row l / 4 at column 2 (l % 4).
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// d += a b of bf16. a: matrices (rows 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); b: columns as rows, k 0-7 and 8-15.
+/// d[2 h + c]: row l / 4 + 8 h, column 2 (l % 4) + c.
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace xgemm::ptx

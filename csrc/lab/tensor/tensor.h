@@ -1,0 +1,30 @@
+// The tensor-core ladder: out = A B^T in bf16 with fp32 sums, one file a step; A is m x k and B n x k, as a linear layer has
+// them. Contract of every step: contiguous, m and n multiples of 256, k of 64, 16-byte aligned, so that a step shows its idea and
+// not its edges (the library's kernel, step 14, takes everything). Sums run over k in ascending order. Work: 2 m n k operations;
+// floor in bytes: 2 (m k + n k + m n).
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+namespace xgemm::lab::tensor {
+
+inline constexpr int kMultiple = 256, kMultipleK = 64;
+/// What one TMA instruction brings: 128 rows of 64 elements (128 bytes), swizzled over 128 bytes.
+inline constexpr int kBoxRows = 128, kBoxK = 64, kBoxBytes = kBoxRows * kBoxK * 2;
+
+struct Problem {
+  const __nv_bfloat16 *a, *b;
+  __nv_bfloat16* out;
+  int m, n, k;
+  CUtensorMap map_a, map_b;  ///< boxes as above; steps 11 and later read them
+};
+
+using Step = void (*)(const Problem&, cudaStream_t);
+void wmma_naive(const Problem&, cudaStream_t);          // 09
+void mma_sync(const Problem&, cudaStream_t);            // 10
+void wgmma_tma(const Problem&, cudaStream_t);           // 11, sm_90a
+void warp_specialised(const Problem&, cudaStream_t);    // 12, sm_90a
+void persistent_cluster(const Problem&, cudaStream_t);  // 13, sm_90a
+
+}  // namespace xgemm::lab::tensor

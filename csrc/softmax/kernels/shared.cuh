@@ -1,0 +1,258 @@
+// Softmax of rows that stay in shared memory: of a warp, a block, or a cluster of up to 16 blocks.
+//
+// A bulk copy brings a part of a row into shared memory, all but the up to 15 bytes at the row's ends that share 16 bytes with
+// other data. It keeps its misalignment there, and threads read 4 bytes (8 in fp64) at a time: which thread reads which element
+// does not depend on the row's address, and an odd address costs next to nothing. Many parts an SM: while one is computed, the
+// others' copies are under way.
+// Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment.
+// Limits: 16 blocks x what a block may have of shared memory. Architectures: sm_90 (bulk copies, clusters).
+// Floor: one read, one write; three passes over shared memory: maximum, sum, result; 14 instructions a 16-bit element.
+#pragma once
+#include "device/ptx/bulk_copy.cuh"
+#include "device/ptx/cluster_exchange.cuh"
+#include "softmax/kernels/common.cuh"
+
+namespace xgemm::softmax {
+
+/// f(i, j) for i = threadIdx.x, + kThreads, ... below n; j counts 0 to 7 within an unrolled round.
+template <int kThreads, class F>
+__device__ __forceinline__ void each_unit(int n, F f) {
+  constexpr int kUnroll = 8;
+  int i = static_cast<int>(threadIdx.x);
+  for (; i + (kUnroll - 1) * kThreads < n; i += kUnroll * kThreads) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) f(i + j * kThreads, j);
+  }
+#pragma unroll 1
+  for (; i < n; i += kThreads) f(i, 0);
+}
+
+/// The units of a part in shared memory that starts at any multiple of sizeof(T).
+template <class T, bool kOdd>
+struct Staged {
+  Unit<T>* words;  // kOdd: the part starts in the middle of the first
+  __device__ __forceinline__ Unit<T> get(int i) const {
+    if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
+    return words[i];
+  }
+  /// The same by no byte of a neighbour's: beside set().
+  __device__ __forceinline__ Unit<T> get_alone(int i) const {
+    if constexpr (kOdd) {
+      const auto* halves = reinterpret_cast<const unsigned short*>(words) + 2 * i;
+      return __byte_perm(halves[1], halves[2], 0x5410);
+    }
+    return words[i];
+  }
+  __device__ __forceinline__ void set(int i, Unit<T> unit) const {
+    if constexpr (kOdd) {
+      auto* halves = reinterpret_cast<unsigned short*>(words) + 2 * i;
+      halves[1] = static_cast<unsigned short>(unit);
+      halves[2] = static_cast<unsigned short>(unit >> 16);
+    } else {
+      words[i] = unit;
+    }
+  }
+};
+
+template <class O>
+__device__ __forceinline__ unsigned pack_halves(float a, float b) {
+  if constexpr (std::is_same_v<O, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+}
+
+/// The bytes from `first` to `last` that a bulk copy can take: whole 16-byte blocks.
+struct Interior {
+  const char *from, *to;
+  __device__ __forceinline__ std::uint32_t bytes() const { return to > from ? static_cast<std::uint32_t>(to - from) : 0; }
+};
+
+/// f(e) for each of `count` elements from `first` on that the interior leaves out.
+template <int kThreads, class T, class F>
+__device__ __forceinline__ void each_edge(const T* first, int count, const Interior& interior, F f) {
+  const int head =
+      min(count, static_cast<int>((interior.from - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T))));
+  const int end = static_cast<int>((interior.to - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T)));
+  const int thread = static_cast<int>(threadIdx.x), tail = max(max(head, end), 0) + thread;
+  if (thread < head) f(thread);
+  if (thread < 16 && tail < count) f(tail);
+}
+
+/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as
+/// expected.
+template <class V, class F>
+__device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
+  if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
+  ptx::barrier_wait(all, 0);
+  value = slots[0];
+  for (int i = 1; i < cluster; ++i) value = op(value, slots[i]);
+  return value;
+}
+
+/// kThreads threads (threadIdx.x) share a part: a warp a row and blockDim.y rows a block, or a block.
+template <class T, class O, int kThreads>
+__global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
+    softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const __grid_constant__ IndexMap map,
+                   [[maybe_unused]] const T* __restrict__ in, [[maybe_unused]] O* __restrict__ out) {
+#if __CUDA_ARCH__ >= 900
+  using V = Value<T>;
+  using U = Unit<T>;
+  constexpr int kPer = kUnitCount<T>, kSize = static_cast<int>(sizeof(T));
+  constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
+  extern __shared__ __align__(128) char shared[];
+  __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
+  __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged[2];
+
+  const int thread = static_cast<int>(threadIdx.x), group = kWarp ? static_cast<int>(threadIdx.y) : 0;
+  const int cluster = kWarp ? 1 : rows.cluster;
+  const unsigned rank = kWarp ? 0 : ptx::cluster_rank();
+  const std::int64_t row = kWarp ? static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y : ptx::cluster_index();
+  if (kWarp && row >= rows.outer) return;
+  char* buffer = shared + group * (rows.chunk * 16 + 32);
+  ptx::Barrier& loaded = barriers[group];
+  const auto sync = [] {
+    if constexpr (kWarp)
+      __syncwarp();
+    else
+      __syncthreads();
+  };
+
+  const std::int64_t first = static_cast<std::int64_t>(rank) * rows.chunk * Pack<T>::kCount;
+  const int count = static_cast<int>(min(static_cast<std::int64_t>(rows.chunk) * Pack<T>::kCount, rows.length - first));
+  const T* x_row = in + map.offset(row);
+  const T* x = x_row + first;
+  const unsigned shift = misalignment(x);
+  T* part = reinterpret_cast<T*>(buffer + shift);
+  {
+    // The aligned blocks that hold the part, as far as every byte of them is the row's.
+    const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
+               *row_end = reinterpret_cast<const char*>(x_row + rows.length);
+    Interior interior{rank == 0 && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
+    if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
+    if (thread == 0) {
+      ptx::barrier_init(&loaded, 1);
+      if constexpr (!kWarp) {
+        ptx::barrier_init(&exchanged[0], 1);
+        ptx::barrier_init(&exchanged[1], 1);
+      }
+      ptx::fence_barrier_init();
+      ptx::barrier_arrive_expect(&loaded, interior.bytes());
+      if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), &loaded);
+      if constexpr (!kWarp) {
+        for (auto& barrier : exchanged)
+          ptx::barrier_arrive_expect(&barrier, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(V)));
+      }
+    }
+    each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
+    if (count % kPer != 0 && thread == kThreads - 1) part[count] = convert<T>(-INFINITY);
+  }
+  if (cluster > 1) ptx::cluster_arrive_relaxed();
+  sync();
+  ptx::barrier_wait(&loaded, 0);
+
+  const auto max_of = [](V a, V b) { return larger(a, b); };
+  const auto sum_of = [](V a, V b) { return a + b; };
+  const auto join = [&](V value, V identity, int which, auto op) {
+    value = warp_reduce(value, op);
+    if constexpr (kWarp) {
+      __syncwarp();  // one pass has read before the next writes
+      return value;
+    }
+    value = join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
+    if (cluster > 1) {
+      if (which == 0) ptx::cluster_wait();  // the others' barriers exist from here on
+      value = join_blocks(value, cluster, rank, slots[which], &exchanged[which], op);
+    }
+    return value;
+  };
+  const int units = (count + kPer - 1) / kPer;
+  const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
+    const Staged<T, kOdd> staged{reinterpret_cast<U*>(buffer + (kOdd ? shift - 2 : shift))};
+    Largest<T> largest[2];
+    each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
+    largest[0].add(largest[1].m);
+    const V m = join(largest[0].value(), minus_infinity<V>(), 0, max_of);
+
+    const V bias = rows.log ? 0 : kBias;
+    V sums[4] = {};
+    each_unit<kThreads>(units, [&](int i, int j) {
+      const U unit = staged.get(i);
+#pragma unroll
+      for (int e = 0; e < kPer; ++e) {
+        const V t = scaled_exp<O>(element<T>(unit, e) - m, bias);
+        sums[(j * kPer + e) % 4] = add(sums[(j * kPer + e) % 4], t);
+        if constexpr (kInPlace)
+          if (!rows.log) staged.set(i, as_unit(t));
+      }
+    });
+    const V d = join((sums[0] + sums[2]) + (sums[1] + sums[3]), V{0}, 1, sum_of);
+
+    const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
+    O* y = out + row * rows.length + first;
+    const auto finish = [&]<bool kLog>(std::bool_constant<kLog>) {
+      const auto result = [&](U unit, int e) {
+        const V v = element<T>(unit, e);
+        if constexpr (kLog) return v - m - log_d;
+        return divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
+      };
+      if constexpr (std::is_same_v<T, O>) {
+        // At odd addresses a bulk copy stores faster than threads do; elsewhere it only keeps the block waiting.
+        if (shift != 0 && misalignment(y) == shift) {
+          each_unit<kThreads>(units, [&](int i, int) {
+            const U unit = staged.get_alone(i);
+            if constexpr (kPer == 2)
+              staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
+            else
+              staged.set(i, as_unit(result(unit, 0)));
+          });
+          ptx::fence_bulk();
+          sync();
+          const char* end = reinterpret_cast<const char*>(y + count);
+          const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
+          each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
+          if (thread == 0 && interior.bytes() > 0) {
+            ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
+            ptx::bulk_store_drain();
+          }
+          return;
+        }
+      }
+      if constexpr (kPer == 1) {
+        each_unit<kThreads>(units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
+      } else {
+        if (reinterpret_cast<std::uintptr_t>(y) % (2 * sizeof(O)) == 0) {
+          each_unit<kThreads>(count / 2, [&](int i, int) {
+            const U unit = staged.get(i);
+            const V a = result(unit, 0), b = result(unit, 1);
+            if constexpr (sizeof(O) == 2)
+              *reinterpret_cast<unsigned*>(y + 2 * i) = pack_halves<O>(a, b);
+            else
+              *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
+          });
+        } else {
+          each_unit<kThreads>(count / 2, [&](int i, int) {
+            const U unit = staged.get(i);
+            y[2 * i] = convert<O>(result(unit, 0));
+            y[2 * i + 1] = convert<O>(result(unit, 1));
+          });
+        }
+        if (count % 2 != 0 && thread == 0) y[count - 1] = convert<O>(result(staged.get(count / 2), 0));
+      }
+    };
+    if (rows.log)
+      finish(std::true_type{});
+    else
+      finish(std::false_type{});
+  };
+  if constexpr (kSize == 2) {
+    if (shift % 4 != 0) return compute(std::true_type{});
+  }
+  compute(std::false_type{});
+#endif
+}
+
+}  // namespace xgemm::softmax

@@ -1,0 +1,78 @@
+#include "softmax/masked.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "torch/error.h"
+
+namespace xgemm::softmax {
+
+namespace {
+
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kTileThreads = 256;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t round_up_pow2(std::int64_t n) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))); }
+
+/// Dims [from, to) as one index; neighbours that both arrays walk through in one stride are merged. Returns their product.
+std::int64_t fill(const char* op, IndexMap& map, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                  std::span<const std::int64_t> mask_strides, std::size_t from, std::size_t to) {
+  std::int64_t count = 1, last = 0;
+  for (std::size_t d = from; d < to; ++d) {
+    count *= sizes[d];
+    if (sizes[d] == 1) continue;
+    const int before = map.dims - 1;
+    if (before >= 0 && map.stride[before] == strides[d] * sizes[d] && map.out[before] == mask_strides[d] * sizes[d]) {
+      last *= sizes[d];
+    } else {
+      check(map.dims < IndexMap::kMaxDims, op, "expected input of at most ", IndexMap::kMaxDims, " dims that do not merge");
+      ++map.dims;
+      last = sizes[d];
+    }
+    map.size[map.dims - 1] = Divider::of(last);
+    map.stride[map.dims - 1] = strides[d];
+    map.out[map.dims - 1] = mask_strides[d];
+  }
+  return count;
+}
+
+}  // namespace
+
+Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std::span<const std::int64_t> sizes,
+                   std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim) {
+  Masked plan{.dtype = dtype, .mask = mask, .scale = scale};
+  const auto d = static_cast<std::size_t>(dim);
+  if (!sizes.empty()) {
+    plan.length = sizes[d];
+    plan.input_stride = strides[d];
+    plan.mask_stride = mask_strides[d];
+    plan.outer = fill(op, plan.outer_map, sizes, strides, mask_strides, 0, d);
+    plan.columns = fill(op, plan.column_map, sizes, strides, mask_strides, d + 1, sizes.size());
+  }
+  const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
+  const bool vector_rows =
+      plan.length % width == 0 && plan.input_stride == 1 && (mask == MaskKind::none || plan.mask_stride == 1);
+  const auto resident = [&](MaskedKernel kernel, std::int64_t pieces, std::int64_t per_lane) {
+    if (plan.columns > 1 || pieces > kMaxThreads * per_lane) return false;
+    plan.kernel = kernel;
+    plan.threads =
+        static_cast<int>(pieces <= kWarp * per_lane ? kShortThreads : ceil_div(ceil_div(pieces, per_lane), kWarp) * kWarp);
+    plan.lanes = pieces <= kWarp * per_lane ? static_cast<int>(round_up_pow2(ceil_div(pieces, per_lane))) : plan.threads;
+    plan.steps = static_cast<int>(ceil_div(pieces, plan.lanes));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return true;
+  };
+  if (vector_rows && resident(MaskedKernel::rows, vectors, masked_steps(size_of(dtype)))) {
+    plan.aligned = true;
+    for (int i = 0; i < plan.outer_map.dims; ++i)
+      plan.aligned &= plan.outer_map.stride[i] % width == 0 && plan.outer_map.out[i] % width == 0;
+  } else if (!resident(MaskedKernel::elements, plan.length, kElementSteps)) {
+    plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(plan.columns)));
+    plan.threads = static_cast<int>(std::clamp(plan.lanes * round_up_pow2(ceil_div(plan.length, 8)), kWarp, kTileThreads));
+    plan.tiles = ceil_div(plan.columns, plan.lanes);
+    plan.blocks = plan.outer * plan.tiles;
+  }
+  return plan;
+}
+
+}  // namespace xgemm::softmax

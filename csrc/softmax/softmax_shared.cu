@@ -1,0 +1,45 @@
+#include <atomic>
+
+#include "softmax/kernels/instantiate.cuh"
+#include "softmax/kernels/shared.cuh"
+
+namespace xgemm::softmax {
+
+namespace {
+
+/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster: once a kernel and device.
+template <auto kKernel>
+void allow_all() {
+  static std::atomic<std::uint64_t> done = 0;  // a bit a device
+  int device = 0, limit = 0;
+  cudaGetDevice(&device);
+  const std::uint64_t bit = std::uint64_t{1} << (device % 64);
+  if (done.load(std::memory_order_relaxed) & bit) return;
+  cudaFuncAttributes attributes{};
+  cudaFuncGetAttributes(&attributes, kKernel);
+  cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       limit - static_cast<int>(attributes.sharedSizeBytes));
+  cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  done.fetch_or(bit, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
+    const int rows = plan.threads / plan.lanes;
+    const dim3 block(static_cast<unsigned>(plan.lanes), static_cast<unsigned>(rows));
+    const std::size_t bytes = static_cast<std::size_t>(rows) * (static_cast<std::size_t>(plan.chunk) * 16 + 32);
+    const auto go = [&]<auto kKernel>() {
+      allow_all<kKernel>();
+      launch_clusters(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
+                      static_cast<O*>(out));
+    };
+    if (plan.lanes == kWarpSize) return go.template operator()<softmax_shared<T, O, kWarpSize>>();
+    go.template operator()<softmax_shared<T, O, kBlockThreads>>();
+  });
+}
+
+}  // namespace xgemm::softmax

@@ -1,0 +1,90 @@
+#include "topk_softmax/plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "torch/error.h"
+
+namespace xgemm::topk_softmax {
+
+namespace {
+
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;
+constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up_pow2(std::int64_t n) {
+  std::int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/// The dims of the rows, and where a row's results go: the output's shape is the input's with k in place of the length.
+void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {
+  struct Dim {
+    std::int64_t size, stride, out;
+  };
+  std::array<Dim, 64> dims;
+  std::size_t count = 0;  // innermost first
+  std::int64_t step = 1;
+  for (std::size_t d = source.sizes.size(); d-- > 0;) {
+    if (static_cast<std::int64_t>(d) == dim) {
+      plan.length = source.sizes[d], plan.stride = source.strides[d], plan.out_stride = step;
+      step *= plan.k;
+      continue;
+    }
+    const Dim next{source.sizes[d], source.strides[d], step};
+    step *= next.size;
+    plan.rows *= next.size;
+    if (next.size == 1) continue;
+    if (count > 0) {
+      Dim& inner = dims[count - 1];
+      if (next.stride == inner.stride * inner.size && next.out == inner.out * inner.size) {
+        inner.size *= next.size;
+        continue;
+      }
+    }
+    dims[count++] = next;
+  }
+  check(count <= IndexMap::kMaxDims, op, "expected at most ", IndexMap::kMaxDims, " dims that cannot be merged, got ", count);
+  plan.kept.dims = static_cast<int>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Dim& d = dims[count - 1 - i];
+    if (i > 0) plan.kept.size[i] = Divider::of(d.size);
+    plan.kept.stride[i] = d.stride, plan.kept.out[i] = d.out;
+  }
+}
+
+}  // namespace
+
+Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, int k, bool renormalize, DType out) {
+  Plan plan{.in = source.dtype, .out = out, .renormalize = renormalize, .k = k};
+  map_rows(op, plan, source, dim);
+  const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
+  plan.vector = plan.stride == 1 || plan.length == 1;
+  plan.aligned = plan.vector;
+  for (int d = 0; d < plan.kept.dims; ++d) plan.aligned &= plan.kept.stride[d] * bytes % 16 == 0;
+
+  // A round costs five operations a register, so short rows share a warp; a longer one is faster through its threshold.
+  if (plan.length <= kMaxRounds) {
+    plan.kernel = Kernel::rounds;
+    plan.values = plan.length <= kFewValues ? 8 : 16;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(plan.length, plan.values)));
+    plan.threads = kShortThreads;
+    plan.shared_bytes = static_cast<std::size_t>(plan.threads / plan.lanes * k) * entry_bytes(plan.in);
+  } else {
+    plan.kernel = Kernel::select;
+    // The fewer warps share a row, the fewer lists are merged; the k-th of 32 lanes' maxima is the first threshold, so a single
+    // warp serves k up to 32.
+    const std::int64_t tiles = ceil_div(plan.length, tile_steps(plan.in) * kWarp * width);
+    const std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / kTilesPerWarp, k > kWarp ? 2 : 1, kMaxWarps);
+    plan.rank = static_cast<int>(ceil_div(k, warps));
+    plan.lanes = static_cast<int>(warps * kWarp);
+    plan.threads = warps == 1 ? static_cast<int>(kShortThreads) : plan.lanes;
+    plan.shared_bytes = static_cast<std::size_t>(plan.threads / kWarp * kQueueEntries) * entry_bytes(plan.in);
+  }
+  plan.blocks = std::min(ceil_div(plan.rows, plan.threads / plan.lanes), kMaxBlocks);
+  return plan;
+}
+
+}  // namespace xgemm::topk_softmax

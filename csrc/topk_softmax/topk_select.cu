@@ -1,0 +1,13 @@
+#include "topk_softmax/kernels/select.cuh"
+#include "topk_softmax/launch.h"
+
+namespace xgemm::topk_softmax {
+
+void launch_select(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
+  dispatch_floating(plan.in, [&]<class T>(Type<T>) {
+    topk_select<T><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), plan.shared_bytes, stream>>>(
+        plan, static_cast<const T*>(in), values, indices);
+  });
+}
+
+}  // namespace xgemm::topk_softmax
