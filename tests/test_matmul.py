@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 matmul = torch.ops.xgemm.matmul
 
-# Every kernel, and sizes just below, at and above the tiles of each. The kernels of CUDA cores add in one order, those of Hopper's tensor cores in another.
+# Every kernel, and sizes just below, at and above the tiles of each. CUDA cores' kernels add in one order, those of
+# Hopper's tensor cores in another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 TENSOR_TILES = ["wgmma_128x256", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]  # Hopper; not fp64
 KERNELS = ["", *TILES, "wgmma"]
@@ -265,7 +266,7 @@ def test_ragged_tiles_in_every_layout_give_the_same_bits(
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("k", [1, 31, 256, 257, 384, 1000, 4096, 5000, 14336])
 def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(dtype: torch.dtype, k: int) -> None:
-    """The order of additions depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
+    """The order depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
     a, b = randn(129, k, dtype=dtype, device="cuda"), randn(k, 132, dtype=dtype, device="cuda")
     with forced(TILES[0]):
         out = matmul(a, b)

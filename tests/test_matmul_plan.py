@@ -1,4 +1,4 @@
-"""The plan of a matrix product, without a GPU: csrc/matmul/plan.cpp and tensor_plan.cpp are compiled on their own and asked."""
+"""The plan of a matrix product, without a GPU: plan.cpp and tensor_plan.cpp of csrc/matmul are compiled and asked."""
 
 import os
 import shutil
@@ -18,7 +18,8 @@ PROGRAM = r"""
 #include "matmul/tensor_plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;
-// Reads: dtype precision batch_invariant m n k batch  a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
+// Reads: dtype precision batch_invariant m n k batch
+//        a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
 int main() {
   Problem p;
   int dtype, precision;
@@ -43,8 +44,8 @@ int main() {
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
     const auto t = plan_tensor(p, gpu, forced == "-" ? "" : forced);
     if (t)
-      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' ' << t->split_length << ' ' << t->chunk << ' '
-                << t->a.copied << ' ' << t->b.copied << std::endl;
+      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' ' << t->split_length << ' '
+                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << std::endl;
     else
       std::cout << "-" << std::endl;
   }
@@ -111,7 +112,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("plan")
     (folder / "main.cpp").write_text(PROGRAM)
-    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", *(str(CSRC / "matmul" / f) for f in ("plan.cpp", "tensor_plan.cpp")), "-o", "plan"]
+    sources = [str(CSRC / "matmul" / name) for name in ("plan.cpp", "tensor_plan.cpp")]
+    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", *sources, "-o", "plan"]
     subprocess.run(command, cwd=folder, check=True)
     process = subprocess.Popen([folder / "plan"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -9,8 +9,8 @@ namespace xgemm::matmul {
 
 struct LineStats;
 
-/// Which elements of a product are wanted: those whose pair of lines the fp16 split cannot do (kernels/line_scale.cuh); all where `a`
-/// is null. Not for gemv, nor for plans that split K.
+/// Which elements of a product are wanted: those whose pair of lines the fp16 split cannot do (kernels/line_scale.cuh); all where
+/// `a` is null. Not for gemv, nor for plans that split K.
 struct FailedPairs {
   const LineStats *a = nullptr, *b = nullptr;  ///< [batch or one][line]
   int batch_step_a = 0, batch_step_b = 0;      ///< 0: one matrix for all batches

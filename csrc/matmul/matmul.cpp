@@ -181,8 +181,7 @@ Tensor run_cuda(Call& call) {
   };
   if (outer == 0) {
     if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
-      const bool launched =
-          launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
+      const bool launched = launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
       scope.check_launch();
       if (launched) return out;
     }

@@ -71,8 +71,9 @@ inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 bool a_is_vectorisable(const Problem& p);
 bool b_is_vectorisable(const Problem& p);
 
-/// The canonical chunk length: 64 for up to 512 columns, 128 for up to 1024, else 256 (all of K up to 512), and longer where there would
-/// be more than 32 chunks. Short chunks are more exact and give small outputs more blocks; large outputs pay for each.
+/// The canonical chunk length: 64 for up to 512 columns, 128 for up to 1024, else 256 (all of K up to 512), and longer where
+/// there would be more than 32 chunks. Short chunks are more exact and give small outputs more blocks; large outputs pay for
+/// each.
 std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
 std::string_view name(Kernel k);  ///< of every kernel, gemv included

@@ -10,7 +10,8 @@ namespace {
 
 /// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs a cluster.
 template <class Arguments>
-void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments, cudaStream_t stream) {
+void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
+            cudaStream_t stream) {
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -28,7 +29,8 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
 /// What TMA cannot load as it lies, in one launch.
 void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   if (!plan.a.copied && !plan.b.copied) return;
-  const auto fill = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) -> PackOperand {
+  const auto fill = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride,
+                        std::int64_t k_stride) -> PackOperand {
     return {.operand = x,
             .inner_stride = t.k_major ? k_stride : line_stride,
             .other_stride = t.k_major ? line_stride : k_stride,
@@ -39,10 +41,13 @@ void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* worksp
             .batches = t.batches,
             .pieces = t.copied ? t.batches * t.other * (t.ld / 8) : 0};
   };
-  PackArguments g{.problem = p,
-                  .operands = {fill(p.a, plan.a, p.a.row_stride, p.a.col_stride), fill(p.b, plan.b, p.b.col_stride, p.b.row_stride)},
-                  .blocks_first = 0};
-  const auto blocks = [](const PackOperand& x) { return static_cast<unsigned>(std::min<std::int64_t>((x.pieces + 255) / 256, 1 << 20)); };
+  PackArguments g{
+      .problem = p,
+      .operands = {fill(p.a, plan.a, p.a.row_stride, p.a.col_stride), fill(p.b, plan.b, p.b.col_stride, p.b.row_stride)},
+      .blocks_first = 0};
+  const auto blocks = [](const PackOperand& x) {
+    return static_cast<unsigned>(std::min<std::int64_t>((x.pieces + 255) / 256, 1 << 20));
+  };
   g.blocks_first = blocks(g.operands[0]);
   launch(pack, g.blocks_first + blocks(g.operands[1]), 256, 1, g, stream);
 }

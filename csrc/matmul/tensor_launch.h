@@ -21,8 +21,8 @@ bool launch_wgmma_bf16(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x1(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x3(const WgmmaLaunch& launch);
 
-/// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot carry.
-/// False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.
+/// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot
+/// carry. False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.
 bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, int sm_count, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

@@ -15,8 +15,8 @@ constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and th
 constexpr double kLaunch = 2.5e-6;
 constexpr double kMergeCycles = 5000, kAddCycles = 600;
 
-/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16 clusters of
-/// 8 and 32 of 4 take two waves on 132).
+/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
+/// clusters of 8 and 32 of 4 take two waves on 132).
 std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
 }
@@ -33,7 +33,9 @@ bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int6
   return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
-std::int64_t split_blocks(std::int64_t k, std::int64_t splits) { return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple); }
+std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
+  return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
+}
 
 /// The tile and cluster of least predicted time. `splits`: parts of K; 0: as many as are best.
 Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
@@ -58,7 +60,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
   return best;
 }
 
-TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride, bool copied) {
+TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
+                    bool copied) {
   bool shared = true;
   for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
   TensorOperand t{};
@@ -80,7 +83,8 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
 
 /// Seconds of a fp32 product, passes over the operands included.
 double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
-  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones cost their start.
+  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
+  // cost their start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
@@ -105,7 +109,8 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
   if (!forced.empty() && !any) return {};
   if (fp32 && p.precision == Precision::ieee) return {};
-  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit || ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
+  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit ||
+      ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
     return {};
 
   TensorPlan plan{};
@@ -140,8 +145,9 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
       if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
     }
     plan.rest = make_plan(ieee, gpu);
-    if (plan.rest.kernel == Kernel::gemv) plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
-    plan.rest.splits = 1, plan.rest.workspace_bytes = 0;  // its check must cost little where nothing failed
+    if (plan.rest.kernel == Kernel::gemv)
+      plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+    plan.rest.splits = 1, plan.rest.workspace_bytes = 0;                 // its check must cost little where nothing failed
   }
 
   std::int64_t bytes = 0;

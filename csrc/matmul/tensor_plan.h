@@ -28,7 +28,7 @@ inline constexpr std::array<WgmmaTile, 5> kWgmmaTiles{{
     {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200},   // fewer columns, or fp32: room for the promoted sums
     {"wgmma_128x64", 128, 64, 2, 256 / 0.53, 1000},     // small products: enough tiles for every multiprocessor
     {"wgmma_64x64", 64, 64, 2, 240, 900},               // at most 64 rows: bound by reading B
-    {"wgmma_64x32", 64, 32, 4, 200, 2700},               // the same where 64 columns a CTA would leave multiprocessors idle
+    {"wgmma_64x32", 64, 32, 4, 200, 2700},              // the same where 64 columns a CTA would leave multiprocessors idle
 }};
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
@@ -44,23 +44,24 @@ struct TensorOperand {
 };
 
 struct TensorPlan {
-  int parts;            ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
   TensorTile tile;
-  std::int64_t chunk;   ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
-  std::int64_t splits;  ///< parts of K, each summed from zero; the parts' sums are added in order
-  std::int64_t cluster;  ///< CTAs that share a tile's parts: 1 or `splits`
+  std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
+  std::int64_t cluster;       ///< CTAs that share a tile's parts: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   Plan rest;  ///< fp32: CUDA cores, for the elements that the split in parts cannot do
   std::int64_t workspace_bytes;
 };
 
-/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 512 long each. Large M takes
-/// the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
+/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 512 long
+/// each. Large M takes the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
-/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or "wgmma" for
-/// any. Half precision's choice looks at N, K, dtype and layout only; fp32's at M, too, unless the problem is batch_invariant.
+/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
+/// "wgmma" for any. Half precision's choice looks at N, K, dtype and layout only; fp32's at M, too, unless the problem is
+/// batch_invariant.
 std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

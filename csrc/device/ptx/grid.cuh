@@ -1,5 +1,5 @@
-// Programmatic dependent launch (sm_90): a kernel launched with that attribute may start while the one before it on the stream still
-// runs, and must wait before it touches memory. Nothing on older architectures. PTX ISA, "griddepcontrol".
+// Programmatic dependent launch (sm_90): a kernel launched with that attribute may start while the one before it on the stream
+// still runs, and must wait before it touches memory. Nothing on older architectures. PTX ISA, "griddepcontrol".
 #pragma once
 
 namespace xgemm::ptx {

@@ -17,7 +17,8 @@ struct alignas(16) LineStats {
 /// Power of two that scales a line: its maximum lands in [2^14, 2^15). Between -113 and 163.
 __device__ __forceinline__ int split_exponent(unsigned max_bits) {
   if (max_bits == 0 || max_bits >= kInfinityBits) return 0;
-  const int floor_log2 = max_bits >= 0x00800000u ? static_cast<int>(max_bits >> 23) - 127 : -118 - __clz(static_cast<int>(max_bits));
+  const int floor_log2 =
+      max_bits >= 0x00800000u ? static_cast<int>(max_bits >> 23) - 127 : -118 - __clz(static_cast<int>(max_bits));
   return 14 - floor_log2;
 }
 

@@ -1,17 +1,20 @@
-// fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its largest
-// magnitude to [2^14, 2^15) and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more of every
-// element within 2^17 of its line's maximum, and 2^-39 of the maximum below. Method: Ootomo & Yokota, arXiv 2203.03341, with scaling,
-// so that lo shares hi's scale and all three products one accumulator. With one part, x becomes hi alone: 11 bits, as tf32.
+// fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its
+// largest magnitude to [2^14, 2^15) and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more
+// of every element within 2^17 of its line's maximum, and 2^-39 of the maximum below. Method: Ootomo & Yokota, arXiv 2203.03341,
+// with scaling, so that lo shares hi's scale and all three products one accumulator. With one part, x becomes hi alone: 11 bits,
+// as tf32.
 //
-// What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not exactly it,
-// "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
-//   - neither line has a lossy element (then every element is carried to 2^-22) and the shares of elements that are not zero multiply to
+// What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not
+// exactly it, "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
+//   - neither line has a lossy element (then every element is carried to 2^-22) and the shares of elements that are not zero
+//   multiply to
 //     1/32 or more (with fewer products in a sum, SGEMM's few roundings of 2^-24 would beat 2^-22; a one-hot row stays exact), or
-//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8 products are
+//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8 products
+//   are
 //     both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
-// With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic bounds
-// what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
-// The CUDA-core kernel (simt.cuh) does the elements that fail, and only those.
+// With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic
+// bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN). The
+// CUDA-core kernel (simt.cuh) does the elements that fail, and only those.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
@@ -26,14 +29,14 @@
 namespace xgemm::matmul {
 
 struct SplitArguments {
-  Problem problem;           ///< batch dims
-  Operand operand;           ///< A or B of it
+  Problem problem;  ///< batch dims
+  Operand operand;  ///< A or B of it
   std::int64_t line_stride, k_stride;
-  half* out;                 ///< [batch][hi (, lo)][line or k][ld]
-  std::int64_t ld;           ///< a multiple of 8
-  LineStats* stats;          ///< [batch][line]
-  int lines, k, batches;     ///< batches: 1 where all share the operand
-  bool vectors;              ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
+  half* out;              ///< [batch][hi (, lo)][line or k][ld]
+  std::int64_t ld;        ///< a multiple of 8
+  LineStats* stats;       ///< [batch][line]
+  int lines, k, batches;  ///< batches: 1 where all share the operand
+  bool vectors;           ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
 };
 
 namespace split_detail {
@@ -103,7 +106,8 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __gri
   ptx::grid_wait();
   ptx::grid_release();
   const int batch = static_cast<int>(blockIdx.x) / s.lines, line = static_cast<int>(blockIdx.x) - batch * s.lines;
-  const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
+  const float* const in =
+      static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
   unsigned top = 0;
 #pragma unroll 4
   for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
@@ -134,14 +138,16 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __gri
 
 namespace split_detail {
 
-inline constexpr int kCluster = 8;           // CTAs that share a strip, each with its part of k
-inline constexpr int kStrip = 32;            // lines of a strip: a row of 128 bytes, eight lanes of four
-inline constexpr int kStripThreads = 512;    // 64 rows at a time
+inline constexpr int kCluster = 8;         // CTAs that share a strip, each with its part of k
+inline constexpr int kStrip = 32;          // lines of a strip: a row of 128 bytes, eight lanes of four
+inline constexpr int kStripThreads = 512;  // 64 rows at a time
 inline constexpr int kStripRows = kStripThreads / 8;
 
-/// `values` of the thread's four lines, reduced over the CTA: thread i < kStrip gets line i's. One CTA barrier before the result is used.
+/// `values` of the thread's four lines, reduced over the CTA: thread i < kStrip gets line i's. One CTA barrier before the result
+/// is used.
 template <class Op>
-__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip], Op op) {
+__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip],
+                                                 Op op) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   __syncthreads();
 #pragma unroll
@@ -162,8 +168,8 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 
 }  // namespace split_detail
 
-/// MN-major: a cluster a strip of lines, each CTA an eighth of k. The maxima meet through distributed shared memory; the second read
-/// comes from L1 or L2 (64 KiB a CTA at K = 4096, two CTAs a multiprocessor). Grid: strips * batches clusters.
+/// MN-major: a cluster a strip of lines, each CTA an eighth of k. The maxima meet through distributed shared memory; the second
+/// read comes from L1 or L2 (64 KiB a CTA at K = 4096, two CTAs a multiprocessor). Grid: strips * batches clusters.
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -218,7 +224,8 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
   const auto add = [](unsigned a, unsigned b) { return a + b; };
   const unsigned dense = reduce_strip({count[0].dense(), count[1].dense(), count[2].dense(), count[3].dense()}, scratch, add);
   const unsigned lossy = reduce_strip({count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy}, scratch, add);
-  const unsigned nonzero = reduce_strip({count[0].nonzero(), count[1].nonzero(), count[2].nonzero(), count[3].nonzero()}, scratch, add);
+  const unsigned nonzero =
+      reduce_strip({count[0].nonzero(), count[1].nonzero(), count[2].nonzero(), count[3].nonzero()}, scratch, add);
   if (threadIdx.x < kStrip) {
     ptx::store_remote(ptx::remote_address(&counts[0][rank][threadIdx.x], 0), dense);
     ptx::store_remote(ptx::remote_address(&counts[1][rank][threadIdx.x], 0), lossy);

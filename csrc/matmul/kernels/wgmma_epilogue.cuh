@@ -1,9 +1,12 @@
 // From the accumulators of a wgmma warp to memory. Three ways, equal in every bit:
-//   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16 rows of
+//   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16
+//   rows of
 //          128 bytes), stored by TMA, which clips the edges, while the warp goes on;
-//   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two columns a
+//   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
+//   columns a
 //          lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions overlap;
-//   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as `rows`.
+//   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as
+//   `rows`.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/tma.cuh"
@@ -19,7 +22,8 @@ __device__ __forceinline__ float unscale(float x, int exponent) {
   return x * power_of_two(half_e) * power_of_two(e - half_e);
 }
 
-/// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction cache.
+/// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction
+/// cache.
 template <class Out>
 __device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, int batch) {
   auto e = make_epilogue_at<Out, float>(p);
@@ -44,11 +48,11 @@ struct LaneColumns {
       : paired(p.n % 2 == 0), first(paired ? 2 * lane : lane), second(paired ? first + 1 : first + 32) {}
 };
 
-/// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are not this
-/// warp's; `sums(r)` gives row + r's sums in this lane's columns.
+/// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are
+/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns.
 template <class Out, bool kScaled, int kRows, class Sums>
-__device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base, const LaneColumns& columns, int column_end,
-                                           int batch, const Sums& sums) {
+__device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
+                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums) {
   const Problem& p = g.problem;
   const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
   if (at >= n) return;
@@ -119,8 +123,8 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
 
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
 template <class Out, class Config>
-__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
-                                           int batch, int lane, unsigned char* staging) {
+__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                           int column, int batch, int lane, unsigned char* staging) {
   constexpr int kTileN = Config::kValue.tile_n;
   constexpr bool kScaled = Config::kValue.scaled;
   const Problem& p = g.problem;
@@ -153,7 +157,8 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           const int here = min(at + 8 * j + 2 * quad + c, n - 1);
-          if constexpr (kScaled) exponent[c] = -split_exponent(lines_b[here].max_bits);  // no __ldg: it would be hoisted and spill
+          if constexpr (kScaled)
+            exponent[c] = -split_exponent(lines_b[here].max_bits);  // no __ldg: it would be hoisted and spill
           if (bias) add[c] = convert<float>(bias[here * p.bias.col_stride]);
         }
         // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
@@ -197,27 +202,28 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int i = 4 * (kPieces * known + j) + 2 * h;
-          store_vector(reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
-                       Vector<float, 2>{{sums[i], sums[i + 1]}});
+          store_vector(
+              reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
+              Vector<float, 2>{{sums[i], sums[i + 1]}});
         }
     }
     __syncwarp();
     const auto place = [&](int r, int c) {
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
-    store_rows<Out, kScaled, kScaled ? 2 : 4>(
-        g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch, [&](int r) -> Vector<float, 2> {
-          if (columns.paired) return load_vector<2>(place(r, columns.first));
-          return {{*place(r, columns.first), *place(r, columns.second)}};
-        });
+    store_rows<Out, kScaled, kScaled ? 2 : 4>(g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
+                                              [&](int r) -> Vector<float, 2> {
+                                                if (columns.paired) return load_vector<2>(place(r, columns.first));
+                                                return {{*place(r, columns.first), *place(r, columns.second)}};
+                                              });
   }
 }
 
 /// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums; two cluster barriers inside, which the
 /// producer's warps match. `slots`: nothing is under way in them any more.
 template <class Out, class Config>
-__device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
-                                           int batch, int split, int thread, unsigned char* slots) {
+__device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                           int column, int batch, int split, int thread, unsigned char* slots) {
   constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
   float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
   const int own_rows = kTileM / g.cluster;

@@ -1,26 +1,34 @@
-// Matrix product on Hopper's tensor cores (sm_90a): half-precision operands, and fp32 operands that kernels/split_fp16.cuh has turned
-// into one or two scaled fp16 parts. One persistent, warp-specialised kernel; out = epilogue(A B) as kernels/epilogue.cuh says.
+// Matrix product on Hopper's tensor cores (sm_90a): half-precision operands, and fp32 operands that kernels/split_fp16.cuh has
+// turned into one or two scaled fp16 parts. One persistent, warp-specialised kernel; out = epilogue(A B) as kernels/epilogue.cuh
+// says.
 //
-//   Work      A CTA owns tile_m x tile_n of C at a time and walks its share of the tiles in an order that keeps the operands of the
+//   Work      A CTA owns tile_m x tile_n of C at a time and walks its share of the tiles in an order that keeps the operands of
+//   the
 //             tiles in flight in L2. Warpgroup 0 only loads (TMA), the others multiply 64 rows each (wgmma m64 x tile_n).
-//   Pipeline  `stages` slots of shared memory. full[s] completes when a slot's bytes have landed, empty[s] when every consumer warp
+//   Pipeline  `stages` slots of shared memory. full[s] completes when a slot's bytes have landed, empty[s] when every consumer
+//   warp
 //             is done with it. The pipeline runs across tiles: the next tile's loads start during the epilogue, and C leaves
 //             through shared memory by TMA while the next tile is multiplied (kernels/wgmma_epilogue.cuh).
-//   Operands  Row- or column-major each. Base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros outside.
+//   Operands  Row- or column-major each. Base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros
+//   outside.
 //             Batches are the tensor maps' third dim (broadcast: step 0). Of a problem with few rows only those are loaded.
-//   Parts     parts = 2: A = (hi, lo), B = (hi, lo); lo*hi, hi*lo, then hi*hi go into one accumulator, small terms first, because the
-//             tensor core rounds toward zero at each step; lo*lo is dropped. After each k-block the accumulator is promoted: added
-//             to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average (0.9 of
-//             it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there by then).
-//             Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
-//   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one CTA that does
+//   Parts     parts = 2: A = (hi, lo), B = (hi, lo); lo*hi, hi*lo, then hi*hi go into one accumulator, small terms first, because
+//   the
+//             tensor core rounds toward zero at each step; lo*lo is dropped. After each k-block the accumulator is promoted:
+//             added to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average
+//             (0.9 of it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there
+//             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
+//   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
+//   CTA that does
 //             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores.
-//   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the tile
+//   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
+//   tile
 //             and the place in it do not change its bits.
 //
-// Floors: 2 M N K parts' products (1 or 3) over 4096 flop a cycle and SM; per k-block and CTA, shared memory takes the slot's bytes
-// from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows: B's bytes.
+// Floors: 2 M N K parts' products (1 or 3) over 4096 flop a cycle and SM; per k-block and CTA, shared memory takes the slot's
+// bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows:
+// B's bytes.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
@@ -49,15 +57,15 @@ struct WgmmaConfig {
 };
 
 struct WgmmaArguments {
-  CUtensorMap a, b;  ///< dims (contiguous, other, batch * parts); boxes as WgmmaBoxes says
-  CUtensorMap out;   ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
-  Problem problem;   ///< sizes and the epilogue's operands; its a and b are not read
+  CUtensorMap a, b;                ///< dims (contiguous, other, batch * parts); boxes as WgmmaBoxes says
+  CUtensorMap out;                 ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
+  Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
   int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
   int slot_bytes;                  ///< what TMA brings to one slot
   int chunk_blocks, split_blocks, splits, cluster;
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
-  bool boxes;                          ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
+  bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
 };
 
 /// The boxes that the kernel's loads move, which the host writes in the tensor maps; a K-major A may have fewer rows.
@@ -65,15 +73,16 @@ template <class Config>
 struct WgmmaBoxes {
   static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kRowBytes = 128;
-  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks * kWgmmaTileK};
-  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kConfig.blocks * kWgmmaTileK};
+  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks* kWgmmaTileK};
+  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kConfig.blocks* kWgmmaTileK};
   static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
   static constexpr int kStagingBytes = 4096;  // of each consumer warp
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   // 1024: alignment of the slots.
-  static constexpr int kSharedBytes = kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 1024;
+  static constexpr int kSharedBytes =
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -95,7 +104,8 @@ struct Tile {
 template <class Config>
 __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
   constexpr WgmmaConfig kConfig = Config::kValue;
-  const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch, within = index - batch * per_batch;
+  const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch,
+            within = index - batch * per_batch;
   const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
   const int height = min(g.rows - group * kConfig.group, kConfig.group);
   const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
@@ -210,7 +220,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
     const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
     const int lane = thread % 32, warp = thread / 32 % 4;
-    const std::uint64_t base_a = LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
+    const std::uint64_t base_a =
+        LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
     const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
@@ -223,8 +234,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          const int at_a = kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
-          const int at_b = kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
+          const int at_a =
+              kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
+          const int at_b =
+              kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
           Instruction::mma(sums, base_a + offset + (part_a * kConfig.blocks * Boxes::kBytesA + at_a) / 16,
                            base_b + offset + (part_b * kConfig.blocks * Boxes::kBytesB + at_b) / 16,
                            accumulate || step > 0 || product != (kParts == 1 ? 2 : 0));
@@ -288,8 +301,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           }
         }
       } else {
-        // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two items
-        // ahead at the barrier; from `stages` blocks on, the ring holds it back.
+        // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two
+        // items ahead at the barrier; from `stages` blocks on, the ring holds it back.
         bool stagger = end - begin >= kStages;
 #pragma unroll
         for (int i = 0; i < kAccumulators; ++i) total[i] = 0;

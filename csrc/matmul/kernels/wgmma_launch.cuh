@@ -8,8 +8,8 @@
 
 namespace xgemm::matmul {
 
-/// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a wave of
-/// 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
+/// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a
+/// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
 template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB>
 struct WgmmaInstance {
   static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
@@ -37,7 +37,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.batch_step_a = plan.a.batch_step, g.batch_step_b = plan.b.batch_step;
   g.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK), g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
   g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
-  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.columns = static_cast<int>((p.n + kConfig.tile_n - 1) / kConfig.tile_n);
+  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m),
+  g.columns = static_cast<int>((p.n + kConfig.tile_n - 1) / kConfig.tile_n);
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
   g.lines_a = reinterpret_cast<const LineStats*>(in_workspace(plan.a.stats));
   g.lines_b = reinterpret_cast<const LineStats*>(in_workspace(plan.b.stats));
@@ -50,10 +51,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
                                  .swizzle_bytes = 128});
   };
   // Rows that no row of A will fill are not asked for: what is left in shared memory there goes to sums that nobody stores.
-  const int rows_a = kConfig.k_major_a ? static_cast<int>(std::min<std::int64_t>(Boxes::kBoxA[1], (p.m + 7) / 8 * 8)) : Boxes::kBoxA[1];
+  const int rows_a =
+      kConfig.k_major_a ? static_cast<int>(std::min<std::int64_t>(Boxes::kBoxA[1], (p.m + 7) / 8 * 8)) : Boxes::kBoxA[1];
   const int bytes_a = kConfig.k_major_a ? rows_a * Boxes::kRowBytes : Boxes::kBytesA;
   g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + Boxes::kBytesB);
-  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], Boxes::kBoxB[1]))
+  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) ||
+      !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], Boxes::kBoxB[1]))
     return false;
   constexpr bool kWholeBoxes = kConfig.tile_n * sizeof(Out) >= 128;
   const bool simple = kWholeBoxes && !p.c.data && !p.residual.data && p.activation == Activation::none && plan.cluster == 1;
