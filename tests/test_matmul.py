@@ -295,14 +295,10 @@ def test_every_tensor_tile_and_split_gives_the_same_bits(dtype: torch.dtype, n: 
     for m in (1, 2, 8, 9, 16, 33, 63, 64, 65, 127, 128, 129, 257):
         assert torch.equal(matmul(a[:m], b), out[:m]), m
         assert torch.equal(matmul(a[:m], transposed(b)), out[:m]), m
-        for tile in TENSOR_TILES[: 5 if m <= 64 else 3]:
+        for tile in TENSOR_TILES:  # one that cannot do the problem leaves the choice to the plan
             with forced(tile):
-                plain, across = matmul(a[:m], b), matmul(a[:m], transposed(b))
-            if tile == "wgmma_64x32":  # needs columns contiguous along k
-                plain = across
-            if tile != "wgmma_128x256" or n > 1024 or k < 4096:  # the largest tile does not split K
-                assert torch.equal(plain, out[:m]), (tile, m)
-                assert torch.equal(across, out[:m]), (tile, m)
+                assert torch.equal(matmul(a[:m], b), out[:m]), (tile, m)
+                assert torch.equal(matmul(a[:m], transposed(b)), out[:m]), (tile, m)
 
 
 @pytest.mark.cuda

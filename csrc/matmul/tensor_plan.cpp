@@ -98,7 +98,7 @@ double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& ch
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
   const std::int64_t most = n <= 512 ? kMaxSplits : 4;  // few clusters of 8 run at once
-  while (splits < most && n <= 1024 && k >= 1024 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
   return splits;
 }
@@ -121,8 +121,8 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
   const std::int64_t splits = !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
-  const Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
-  if (choice.cycles >= 1e30) return {};
+  Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
+  if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
   plan.tile = choice.tile, plan.splits = choice.splits, plan.cluster = choice.cluster;
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short

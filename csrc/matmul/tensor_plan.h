@@ -55,13 +55,13 @@ struct TensorPlan {
   std::int64_t workspace_bytes;
 };
 
-/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 512 long
+/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 768 long
 /// each. Large M takes the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
 /// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
-/// "wgmma" for any. Half precision's choice looks at N, K, dtype and layout only; fp32's at M, too, unless the problem is
-/// batch_invariant.
+/// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and
+/// layout only; fp32's at M, too, unless the problem is batch_invariant.
 std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -22,6 +22,13 @@ __device__ __forceinline__ std::uint32_t remote_address(const void* mine, std::u
   return remote;
 }
 
+/// Arrives at a barrier at an address from remote_address(); this thread's writes before it are visible to who waits for the phase.
+__device__ __forceinline__ void arrive_remote(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Orders this thread's accesses before those that follow, for all threads of the cluster.
+__device__ __forceinline__ void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
 /// Writes to an address from remote_address().
 __device__ __forceinline__ void store_remote(std::uint32_t address, unsigned value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");

@@ -82,7 +82,7 @@ struct WgmmaBoxes {
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 1024;
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 3 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
   constexpr int kRowBytes = Boxes::kRowBytes;
   constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
-  constexpr int kStaggerBarrier = 1, kMergedBarrier = 2;
+  constexpr int kStaggerBarrier = 1;
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots =
@@ -144,6 +144,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   unsigned char* const staging = slots + kStages * Boxes::kStageBytes;
   ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + kConsumerWarps * Boxes::kStagingBytes);
   ptx::Barrier* const empty = full + kStages;
+  ptx::Barrier* const merge = empty + kStages;  // three, see merge_tile
+  const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
@@ -151,19 +153,20 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(&full[s], 1);
       ptx::barrier_init(&empty[s], kConsumerWarps);
     }
+    for (int i = 0; i < 3; ++i) ptx::barrier_init(&merge[i], static_cast<unsigned>((i < 2 ? cluster : 1) * kConsumerWarps));
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
     if (g.boxes) ptx::prefetch_tensor_map(&g.out);
   }
   __syncthreads();
-
+  if (cluster > 1) ptx::cluster_sync();  // every CTA's barriers exist
   ptx::grid_wait();
   ptx::grid_release();
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
   const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
-  const int cluster = kConfig.may_split() ? g.cluster : 1, split = cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+  const int split = cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
   const int first_tile = static_cast<int>(blockIdx.x) / cluster, tile_step = static_cast<int>(gridDim.x) / cluster;
   const int begin = cluster == 1 ? 0 : min(blocks, split * g.split_blocks);
   const int end = cluster == 1 ? blocks : min(blocks, begin + g.split_blocks);
@@ -172,8 +175,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
     const bool loads = threadIdx.x < 32 && ptx::elect_one();
     wgmma_detail::Ring<kStages> ring;
+    unsigned merges = 0;
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       if (loads) {
+        if (cluster > 1 && merges++ > 0) ptx::barrier_wait(&merge[2], merges & 1);  // the slots hold sums until then
         const auto tile = wgmma_detail::locate<Config>(g, item);
         const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
         for (int block = begin; block < end; block += kConfig.blocks) {
@@ -205,12 +210,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           }
           ring.advance();
         }
-      }
-      if (cluster > 1) {
-        __syncwarp();
-        ptx::cluster_sync();
-        ptx::cluster_sync();
-        ptx::named_barrier_sync(kMergedBarrier, kConfig.threads());
       }
     }
   } else {
@@ -284,6 +283,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
+    unsigned merge_parity = 0;
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       const auto tile = wgmma_detail::locate<Config>(g, item);
       float total[kAccumulators];
@@ -316,9 +316,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
-          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots);
-          ptx::fence_async_shared();  // the next loads overwrite what was read and written here
-          ptx::named_barrier_sync(kMergedBarrier, kConfig.threads());
+          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots, merge,
+                                                merge_parity);
+          merge_parity ^= 1;
           continue;
         }
       }
