@@ -22,7 +22,8 @@ __device__ __forceinline__ std::uint32_t remote_address(const void* mine, std::u
   return remote;
 }
 
-/// Arrives at a barrier at an address from remote_address(); this thread's writes before it are visible to who waits for the phase.
+/// Arrives at a barrier at an address from remote_address(); this thread's writes before it are visible to who waits for the
+/// phase.
 __device__ __forceinline__ void arrive_remote(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
