@@ -25,6 +25,7 @@ OPS = [
     "amax",
     "argmax",
     "logsumexp",
+    "cross_entropy",
     "softmax",
     "log_softmax",
     "scaled_masked_softmax",

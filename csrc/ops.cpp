@@ -22,6 +22,12 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   m.def("argmin(Tensor input, int? dim=None, bool keepdim=False) -> Tensor");
   m.def("logsumexp(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor");
 
+  // torch.nn.functional.cross_entropy for class indices (int64, uint8): input (C), (N, C) or (N, C, ...), target without the C.
+  // One read of the logits; reduction: none, mean, sum. On CUDA a target that is neither a class nor ignore_index gives NaN.
+  m.def(
+      "cross_entropy(Tensor input, Tensor target, *, int ignore_index=-100, str reduction=\"mean\", "
+      "float label_smoothing=0.0) -> Tensor");
+
   // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
   m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
   m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");

@@ -39,6 +39,10 @@ def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) 
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
 
 
+def _logits(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    return randn(3, 5, 7, dtype=dtype, device=device), torch.randint(0, 5, (3, 7), device=device)
+
+
 def _topk_softmax(x: torch.Tensor, k: int, dim: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
     values, indices = x.sort(dim=dim, descending=True, stable=True)
     return torch.softmax(values.narrow(dim, 0, k), dim), indices.narrow(dim, 0, k)
@@ -58,6 +62,7 @@ CALLS = [
     Call("argmax", _then(_cube, 1), torch.argmax),
     Call("argmin", _cube, torch.argmin),
     Call("logsumexp", _then(_cube, [1]), _logsumexp),
+    Call("cross_entropy", _logits, torch.nn.functional.cross_entropy, {"ignore_index": 2, "label_smoothing": 0.1}),
     Call("softmax", _then(_cube, 1), torch.softmax),
     Call("log_softmax", _then(_cube, -1), torch.log_softmax),
     Call("scaled_masked_softmax", _tensors((3, 5, 7), (5, 7)), lambda x, mask: torch.softmax(x + mask, -1)),

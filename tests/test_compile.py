@@ -165,8 +165,9 @@ class Everything(torch.nn.Module):
         spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
         scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)
         scores = torch_ext.scaled_masked_softmax(scores, scores[:1, :1], 0.5)
-        routed = torch_ext.topk_softmax(y, 2)[0]
-        return self.soft(scores), spread, torch_ext.sum(lse), torch_ext.argmax(y, 1), torch_ext.argmin(y), routed
+        best = torch_ext.argmax(y, 1)
+        loss, routed = torch_ext.cross_entropy(y, best), torch_ext.topk_softmax(y, 2)[0]
+        return self.soft(scores), spread, torch_ext.sum(lse), best, torch_ext.argmin(y), routed, loss
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

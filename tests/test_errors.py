@@ -36,6 +36,10 @@ def tensors(args: tuple) -> list[int]:
     return [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
 
 
+def floating(args: tuple) -> list[int]:
+    return [i for i in tensors(args) if args[i].is_floating_point()]
+
+
 SEVERAL = [c for c in CALLS if c.op in ("matmul", "addmm", "linear", "attention")]
 SINGLE = [c for c in CALLS if c.op != "attention_lse"]
 
@@ -101,14 +105,14 @@ def test_sparse_and_opaque_layouts(call: Call, device: torch.device) -> None:
         check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_sparse))
         if args[i].dim() == 2:
             check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_sparse_csr))
-        if device.type == "cpu" and torch.backends.mkldnn.is_available():
+        if device.type == "cpu" and torch.backends.mkldnn.is_available() and i in floating(args):
             check(call.op, RuntimeError, "dense", *replaced(args, i, torch.Tensor.to_mkldnn))
 
 
 @pytest.mark.parametrize("call", SINGLE, ids=name)
 def test_quantised_tensors(call: Call) -> None:
     args = call.args(torch.device("cpu"), f32)
-    for i in tensors(args):
+    for i in floating(args):
         changed = replaced(args, i, lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8))
         check(call.op, RuntimeError, "plain floating|quantised", *changed)
 

@@ -66,6 +66,7 @@ def test_every_operator_has_a_documented_function() -> None:
         ("argmax", ["input", "dim", "keepdim"]),
         ("argmin", ["input", "dim", "keepdim"]),
         ("logsumexp", ["input", "dim", "keepdim"]),
+        ("cross_entropy", ["input", "target", "ignore_index", "reduction", "label_smoothing"]),
         ("softmax", ["input", "dim", "dtype"]),
         ("log_softmax", ["input", "dim", "dtype"]),
         ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),

@@ -49,8 +49,21 @@ def test_dims_and_layouts(device, dtype, layout):
 def test_row_lengths_and_magnitudes(device, dtype):
     for n in row_lengths(device):
         x = randn(3, n, device=device)
-        for scale, shift in ((1, 0), (30, 0), (1, 1000), (0.01, -300)):
+        for scale, shift in ((1, 0), (30, 0), (1, 1000), (0.01, -300), (1, 1e4), (1, -3e4)):
             assert_logsumexp((x * scale + shift).to(dtype), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("magnitude", [6e4, 7e4, 1e6, 1e8, 3e9, 1e10, 1e20, 8.4e37, 8.6e37, 2e38])
+def test_large_magnitudes(device, dtype, magnitude):
+    """The product of a large maximum with log2(e) is rounded by much more than 1: it must not end in an exponent."""
+    for n in (5, 700, 20000):
+        x = randn(3, n, device=device, dtype=torch.float64) * 30
+        for sign in (1, -1):
+            mixed = torch.where(torch.rand(3, n, device=device) < 0.5, 0.999, 1.0) * magnitude
+            assert_logsumexp((x + sign * magnitude).to(dtype), 1)
+            assert_logsumexp((x + sign * mixed).to(dtype), 1)
+            assert_logsumexp((x + sign * mixed).to(dtype).mT.contiguous(), 0)
 
 
 @pytest.mark.sanitize
@@ -69,6 +82,8 @@ def test_special_values(device, dtype):
         [0, -0.0, 1e-7, -1e-7],
         [inf, -inf, big, 200],
     ]
+    if dtype is not torch.float16:  # near the largest value, where a product with log2(e) overflows
+        rows += [[3.3e38, 3.2e38, 0, -3.3e38], [-3.3e38, -3.3e38, -3e38, -inf], [8.4e37, 8.6e37, 1, -3.3e38]]
     x = torch.tensor(rows, dtype=dtype, device=device)
     repeats = (1, 40, 3000, 30000) if device.type == "cuda" else (1, 40)
     for wide in (*(x.repeat(1, n) for n in repeats), x.repeat_interleave(61, 1)):

@@ -39,10 +39,11 @@ int main() {
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %zu\n", int(p.kernel), p.vector,
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %zu\n", int(p.kernel), p.vector,
                 p.aligned, p.threads, p.lanes,
                 (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
-                (long long)p.chunk, (long long)p.blocks, p.workspace_bytes);
+                (long long)p.chunk, (long long)p.strips, (long long)p.per_block, (long long)p.blocks, p.grouped,
+                p.workspace_bytes);
     const bool small = p.outputs * p.length <= 20000;
     std::printf("%d", small);
     if (small)
@@ -73,7 +74,10 @@ REDUCE_FIELDS = [
     "tiles",
     "split",
     "chunk",
+    "strips",
+    "per_block",
     "blocks",
+    "grouped",
     "workspace",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
@@ -178,9 +182,13 @@ def test_merging(planner):
 @pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
 def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
     for n in (1, 3, 100, 128, 1000, 4097, 33000, 131072, 1 << 22):
-        plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000)]
-        for field in ("kernel", "threads", "lanes", "split", "chunk", "vector"):
+        plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000, 1 << 20)]
+        # How many strips a block takes may follow from the number of rows, unless it joins them by itself.
+        grouped = ("per_block", "split") if plans[0]["grouped"] else ()
+        for field in ("kernel", "lanes", "chunk", "strips", "grouped", "vector", *grouped):
             assert len({p[field] for p in plans}) == 1, (n, field)
+        # The number of warps that join a row's states does not matter while no thread joins two.
+        assert len({p["threads"] for p in plans}) == 1 or all(p["strips"] <= min(p["threads"], 128) for p in plans)
         softmax = [softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 2, 7, 1000)] if dtype != I8 else []
         for field in ("kernel", "threads", "lanes", "cluster", "chunk"):
             assert len({p[field] for p in softmax}) <= 1, (n, field)
@@ -198,13 +206,16 @@ def test_plans_cover_their_problem(planner, dtype):
     ):
         p = reduce_plan(planner, SUM, dtype, 0b10, [rows, n])
         vectors = -(-n // width)
-        assert p["threads"] in (256, 512) and p["lanes"] & (p["lanes"] - 1) == 0 and p["lanes"] <= p["threads"]
-        assert (p["split"] - 1) * p["chunk"] < vectors <= p["split"] * p["chunk"]
-        if p["split"] > 1:
-            assert p["lanes"] == p["threads"] and p["blocks"] == rows * p["split"] and p["workspace"] > 0
+        assert p["lanes"] in (1, 2, 4, 8, 16, 32) and p["threads"] % 32 == 0 and p["threads"] <= 256
+        assert (p["strips"] - 1) * p["chunk"] < vectors <= p["strips"] * p["chunk"]
+        assert (p["split"] - 1) * p["per_block"] < max(p["strips"], p["per_block"]) <= p["split"] * p["per_block"]
+        if p["strips"] == 1:
+            assert (p["blocks"] - 1) * p["per_block"] < rows <= p["blocks"] * p["per_block"]
+            assert p["per_block"] % (p["threads"] // p["lanes"]) == 0 and p["chunk"] <= 512
         else:
-            assert p["blocks"] * (p["threads"] // p["lanes"]) >= rows and p["workspace"] == 0
-        assert p["blocks"] < 2**31
+            assert p["lanes"] == 32 and p["blocks"] == rows * p["split"] and p["per_block"] <= 512
+            assert p["threads"] == 256 or (p["strips"] <= min(p["threads"], 128) and p["split"] == 1)
+        assert (p["workspace"] > 0) == (p["split"] > 1) and p["blocks"] < 2**31
         p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
         if p["kernel"] == 1:
             assert (p["split"] - 1) * p["chunk"] < n <= p["split"] * p["chunk"]

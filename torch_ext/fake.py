@@ -220,6 +220,38 @@ _register_index("argmax")
 _register_index("argmin")
 
 
+@torch.library.register_fake("xgemm::cross_entropy")
+def _cross_entropy(input, target, *, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
+    _check_inputs("cross_entropy", input=input)
+    _check_inputs("cross_entropy", (torch.int64, torch.uint8), target=target)
+    torch._check(
+        input.device == target.device,
+        lambda: (
+            f"xgemm::cross_entropy: expected input and target on one device, got {input.device} and {target.device}"
+        ),
+    )
+    torch._check(
+        reduction in ("none", "mean", "sum"),
+        lambda: f"xgemm::cross_entropy: expected reduction to be none, mean or sum, got {reduction}",
+    )
+    torch._check(
+        0 <= label_smoothing <= 1,
+        lambda: f"xgemm::cross_entropy: expected label_smoothing in [0, 1], got {label_smoothing}",
+    )
+    torch._check(
+        input.dim() > 0,
+        lambda: "xgemm::cross_entropy: expected input of shape (C), (N, C) or (N, C, ...), got shape []",
+    )
+    wanted = [*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else []
+    message = (
+        f"xgemm::cross_entropy: expected target of shape {_shape(wanted)} for input of shape {_shape(input.shape)}"
+    )
+    torch._check(len(wanted) == target.dim(), lambda: f"{message}, got {_shape(target.shape)}")
+    for ours, theirs in zip(wanted, target.shape, strict=True):
+        torch._check(ours == theirs, lambda: f"{message}, got {_shape(target.shape)}")
+    return input.new_empty(wanted if reduction == "none" else [])
+
+
 def _register_softmax(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
     def softmax(input, dim, *, dtype=None) -> Tensor:

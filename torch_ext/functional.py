@@ -10,8 +10,8 @@ Determinism
     The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
 Errors
     RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
-    ValueError for an unknown precision, activation or causal_alignment; TypeError for an argument of the wrong type.
-    One line each.
+    ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the
+    wrong type. One line each.
 Autocast
     As torch's own ops have it; see :mod:`torch_ext.autocast`.
 
@@ -35,6 +35,7 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "cross_entropy",
     "linear",
     "log_softmax",
     "logsumexp",
@@ -51,6 +52,7 @@ _ops = torch.ops.xgemm
 _matmul, _addmm, _linear = _ops.matmul.default, _ops.addmm.default, _ops.linear.default
 _sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.default, _ops.amin.default
 _argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
+_cross_entropy = _ops.cross_entropy.default
 _softmax, _log_softmax, _topk_softmax = _ops.softmax.default, _ops.log_softmax.default, _ops.topk_softmax.default
 _scaled_masked_softmax = _ops.scaled_masked_softmax.default
 _attention, _attention_lse = _ops.attention.default, _ops.attention_lse.default
@@ -61,7 +63,7 @@ _compiling = torch.compiler.is_compiling
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
 _UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
-_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment) ")
+_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment|reduction) ")
 
 
 def _precision() -> str:
@@ -315,6 +317,45 @@ def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bo
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018): one pass over the input.
     """
     return _call(_logsumexp, input, dim, keepdim)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0,  # as 0.0 torch.compile(dynamic=True) would take the default for an unknown float
+) -> Tensor:
+    """Cross-entropy of logits and class indices, the semantics of :func:`torch.nn.functional.cross_entropy`.
+
+    The logits are read once and no log-probabilities are stored. Class weights and class probabilities are not taken.
+
+    Args:
+        input: logits of shape (C), (N, C) or (N, C, ...); floating.
+        target: the classes, int64 or uint8, of input's shape without C.
+        ignore_index: a target of this value counts for nothing.
+        reduction: "none", "mean" (over the targets that are not ignored; NaN when all are) or "sum".
+        label_smoothing: share of the target's probability, in [0, 1], that is spread evenly over all classes.
+
+    Returns:
+        The input's dtype; the target's shape for "none", else 0-d. Sums are kept in fp32 or wider.
+
+    Raises:
+        ValueError: an unknown reduction.
+        RuntimeError: shapes that do not fit, a label_smoothing out of range; and what the module's text lists. On CUDA
+            a target that is neither a class nor ignore_index gives NaN (torch stops the program there).
+
+    Source: as :func:`logsumexp`.
+    """
+    return _call(
+        _cross_entropy,
+        input,
+        target,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
 
 
 def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -77,6 +77,48 @@ __device__ __forceinline__ uint4 load_shifted16(const T* p) {
   return shift ? shift_bytes(lo, load_front<T>(q + 16, shift), shift) : lo;
 }
 
+/// The words kWord.. of each lane's 16 bytes followed by those of the next lane's (the last lane's: of lane 0's next vector, at
+/// last `behind`), shifted by `bits` more.
+template <int kWord, bool kBits, int n>
+__device__ __forceinline__ void shift_warp(uint4 (&raw)[n], const uint4& behind, int lane, unsigned bits) {
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+    const uint4 after = j + 1 < n ? raw[j + 1 < n ? j + 1 : j] : behind;
+    const unsigned mine[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w}, later[4] = {after.x, after.y, after.z, after.w};
+    unsigned words[9] = {mine[0], mine[1], mine[2], mine[3]};
+#pragma unroll
+    for (int w = 0; w < kWord + (kBits ? 1 : 0) && w < 4; ++w)
+      words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, kWarpSize);
+    if constexpr (kBits)
+      raw[j] = {__funnelshift_r(words[kWord], words[kWord + 1], bits), __funnelshift_r(words[kWord + 1], words[kWord + 2], bits),
+                __funnelshift_r(words[kWord + 2], words[kWord + 3], bits),
+                __funnelshift_r(words[kWord + 3], words[kWord + 4], bits)};
+    else
+      raw[j] = {words[kWord], words[kWord + 1], words[kWord + 2], words[kWord + 3]};
+  }
+}
+
+/// raw[j] of each lane of a whole warp = the 16 bytes at p + 512 j bytes, where p of a lane is 16 bytes after that of the lane
+/// before. Every aligned block is loaded once, by the lane whose bytes start in it, and its words are passed to the lane before.
+/// Reads 16 aligned bytes behind the last lane's last ones: the caller sees to it that they may be read.
+template <class T, int n>
+__device__ __forceinline__ void load_warp_shifted16(const T* p, uint4 (&raw)[n]) {
+  const unsigned shift = misalignment(p);
+  const char* q = reinterpret_cast<const char*>(p) - shift;
+  const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
+#pragma unroll
+  for (int j = 0; j < n; ++j) raw[j] = load_aligned16(q + j * kWarpSize * 16);
+  uint4 behind = {0, 0, 0, 0};
+  if (lane == 0) behind = load_aligned16(q + n * kWarpSize * 16);
+  constexpr bool kBits = sizeof(T) < 4;
+  switch (shift / 4) {  // the same in all lanes
+    case 0: shift_warp<0, kBits>(raw, behind, lane, shift % 4 * 8); break;
+    case 1: shift_warp<1, kBits>(raw, behind, lane, shift % 4 * 8); break;
+    case 2: shift_warp<2, kBits>(raw, behind, lane, shift % 4 * 8); break;
+    default: shift_warp<3, kBits>(raw, behind, lane, shift % 4 * 8);
+  }
+}
+
 /// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p
 /// of lane i - 1. Every lane of the warp must call it; a lane with `valid` false stores nothing, and valid lanes come first in a
 /// group.

@@ -4,11 +4,17 @@ namespace xgemm::reduce {
 
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
   if (plan.counter_bytes > 0) cudaMemsetAsync(workspace, 0, plan.counter_bytes, stream);
+  launch(plan, in, out, Workspace{workspace, static_cast<char*>(workspace) + plan.counter_bytes}, stream);
+}
+
+void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   switch (state_of(plan.kind)) {
     case State::sum: return launch_sum(plan, in, out, workspace, stream);
     case State::maximum: return launch_maximum(plan, in, out, workspace, stream);
     case State::index: return launch_index(plan, in, out, workspace, stream);
     case State::logsumexp: return launch_logsumexp(plan, in, out, workspace, stream);
+    case State::cross_entropy:
+    case State::mean_loss: return launch_cross_entropy(plan, in, out, workspace, stream);
   }
 }
 

@@ -6,14 +6,22 @@
 
 namespace xgemm::reduce {
 
-/// `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, preceded by a memset of the counters when blocks share an
-/// output.
+/// Where blocks that share an output meet: plan.counter_bytes of zeros, which are zeros again afterwards, and partial results.
+struct Workspace {
+  void *counters, *partials;
+};
+
+/// Enqueues one kernel.
+void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+
+/// The same with any memory of plan.workspace_bytes: a memset of the counters goes first where the plan has them.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
 // One a file, so that they compile side by side.
-void launch_sum(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
-void launch_maximum(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
-void launch_index(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
-void launch_logsumexp(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
+void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+void launch_logsumexp(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

@@ -70,35 +70,58 @@ constexpr std::int64_t round_up_pow2(std::int64_t n) {
 
 // Both kernels keep four 16-byte loads a thread in flight.
 constexpr std::int64_t kUnroll = 4;
-constexpr int kThreads = 256;
+constexpr std::int64_t kThreads = 256;
 
-/// Threads a row and blocks a row, by the row's length alone. `vectors`: 16-byte vectors of a row.
-void plan_rows(Plan& plan, std::int64_t vectors) {
-  constexpr std::int64_t kWarpVectors = 512, kBlockVectors = 2048, kWideVectors = 8192;
-  constexpr std::int64_t kMinChunk = 2048, kMaxChunk = 16384, kChunks = 512;
+/// Strips by the row's length alone; how many of them (or of short rows) a block takes also by the number of rows. `vectors`:
+/// 16-byte vectors of a row.
+void plan_rows(Plan& plan, std::int64_t vectors, const DeviceProperties& gpu) {
+  constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll;
+  constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
+  const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
   plan.kernel = Kernel::rows;
-  plan.threads = kThreads;
-  if (vectors <= kWarpVectors) {
-    plan.lanes =
-        static_cast<int>(std::min<std::int64_t>(32, round_up_pow2(ceil_div(std::max<std::int64_t>(vectors, 1), kUnroll))));
-  } else if (vectors <= kBlockVectors) {
-    plan.lanes = kThreads;
-  } else if (vectors <= kWideVectors) {
-    plan.lanes = plan.threads = 2 * kThreads;
-  } else {
-    plan.lanes = kThreads;
-    plan.chunk = std::clamp(round_up_pow2(vectors / kChunks), kMinChunk, kMaxChunk);
-    plan.split = ceil_div(vectors, plan.chunk);
+  if (vectors <= kStrip) {
+    plan.chunk = std::max<std::int64_t>(vectors, 1);
+    plan.threads = static_cast<int>(kThreads);
+    plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(ceil_div(plan.chunk, kUnroll))));
+    // A row of one step is short beside the start of a warp.
+    const std::int64_t teams = kThreads / plan.lanes, most = vectors <= kStep ? kMaxRowsPerTeam : 1;
+    plan.per_block = teams * std::clamp<std::int64_t>(plan.outputs / (teams * 4 * resident), 1, most);
+    plan.blocks = ceil_div(plan.outputs, plan.per_block);
+    return;
   }
-  if (plan.split == 1) plan.chunk = std::max<std::int64_t>(vectors, 1);
-  plan.blocks = plan.split > 1 ? plan.outputs * plan.split : ceil_div(plan.outputs, plan.threads / plan.lanes);
+  plan.lanes = static_cast<int>(kWarp);
+  plan.grouped = vectors > kGrouped;
+  plan.chunk = plan.grouped ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
+  plan.strips = plan.per_block = ceil_div(vectors, plan.chunk);
+  // As many warps as leave the fewest idle in the last round of strips; but one or two warps a block, which wait less for each
+  // other, where the rows are many. The order in which states are joined does not depend on the number of warps as long as no
+  // thread joins two: up to 32 states for any number of warps, 128 for four.
+  std::int64_t warps = std::min(kWarps, plan.strips);
+  const auto rounds = [&](std::int64_t w) { return ceil_div(plan.strips, w); };
+  for (std::int64_t w = warps - 1; 2 * w >= kWarps && plan.strips <= kThreads / 2; --w)
+    if (rounds(w) * w < rounds(warps) * warps) warps = w;
+  if (plan.strips <= kWarp) {
+    std::int64_t enough = plan.strips <= 4 ? 1 : 2;
+    while (enough < warps && plan.outputs * enough < resident * kWarps * 3 / 2) enough *= 2;
+    warps = std::min(warps, enough);
+  }
+  if (plan.grouped) {
+    warps = plan.per_block = kWarps;
+  } else if (plan.strips > kWarps && (plan.outputs < resident || plan.strips > kMaxStates)) {
+    warps = kWarps;
+    const std::int64_t share = ceil_div(plan.strips * plan.outputs, 4 * resident);  // half a block's warps where rows are few
+    plan.per_block = std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.strips, kMaxStates});
+  }
+  plan.threads = static_cast<int>(warps * kWarp);
+  plan.split = ceil_div(plan.strips, plan.per_block);
+  plan.blocks = plan.outputs * plan.split;
 }
 
 /// A tile of `lanes` 16-byte columns and kThreads / lanes positions at a time. `outer`: kept groups of columns.
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, const DeviceProperties& gpu) {
-  constexpr std::int64_t kMinSteps = 8, kMaxSteps = 64, kBlocksPerSm = 4, kMaxSplitPerSm = 2;
+  constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kBlocksPerSm = 3, kMaxSplitPerSm = 2;
   plan.kernel = Kernel::columns;
-  plan.threads = kThreads;
+  plan.threads = static_cast<int>(kThreads);
   // 8-bit elements: 16 states a thread; half as many lanes keep the block's partial results within 48 KiB of shared memory.
   const std::int64_t most = width == 16 ? 16 : 32, sms = std::max(gpu.sm_count, 1);
   plan.lanes = static_cast<int>(std::min(most, round_up_pow2(ceil_div(plan.columns, width))));
@@ -114,6 +137,11 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, const Devi
 /// The element that leaves an operator's result as it is, repeated over 16 bytes.
 void fill_padding(Plan& plan) {
   if (state_of(plan.kind) == State::sum) return;
+  if (state_of(plan.kind) == State::mean_loss) {  // -0
+    plan.fill[1] = plan.fill[3] = 0x80000000;
+    if (plan.in == DType::f32) plan.fill[0] = plan.fill[2] = 0x80000000;
+    return;
+  }
   const bool low = plan.kind != Kind::amin && plan.kind != Kind::argmin;
   std::uint64_t bits = 0;
   switch (plan.in) {
@@ -142,6 +170,8 @@ State state_of(Kind kind) {
     case Kind::amin: return State::maximum;
     case Kind::argmax:
     case Kind::argmin: return State::index;
+    case Kind::cross_entropy: return State::cross_entropy;
+    case Kind::mean_loss: return State::mean_loss;
     default: return State::logsumexp;
   }
 }
@@ -152,6 +182,7 @@ std::size_t state_bytes(State state, DType dtype) {
     case State::sum: return wide || !is_floating(dtype) ? 8 : 4;
     case State::maximum: return wide ? 8 : 4;
     case State::index: return 16;
+    case State::cross_entropy: return wide ? 32 : 16;
     default: return wide ? 16 : 8;
   }
 }
@@ -200,8 +231,8 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool columns = plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
                        plan.length * kept.last().size >= kMinTile;
   fill_map(op, plan.reduced, gone);
-  plan.aligned = true;
   if (columns) {
+    plan.aligned = true;
     const Dim tile = kept.last();
     --kept.count;
     plan.columns = tile.size;
@@ -212,15 +243,16 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan_columns(plan, kept.product(), width, gpu);
   } else {
     plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || gone.last().size % width == 0);
-    for (int i = 0; i + 1 < gone.count; ++i) plan.aligned &= gone.dims[static_cast<std::size_t>(i)].stride * bytes % 16 == 0;
-    plan_rows(plan, ceil_div(plan.length, width));
+    plan_rows(plan, ceil_div(plan.length, width), gpu);
   }
   fill_map(op, plan.kept, kept);
   fill_padding(plan);
 
   if (plan.split > 1) {
     const std::int64_t groups = plan.blocks / plan.split;
-    const std::int64_t states = columns ? plan.blocks * plan.lanes * width : plan.blocks;
+    const std::int64_t states = columns        ? plan.blocks * plan.lanes * width
+                                : plan.grouped ? plan.blocks
+                                               : plan.outputs * plan.strips;
     plan.counter_bytes = static_cast<std::size_t>(ceil_div(groups * 4, 256) * 256);
     plan.workspace_bytes = plan.counter_bytes + static_cast<std::size_t>(states) * state_bytes(state_of(kind), source.dtype);
   }

@@ -10,7 +10,8 @@
 
 namespace xgemm::reduce {
 
-enum class Kind : std::uint8_t { sum, mean, amax, amin, argmax, argmin, logsumexp };
+/// mean_loss: of cross_entropy's losses.
+enum class Kind : std::uint8_t { sum, mean, amax, amin, argmax, argmin, logsumexp, cross_entropy, mean_loss };
 
 /// A strided array to be read.
 struct Source {
@@ -20,16 +21,28 @@ struct Source {
 };
 
 /// What a kernel keeps for one output while it reduces.
-enum class State : std::uint8_t { sum, maximum, index, logsumexp };
+enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, mean_loss };
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
 /// Can the kernels read `from` as it is when the result is of dtype `to`? Otherwise the input is converted first.
 bool converts_on_load(Kind kind, DType from, DType to);
 
-/// rows: the fastest dim is reduced; 1 to 512 threads a row, or several blocks a row.
-/// columns: the fastest dim is kept; a block reduces a tile of neighbouring columns.
+/// rows: the fastest dim is reduced. A short row is one strip, of 1 to 32 lanes. A longer one is cut into strips, a warp each,
+/// and their states are joined in order, whichever warps and blocks made them. columns: the fastest dim is kept; a block reduces
+/// a tile of neighbouring columns.
 enum class Kernel : std::uint8_t { rows, columns };
+
+/// Of cross_entropy.
+struct Loss {
+  const std::int64_t* target = nullptr;  ///< a class an output, in the output's order
+  std::int64_t ignore_index = -100;
+  double smoothing = 0;
+  float ignored = 0;  ///< the loss of an ignored target: -0 where the mean is to leave it out
+};
+
+/// States that a block of the row kernel holds in shared memory.
+inline constexpr std::int64_t kMaxStates = 512;
 
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
 /// and the GPU (columns: and by the number of neighbouring columns); never by how many outputs there are beside it.
@@ -39,15 +52,20 @@ struct Plan {
   DType in = DType::f32, out = DType::f32;
   bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
   bool aligned = false;  ///< every run that starts at a multiple of 16 bytes from the base is itself aligned
-  bool pairs = false;    ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
-  int threads = 0;       ///< a block
-  int lanes = 0;         ///< rows: threads that share a row. columns: threads side by side in a tile, each of 16 bytes
+  Loss loss{};
+  bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
+  int threads = 0;     ///< a block
+  int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
   std::int64_t outputs = 0, length = 0;
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
   std::int64_t tiles = 1;                                       ///< columns: tiles side by side
-  std::int64_t split = 1, chunk = 0;  ///< blocks an output; rows: 16-byte vectors a block, columns: elements a block
-  IndexMap kept{};                    ///< output (columns: group of `columns` outputs) -> offset in input and output
-  IndexMap reduced{};                 ///< position 0..length-1 -> offset in input
+  std::int64_t chunk = 0;                                       ///< rows: 16-byte vectors a strip; columns: elements a block
+  std::int64_t strips = 1;                                      ///< rows: a row
+  std::int64_t per_block = 1;                                   ///< rows: strips, or rows of one strip, that a block takes
+  std::int64_t split = 1;                                       ///< blocks an output
+  bool grouped = false;  ///< rows: a block joins its strips first; then per_block follows from the row's length
+  IndexMap kept{};       ///< output (columns: group of `columns` outputs) -> offset in input and output
+  IndexMap reduced{};    ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
   std::uint32_t fill[4] = {};                          ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero

@@ -4,8 +4,7 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "reduce/cast.h"
-#include "reduce/launch.h"
-#include "torch/cuda.h"
+#include "reduce/run.h"
 #endif
 
 namespace xgemm {
@@ -100,6 +99,7 @@ Tensor run_cpu(const Call& call, const std::optional<ScalarType>& dtype) {
       const std::optional<std::int64_t> dim = call.all || dims.empty() ? std::nullopt : std::optional(dims[0]);
       return aten(call.kind == Kind::argmax ? "argmax" : "argmin", "", x, dim, call.keepdim);
     }
+    default: break;
   }
   throw std::logic_error("xgemm: unknown reduction");
 }
@@ -128,14 +128,7 @@ Tensor run_cuda(const Call& call) {
   }
 
   const reduce::Plan plan = reduce::make_plan(v.op, call.kind, source, call.reduced, to_dtype(call.output), scope.properties());
-  std::optional<Tensor> scratch;
-  void* scratch_data = nullptr;
-  if (plan.workspace_bytes > 0) {
-    scratch = workspace(plan.workspace_bytes, v);
-    scratch_data = scratch->data_ptr();
-  }
-  reduce::launch(plan, source.data, output.data_ptr(), scratch_data, scope.stream());
-  scope.check_launch();
+  reduce::run(plan, source.data, output.data_ptr(), scope, v);
   return output;
 }
 #endif
@@ -157,7 +150,7 @@ constexpr const char* name_of() {
     case Kind::amin: return "amin";
     case Kind::argmax: return "argmax";
     case Kind::argmin: return "argmin";
-    case Kind::logsumexp: return "logsumexp";
+    default: return "logsumexp";
   }
 }
 

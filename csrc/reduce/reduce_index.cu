@@ -2,7 +2,7 @@
 
 namespace xgemm::reduce {
 
-void launch_index(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   launch_any<MaximumIndex>(plan, in, out, workspace, stream);
 }
 

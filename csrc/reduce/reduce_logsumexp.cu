@@ -2,7 +2,7 @@
 
 namespace xgemm::reduce {
 
-void launch_logsumexp(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+void launch_logsumexp(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   launch_floating<LogSumExp>(plan, in, out, workspace, stream);
 }
 

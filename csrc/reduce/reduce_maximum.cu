@@ -2,7 +2,7 @@
 
 namespace xgemm::reduce {
 
-void launch_maximum(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   launch_any<Maximum>(plan, in, out, workspace, stream);
 }
 

@@ -1,11 +1,14 @@
 #include "torch/cuda.h"
 
+#include <map>
+#include <mutex>
+
 // Lives in libtorch_cuda only: weak, so that this library also loads on a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
 
 namespace xgemm {
 
-CudaScope::CudaScope(const TensorView& v) : op_(v.op) {
+CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   check(v.cuda, op_, "expected ", v.name, " on cuda, got ", device_name(v));
   check(aoti_torch_get_current_cuda_stream != nullptr, op_, "this torch has no CUDA support, got a tensor on ", device_name(v));
   // torch's guard restores torch's current device; the static CUDA runtime in this library has a current device of its own.
@@ -16,6 +19,25 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(v.device_index, &stream));
   stream_ = static_cast<cudaStream_t>(stream);
   properties_ = &device_properties(v.device_index);
+}
+
+void* CudaScope::standing_workspace() const {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;  // unique for the life of the process, which a stream's handle is not
+  if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone ||
+      cudaStreamGetId(stream_, &id) != cudaSuccess) {
+    cudaGetLastError();  // also an error: asking the default stream while another one is captured
+    return nullptr;
+  }
+  static std::mutex mutex;
+  static auto& standing = *new std::map<std::pair<int, unsigned long long>, Tensor>;  // never freed: torch may be gone by then
+  const std::scoped_lock lock(mutex);
+  auto& [key, tensor] = *standing.try_emplace({view_.device_index, id}).first;
+  if (!tensor.defined()) {
+    tensor = workspace(kStandingBytes, view_);
+    if (cudaMemsetAsync(tensor.data_ptr(), 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
+  }
+  return tensor.data_ptr();
 }
 
 void CudaScope::check_launch() const {

@@ -19,11 +19,17 @@ class CudaScope {
 
   cudaStream_t stream() const { return stream_; }
   const DeviceProperties& properties() const { return *properties_; }
+  /// Memory that belongs to this stream and outlives the call, for a kernel's counters and partial results: kernels of one stream
+  /// follow each other. It starts as zeros and whoever uses its first kStandingCounterBytes leaves zeros there, which saves a
+  /// memset a call. nullptr while the stream is captured: a graph may be replayed anywhere and needs memory of its own.
+  void* standing_workspace() const;
+  static constexpr std::size_t kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20;
   /// Turns a failed launch into one line; to be called after every launch.
   void check_launch() const;
 
  private:
   const char* op_;
+  TensorView view_;
   std::optional<torch::stable::accelerator::DeviceGuard> guard_;
   cudaStream_t stream_ = nullptr;
   const DeviceProperties* properties_ = nullptr;

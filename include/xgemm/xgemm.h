@@ -133,6 +133,16 @@ inline at::Tensor logsumexp(const at::Tensor& input, at::OptionalIntArrayRef dim
   return op.call(input, dim, keepdim);
 }
 
+/// Cross-entropy of logits (C), (N, C) or (N, C, ...) and class indices of that shape without C; `reduction`: "none", "mean"
+/// (over the targets other than `ignore_index`), "sum".
+inline at::Tensor cross_entropy(const at::Tensor& input, const at::Tensor& target, std::int64_t ignore_index = -100,
+                                std::string_view reduction = "mean", double label_smoothing = 0.0) {
+  static const auto op = detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view, double)>(
+      "xgemm::cross_entropy");
+  detail::check_forward_only("xgemm::cross_entropy", input);
+  return op.call(input, target, ignore_index, reduction, label_smoothing);
+}
+
 /// int64 index of the first largest value (the first NaN if there is one), into the flattened input when `dim` is not given.
 inline at::Tensor argmax(const at::Tensor& input, std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) {
   static const auto op = detail::find<detail::ReduceToIndex>("xgemm::argmax");

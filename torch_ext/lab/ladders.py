@@ -47,6 +47,7 @@ REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "v5_unrolled": (1.2, 54.0),
     "v6_several_elements": (0.65, 103.0),
     "v7_shuffle": None,
+    "library": None,
     "torch": None,
 }
 
@@ -188,6 +189,8 @@ def fp32(sizes: list[int], budget_s: float) -> Iterator[Row]:
 def reduction_call(version: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
     if version == "torch":
         return lambda: torch.sum(x, dtype=x.dtype)
+    if version == "library":
+        return lambda: torch.ops.xgemm.sum(x, dtype=x.dtype)
     number = int(version[1])
     return lambda: lab.reduce_sum(x, number)
 

@@ -19,7 +19,7 @@ SOURCES = {
     "lab_sgemm": ["csrc/device", "csrc/lab/sgemm", "csrc/matmul"],
     "lab_tensor": ["csrc/device", "csrc/lab/tensor", "csrc/matmul"],
     "lab_fp32": ["csrc/device", "csrc/lab/fp32", "csrc/lab/tensor", "csrc/matmul"],
-    "lab_reduction": ["csrc/device", "csrc/lab/reduction"],
+    "lab_reduction": ["csrc/device", "csrc/lab/reduction", "csrc/reduce"],
     "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
     "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],
 }

@@ -16,7 +16,9 @@ inline constexpr int kColumnThreads = 256, kColumnWarps = kColumnThreads / kWarp
 template <class Op>
 inline constexpr int kColumnBlocks = [] {
   constexpr int kWidth = Pack<typename Op::T>::kCount, kBytes = static_cast<int>(sizeof(typename Op::State)) * kWidth;
-  return kBytes > 128 ? 1 : kBytes == 128 || kWidth == 16 || std::is_same_v<typename Op::V, double> ? 2 : 4;
+  return kBytes > 128 || (Op::kTotal && std::is_same_v<typename Op::V, double>)    ? 1
+         : kBytes == 128 || kWidth == 16 || std::is_same_v<typename Op::V, double> ? 2
+                                                                                   : 4;
 }();
 
 /// Joins the states of the threads that share a column; thread c gets that of the tile's column c.
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
         V x[kUnroll];
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) x[j] = convert.template operator()<Op::kOrdered>(packs[j].values[e]);
-        Op::push(s[e], x, [&](int j) { return n + j * rows; });
+        push<Op>(plan, s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
       }
     }
   } else if (column < plan.columns) {
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
       for (int e = 0; e < kWidth; ++e) {
         if (column + e < plan.columns) {
           const V x[1] = { convert.template operator()<Op::kOrdered>(p[e * plan.column_stride]) };
-          Op::push(s[e], x, [&](int) { return n; });
+          push<Op>(plan, s[e], x, x[0], [&](int) { return n; }, [](int) { return true; });
         }
       }
     }
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
   }
   const std::int64_t c = tile * columns + threadIdx.x;
   if (static_cast<int>(threadIdx.x) < columns && c < plan.columns)
-    Op::finish(plan, convert, sum, out, at.out + c * plan.column_out);
+    Op::finish(plan, convert, sum, in + at.in + c * plan.column_stride, out, at.out + c * plan.column_out);
 }
 
 }  // namespace xgemm::reduce

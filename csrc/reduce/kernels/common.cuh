@@ -1,16 +1,51 @@
 // What the row and the column kernel share: reading 16-byte vectors of any alignment, padding, and the last block's turn.
 #pragma once
-#include "device/bytes16.cuh"
 #include "reduce/kernels/operators.cuh"
 
 namespace xgemm::reduce {
-
-inline constexpr int kUnroll = 4;
 
 /// Raw elements that change no result: they stand where a row has no element.
 template <class Op>
 __device__ __forceinline__ uint4 padding(const Plan& plan) {
   return {plan.fill[0], plan.fill[1], plan.fill[2], plan.fill[3]};
+}
+
+/// What an operator keeps of n values, and their plain sum where it needs that too. `exists`: an element, not padding.
+template <class Op, class S, int n, class V, class Position, class Exists>
+__device__ __forceinline__ void push(const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
+                                     [[maybe_unused]] const Exists& exists) {
+  Op::push(s, x, best, position);
+  if constexpr (Op::kTotal)
+    if (plan.loss.smoothing != 0) Op::push_total(s, x, exists);
+}
+
+/// What an operator keeps of n vectors of a strip. Element e of vector j is at `position` + j * `distance` + e of the strip;
+/// those from `end` on are padding. `whole`: the strip is a row.
+template <class Op, int n>
+__device__ __forceinline__ void push_step(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
+                                          const uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
+                                          [[maybe_unused]] bool whole) {
+  using T = typename Op::T;
+  using V = typename Op::V;
+  constexpr int kWidth = Pack<T>::kCount;
+  V x[n * kWidth];
+#pragma unroll
+  for (int i = 0; i < n * kWidth; ++i)
+    x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+  V best;
+  if constexpr (kIsHalf<T>)
+    best = maximum_of_pairs<T, Op::kOrdered>(raw, convert);
+  else
+    best = maximum_of(x);
+  const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
+  if constexpr (Op::kFindsLater) {
+    uint4 step[kUnroll];  // of a single vector the first copy counts
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) step[j] = raw[j < n ? j : 0];
+    Op::keep(s, step, best, static_cast<std::uint32_t>(position), distance, whole, convert);
+  } else {
+    push<Op>(plan, s, x, best, at, [&](int i) { return at(i) < end; });
+  }
 }
 
 /// A state written by another block of this launch: read past the L1 cache.
@@ -26,12 +61,12 @@ __device__ __forceinline__ State load_state(const State* p) {
   return s;
 }
 
-/// True in every thread of the block that finds the others' partial results complete. `counter` starts at zero.
+/// True in every thread of the block that finds the others' partial results complete. `counter` starts and ends at zero.
 __device__ __forceinline__ bool is_last_block(unsigned* counter, std::int64_t split) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(counter, 1u) == static_cast<unsigned>(split - 1);
+  if (threadIdx.x == 0) last = atomicInc(counter, static_cast<unsigned>(split - 1)) == static_cast<unsigned>(split - 1);
   __syncthreads();
   __threadfence();
   return last;

@@ -9,17 +9,20 @@
 
 namespace xgemm::reduce {
 
-template <class Op>
-void launch_typed(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
-  auto* counters = static_cast<unsigned*>(workspace);
-  auto* partials = reinterpret_cast<typename Op::State*>(static_cast<char*>(workspace) + plan.counter_bytes);
-  const auto kernel = plan.kernel == Kernel::rows ? reduce_rows<Op> : reduce_columns<Op>;
+template <class T, class State>
+void launch_with(void (*kernel)(Plan, const T*, void*, unsigned*, State*), const Plan& plan, const void* in, void* out,
+                 const Workspace& workspace, cudaStream_t stream) {
   kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
-      plan, static_cast<const typename Op::T*>(in), out, counters, partials);
+      plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters), static_cast<State*>(workspace.partials));
+}
+
+template <class Op>
+void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  launch_with(plan.kernel == Kernel::rows ? reduce_rows<Op> : reduce_columns<Op>, plan, in, out, workspace, stream);
 }
 
 template <template <class> class Op>
-void launch_floating(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+void launch_floating(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   switch (plan.in) {
     case DType::f32: return launch_typed<Op<float>>(plan, in, out, workspace, stream);
     case DType::f16: return launch_typed<Op<half>>(plan, in, out, workspace, stream);
@@ -30,7 +33,7 @@ void launch_floating(const Plan& plan, const void* in, void* out, void* workspac
 }
 
 template <template <class> class Op>
-void launch_any(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+void launch_any(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   switch (plan.in) {
     case DType::i64: return launch_typed<Op<std::int64_t>>(plan, in, out, workspace, stream);
     case DType::i32: return launch_typed<Op<std::int32_t>>(plan, in, out, workspace, stream);

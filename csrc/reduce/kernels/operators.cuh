@@ -1,15 +1,19 @@
 // What a reduction does with an element: one struct an operator, over the value types float, double, int32 and int64. A State is
-// what a thread keeps; push() takes n values and the position of each; merge() joins two states. Merging in a fixed order gives
-// the same bits on every run.
+// what is kept for a part of an output, a Local what a thread keeps for a strip of a row; push() takes n values, their maximum
+// (not computed where unused) and the position of each; merge() joins two states. Merging in a fixed order gives the same bits on
+// every run.
 #pragma once
 #include <cstdint>
 #include <limits>
 
+#include "device/bytes16.cuh"
 #include "device/numeric.cuh"
-#include "device/warp.cuh"
 #include "reduce/plan.h"
 
 namespace xgemm::reduce {
+
+/// 16-byte loads that a thread has under way: a step.
+inline constexpr int kUnroll = 4;
 
 /// An 8-bit integer, signed or not (bool is unsigned): one kernel for all of them.
 struct Byte {
@@ -52,7 +56,9 @@ struct Convert {
       : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0), bias(plan.in == DType::i8 ? 0x80 : 0) {}
 
   __device__ __forceinline__ Value<T> unflip(Value<T> v) const {
-    if constexpr (std::is_floating_point_v<Value<T>>)
+    if constexpr (std::is_same_v<Value<T>, float>)
+      return __int_as_float(__float_as_int(v) ^ (flip & INT32_MIN));
+    else if constexpr (std::is_same_v<Value<T>, double>)
       return flip ? -v : v;
     else
       return v ^ static_cast<Value<T>>(flip);
@@ -106,6 +112,50 @@ __device__ __forceinline__ auto tree(const Get& get, const F& op) {
     return op(tree<n / 2, first>(get, op), tree<n / 2, first + n / 2>(get, op));
 }
 
+template <int n, class V>
+__device__ __forceinline__ V maximum_of(const V (&x)[n]) {
+  return tree<n>([&](int i) { return x[i]; }, [](V a, V b) { return larger(a, b); });
+}
+
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, half> || std::is_same_v<T, bf16>;
+
+template <class T>
+__device__ __forceinline__ unsigned larger_pair(unsigned a, unsigned b) {
+  unsigned r;
+  if constexpr (std::is_same_v<T, half>)
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+/// All ones in each half that equals `value`; NaN equals nothing.
+__device__ __forceinline__ unsigned equal_pair(unsigned pair, half value) {
+  half2 x;
+  __builtin_memcpy(&x, &pair, 4);
+  return __heq2_mask(x, __half2half2(value));
+}
+__device__ __forceinline__ unsigned equal_pair(unsigned pair, bf16 value) {
+  __nv_bfloat162 x;
+  __builtin_memcpy(&x, &pair, 4);
+  return __heq2_mask(x, __bfloat162bfloat162(value));
+}
+
+/// The maximum of n vectors of 16-bit floats (flipped where kOrdered), two values an instruction.
+template <class T, bool kOrdered, int n>
+__device__ __forceinline__ float maximum_of_pairs(const uint4 (&raw)[n], const Convert<T>& convert) {
+  const unsigned flip = kOrdered ? convert.flip & 0x80008000u : 0u;
+  unsigned best[n];
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+    best[j] = larger_pair<T>(larger_pair<T>(raw[j].x ^ flip, raw[j].y ^ flip), larger_pair<T>(raw[j].z ^ flip, raw[j].w ^ flip));
+  const unsigned pair = tree<n>([&](int j) { return best[j]; }, [](unsigned a, unsigned b) { return larger_pair<T>(a, b); });
+  T halves[2];
+  __builtin_memcpy(halves, &pair, 4);
+  return larger(xgemm::convert<float>(halves[0]), xgemm::convert<float>(halves[1]));
+}
+
 /// Stores a sum, extremum or index of class Float, Double or integer as the output's dtype.
 template <class V>
 __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype, V value) {
@@ -128,24 +178,45 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
   }
 }
 
+/// What operators share whose Local is their State.
+template <class Op, class S>
+struct SimpleLocal {
+  using Local = S;
+  static constexpr bool kTotal = false, kFindsLater = false;
+  static __device__ __forceinline__ S start() { return Op::identity(); }
+  /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
+  static __device__ __forceinline__ S join(S s, int lanes) {
+    for (int offset = lanes / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+    return s;
+  }
+  template <class Convert, class Fetch>
+  static __device__ __forceinline__ S state(S s, const Convert&, int lanes, bool, std::int64_t, const Fetch&) {
+    return Op::join(s, lanes);
+  }
+};
+
+template <class T>
+using SumState = Accumulator<std::conditional_t<std::is_same_v<T, Byte>, std::int32_t, T>>;
+
 /// Sums and means: fp32 (fp64 for fp64) sums of trees; integers exactly, in int64.
 template <class Element>
-struct Sum {
+struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
   using T = Element;
   using V = Value<T>;
-  using State = Accumulator<std::conditional_t<std::is_same_v<T, Byte>, std::int32_t, T>>;
+  using State = SumState<T>;
   static constexpr bool kOrdered = false;
   // One step of 16-bit or 8-bit integers fits int32; of int32 it does not.
   using Step = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int64_t, V>;
 
   static __device__ __forceinline__ State identity() { return State{0}; }
   template <int n, class Position>
-  static __device__ __forceinline__ void push(State& s, const V (&x)[n], Position) {
+  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V, Position) {
     s += tree<n>([&](int i) { return static_cast<Step>(x[i]); }, [](Step a, Step b) { return a + b; });
   }
   static __device__ __forceinline__ State merge(State a, State b) { return a + b; }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, void* out, std::int64_t i) {
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+                                                std::int64_t i) {
     if constexpr (std::is_floating_point_v<State>)
       if (plan.kind == Kind::mean) s = s / static_cast<State>(plan.length);
     store_as(out, i, plan.out, s);
@@ -153,7 +224,7 @@ struct Sum {
 };
 
 template <class Element>
-struct Maximum {
+struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
   using T = Element;
   using V = Value<T>;
   using State = V;
@@ -161,12 +232,13 @@ struct Maximum {
 
   static __device__ __forceinline__ State identity() { return lowest<V>(); }
   template <int n, class Position>
-  static __device__ __forceinline__ void push(State& s, const V (&x)[n], Position) {
-    s = larger(s, tree<n>([&](int i) { return x[i]; }, [](V a, V b) { return larger(a, b); }));
+  static __device__ __forceinline__ void push(State& s, const V (&)[n], V best, Position) {
+    s = larger(s, best);
   }
   static __device__ __forceinline__ State merge(State a, State b) { return larger(a, b); }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>& convert, State s, void* out, std::int64_t i) {
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>& convert, State s, const T*, void* out,
+                                                std::int64_t i) {
     store_as(out, i, plan.out, convert.unflip(s));
   }
 };
@@ -180,50 +252,143 @@ struct MaximumIndex {
     std::int64_t index;
     V value;
   };
-  static constexpr bool kOrdered = true;
+  // Which of a thread's steps holds the maximum; where in it is looked up once a strip, by reading that step again. In a row of
+  // one strip, with few steps, it is looked up at once.
+  struct Local {
+    V value;
+    std::uint32_t position;  // of the step's first element, or of the maximum; positions in a strip fit 32 bits
+  };
+  static constexpr bool kOrdered = true, kTotal = false, kFindsLater = true;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::uint32_t kNoStep = std::numeric_limits<std::uint32_t>::max();
 
   static __device__ __forceinline__ State identity() { return {kNone, lowest<V>()}; }
+  static __device__ __forceinline__ Local start() { return {lowest<V>(), kNoStep}; }
   static __device__ __forceinline__ bool beats(V a, V b) { return a > b || (is_nan(a) && !is_nan(b)); }
+  static __device__ __forceinline__ bool ties(V a, V b) { return a == b || (is_nan(a) && is_nan(b)); }
+
   // Positions grow from one push to the next. Few steps hold a new maximum, so only those look for where it is.
   template <int n, class Position>
-  static __device__ __forceinline__ void push(State& s, const V (&x)[n], Position position) {
-    const V best = tree<n>([&](int i) { return x[i]; }, [](V a, V b) { return larger(a, b); });
+  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position position) {
     if (!beats(best, s.value) && s.index != kNone) return;
     int where = 0;
 #pragma unroll
     for (int i = n - 1; i >= 0; --i)
-      if (x[i] == best || is_nan(x[i])) where = i;
+      if (ties(x[i], best)) where = i;
     s = {position(where), best};
   }
+  static __device__ __forceinline__ void keep(Local& s, const uint4 (&step)[kUnroll], V best, std::uint32_t position,
+                                              int distance, bool now, const Convert<T>& convert) {
+    if (!beats(best, s.value) && s.position != kNoStep) return;
+    s = {best, position};
+    if (now) s.position += offset_in(find(step, best, convert), distance);
+  }
+  static __device__ __forceinline__ std::uint32_t offset_in(int where, int distance) {
+    constexpr int kWidth = Pack<T>::kCount;
+    return static_cast<std::uint32_t>(where / kWidth * distance + where % kWidth);
+  }
   static __device__ __forceinline__ State merge(State a, State b) {
-    const bool tie = a.value == b.value || (is_nan(a.value) && is_nan(b.value));
-    return (tie ? a.index < b.index : beats(a.value, b.value)) ? a : b;
+    return (ties(a.value, b.value) ? a.index < b.index : beats(a.value, b.value)) ? a : b;
   }
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.index, offset), __shfl_xor_sync(kFullWarp, s.value, offset)};
   }
-  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, void* out, std::int64_t i) {
+  /// Which element of a step is the first to equal its maximum.
+  static __device__ __forceinline__ int find(const uint4 (&step)[kUnroll], V maximum, const Convert<T>& convert) {
+    constexpr int kWidth = Pack<T>::kCount;
+    int where = 0;
+    if (is_nan(maximum)) {
+#pragma unroll
+      for (int i = kUnroll * kWidth - 1; i >= 0; --i)
+        if (is_nan(convert.template operator()<false>(as_pack<T>(step[i / kWidth]).values[i % kWidth]))) where = i;
+    } else if constexpr (kIsHalf<T>) {
+      const T best = xgemm::convert<T>(convert.unflip(maximum));
+      std::uint32_t found = 0;  // bit j: the lower half of word j, bit 16 + j: the upper half
+#pragma unroll
+      for (int j = 0; j < 4 * kUnroll; ++j) {
+        const unsigned word = reinterpret_cast<const unsigned*>(&step[j / 4])[j % 4];
+        found |= equal_pair(word, best) & (0x10001u << j);
+      }
+      const int low = __ffs(static_cast<int>(found & 0xffff)), high = __ffs(static_cast<int>(found >> 16));
+      where = min(low > 0 ? 2 * low - 2 : INT32_MAX, high > 0 ? 2 * high - 1 : INT32_MAX);
+    } else {
+      const V best = convert.unflip(maximum);
+#pragma unroll
+      for (int i = kUnroll * kWidth - 1; i >= 0; --i)
+        if (convert.template operator()<false>(as_pack<T>(step[i / kWidth]).values[i % kWidth]) == best) where = i;
+    }
+    return where;
+  }
+  /// First the value of all lanes, then the first position among those that hold it. fetch(step, position) reads a step again.
+  template <class Fetch>
+  static __device__ __forceinline__ State state(const Local& s, const Convert<T>& convert, int lanes, bool found,
+                                                std::int64_t first, const Fetch& fetch) {
+    V best = s.value;
+    for (int offset = lanes / 2; offset > 0; offset /= 2) best = larger(best, __shfl_xor_sync(kFullWarp, best, offset));
+    std::uint32_t index = kNoStep;
+    if (ties(s.value, best) && s.position != kNoStep) {
+      index = s.position;
+      if (!found) {
+        uint4 step[kUnroll];
+        fetch(step, s.position);
+        index += offset_in(find(step, best, convert), lanes * Pack<T>::kCount);
+      }
+    }
+    for (int offset = lanes / 2; offset > 0; offset /= 2) index = min(index, __shfl_xor_sync(kFullWarp, index, offset));
+    return {first + index, best};
+  }
+  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const T*, void* out, std::int64_t i) {
     static_cast<std::int64_t*>(out)[i] = s.index;
   }
 };
 
-/// exp(x) for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
+/// e^x for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
 __device__ __forceinline__ float exp_term(float x) {
   float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-__device__ __forceinline__ double exp_term(double x) { return exp(x); }
+inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+__device__ __forceinline__ float exp_of(float x) { return exp_term(x * kLog2E); }
+__device__ __forceinline__ double exp_of(double x) { return exp(x); }
 
-/// (maximum m, sum of exp(x - m)): online softmax's pairs (Milakov and Gimelshein, arXiv 1805.02867).
+/// The sum of e^(x - m), m finite or NaN and at least every x. In fp32 a term is 2^(x log2 e - m log2 e), one multiply-add and
+/// one instruction of the special function unit; what rounding did to m log2 e is undone for the whole sum. For a large m that
+/// would be too much to undo, and the difference is taken first.
+template <int n, class V>
+__device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
+  const auto add = [](V a, V b) { return a + b; };
+  if constexpr (std::is_same_v<V, float>) {
+    if (fabsf(m) < 0x1p16f) {
+      const float shift = __fmul_rn(m, kLog2E), p = -fmaf(m, kLog2E, -shift) * kLn2;  // e^-m = 2^-shift e^p, |p| < 2^-8
+      const float sum = tree<n>([&](int i) { return exp_term(fmaf(x[i], kLog2E, -shift)); }, add);
+      return sum * (1.0f + fmaf(0.5f * p, p, p));
+    }
+  }
+  return tree<n>([&](int i) { return exp_of(x[i] - m); }, add);
+}
+
+/// Brings the sums of `lanes` neighbouring lanes to one maximum first: one exponential a lane instead of two a level.
+template <class Exponentials, class P>
+__device__ __forceinline__ P join_pairs(P s, int lanes) {
+  auto m = s.maximum;
+  for (int offset = lanes / 2; offset > 0; offset /= 2) m = larger(m, __shfl_xor_sync(kFullWarp, m, offset));
+  s.sum *= exp_of(s.maximum - Exponentials::base(m));
+  for (int offset = lanes / 2; offset > 0; offset /= 2) s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset);
+  return {m, s.sum};
+}
+
+/// (maximum m, sum of e^(x - m)): online softmax's pairs (Milakov and Gimelshein, arXiv 1805.02867).
+template <class V>
+struct alignas(2 * sizeof(V)) Pair {
+  V maximum, sum;
+};
+
 template <class Element>
-struct LogSumExp {
+struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   using T = Element;
   using V = Value<T>;
-  struct alignas(2 * sizeof(V)) State {
-    V maximum, sum;
-  };
+  using State = Pair<V>;
   static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {lowest<V>(), V{0}}; }
@@ -231,23 +396,107 @@ struct LogSumExp {
   static __device__ __forceinline__ V base(V m) { return m == lowest<V>() || m == -lowest<V>() ? V{0} : m; }
 
   template <int n, class Position>
-  static __device__ __forceinline__ void push(State& s, const V (&x)[n], Position) {
-    const V m = larger(s.maximum, tree<n>([&](int i) { return x[i]; }, [](V a, V c) { return larger(a, c); })), b = base(m);
-    s.sum = s.sum * exp_term(s.maximum - b) + tree<n>([&](int i) { return exp_term(x[i] - b); }, [](V a, V c) { return a + c; });
-    s.maximum = m;
+  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position) {
+    const V m = larger(s.maximum, best), b = base(m);
+    s = {m, s.sum * exp_of(s.maximum - b) + sum_of_exponentials(x, b)};
   }
   static __device__ __forceinline__ State merge(State a, State b) {
     const V m = larger(a.maximum, b.maximum), c = base(m);
-    return {m, a.sum * exp_term(a.maximum - c) + b.sum * exp_term(b.maximum - c)};
+    return {m, a.sum * exp_of(a.maximum - c) + b.sum * exp_of(b.maximum - c)};
   }
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.maximum, offset), __shfl_xor_sync(kFullWarp, s.sum, offset)};
   }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, void* out, std::int64_t i) {
+  static __device__ __forceinline__ State join(State s, int lanes) { return join_pairs<LogSumExp>(s, lanes); }
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+                                                std::int64_t i) {
     if (plan.pairs)
       static_cast<State*>(out)[i] = s;
     else
       store_as(out, i, plan.out, base(s.maximum) + log(s.sum));
+  }
+};
+
+template <class V>
+struct LossState {  // padded to 4 V by the pair's alignment
+  Pair<V> pair;
+  V total;
+};
+
+/// Cross-entropy of a row of logits with a class index: log(sum(exp(x))) - x[target]; with label smoothing also - mean(x).
+template <class Element>
+struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element>>> {
+  using T = Element;
+  using V = Value<T>;
+  using State = LossState<V>;
+  using Exponentials = LogSumExp<T>;
+  static constexpr bool kOrdered = false, kTotal = true;
+
+  static __device__ __forceinline__ State identity() { return {Exponentials::identity(), V{0}}; }
+  template <int n, class Position>
+  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position position) {
+    Exponentials::push(s.pair, x, best, position);
+  }
+  /// The plain sum of the same values, without those that only pad.
+  template <int n, class Exists>
+  static __device__ __forceinline__ void push_total(State& s, const V (&x)[n], Exists exists) {
+    s.total += tree<n>([&](int i) { return exists(i) ? x[i] : V{0}; }, [](V a, V b) { return a + b; });
+  }
+  static __device__ __forceinline__ State merge(State a, State b) {
+    return {Exponentials::merge(a.pair, b.pair), a.total + b.total};
+  }
+  static __device__ __forceinline__ State shuffle(State s, int offset) {
+    return {Exponentials::shuffle(s.pair, offset), __shfl_xor_sync(kFullWarp, s.total, offset)};
+  }
+  static __device__ __forceinline__ State join(State s, int lanes) {
+    for (int offset = lanes / 2; offset > 0; offset /= 2) s.total += __shfl_xor_sync(kFullWarp, s.total, offset);
+    return {Exponentials::join(s.pair, lanes), s.total};
+  }
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T* row, void* out,
+                                                std::int64_t i) {
+    const std::int64_t target = plan.loss.target[i];
+    V loss = static_cast<V>(plan.loss.ignored);
+    if (target != plan.loss.ignore_index) {
+      const V m = s.pair.maximum;
+      loss = std::numeric_limits<V>::quiet_NaN();  // for a target that is no class, and an infinite maximum, as torch has it
+      if (target >= 0 && target < plan.length && Exponentials::base(m) == m) {
+        const V log_sum = log(s.pair.sum), nll = log_sum - (convert<V>(row[plan.reduced.offset(target)]) - m);
+        const V smoothing = static_cast<V>(plan.loss.smoothing);
+        loss = smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
+        loss += V{0};  // -0 means ignored
+      }
+    }
+    store_as(out, i, plan.out, loss);
+  }
+};
+
+template <class V>
+struct alignas(2 * sizeof(V)) CountedSum {
+  V sum, count;
+};
+
+/// The mean of losses that are not -0, which stands for one that does not count.
+template <class Element>
+struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
+  using T = Element;
+  using V = Element;
+  using State = CountedSum<V>;
+  static constexpr bool kOrdered = false;
+
+  static __device__ __forceinline__ State identity() { return {V{0}, V{0}}; }
+  template <int n, class Position>
+  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V, Position) {
+    const auto add = [](V a, V b) { return a + b; };
+    s.sum += tree<n>([&](int i) { return x[i]; }, add);
+    s.count += tree<n>([&](int i) { return x[i] == 0 && signbit(x[i]) ? V{0} : V{1}; }, add);
+  }
+  static __device__ __forceinline__ State merge(State a, State b) { return {a.sum + b.sum, a.count + b.count}; }
+  static __device__ __forceinline__ State shuffle(State s, int offset) {
+    return {__shfl_xor_sync(kFullWarp, s.sum, offset), __shfl_xor_sync(kFullWarp, s.count, offset)};
+  }
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+                                                std::int64_t i) {
+    store_as(out, i, plan.out, s.sum / s.count);
   }
 };
 

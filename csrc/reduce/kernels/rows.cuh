@@ -1,115 +1,163 @@
-// Reduces rows: `lanes` threads (1 to 512) a row, or `split` blocks a row of which the last adds the partial results in order.
+// Reduces rows. A short row is one strip, of `lanes` (1 to 32) threads; a longer one is cut into strips, a warp each, whose
+// states are joined in order: by the row's block, or, when blocks share a row, by the last of them to finish.
 //
 // Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment;
-// else
-//   element by element. Which thread reads which element depends on the row's length and strides only, not on its address.
-// Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions.
-// Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp).
+//   otherwise element by element. Which thread reads which element depends on the row's length and strides only, not on its
+//   address, and the order of additions not on how strips (or short rows) are shared out over warps and blocks.
+// Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions, 32-bit ones within a strip.
+// Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and arithmetic overlap
+//   between warps: 32 an SM, each with 2 KB under way.
 #pragma once
 #include "reduce/kernels/common.cuh"
 
 namespace xgemm::reduce {
 
-/// Joins the states of the `lanes` threads of a row; the row's first thread gets the result. `lanes` over 32: a whole block.
+inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
+
+/// Blocks an SM that the register budget must allow: four, fewer where a step's values alone take more than that leaves.
 template <class Op>
-__device__ __forceinline__ typename Op::State join_lanes(typename Op::State s, int lanes, typename Op::State* warps) {
-  for (int offset = min(lanes, kWarpSize) / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
-  if (lanes <= kWarpSize) return s;
+inline constexpr int kRowBlocks = [] {
+  using T = typename Op::T;
+  if (sizeof(T) == 8) return Op::kTotal ? 1 : 2;
+  if (sizeof(T) == 1) return 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  return 3;
+#else
+  return std::is_integral_v<T> ? 3 : 4;
+#endif
+}();
+
+/// Joins get(0..count - 1) in an order fixed by `count` (a block of up to 32 states may be of any size); thread 0 gets the
+/// result.
+template <class Op, class Get>
+__device__ __forceinline__ typename Op::State join_block(std::int64_t count, const Get& get, typename Op::State* warps) {
+  using State = typename Op::State;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  State s = Op::identity();
+  for (std::int64_t i = threadIdx.x; i < count; i += kUnroll * blockDim.x) {
+    State next[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const std::int64_t k = i + j * static_cast<std::int64_t>(blockDim.x);
+      next[j] = k < count ? get(k) : Op::identity();
+    }
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) s = Op::merge(s, next[j]);
+  }
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+  if (blockDim.x == kWarpSize) return s;
   __syncthreads();  // `warps` may still be read from the call before
   if (lane == 0) warps[warp] = s;
   __syncthreads();
-  s = lane < lanes / kWarpSize ? warps[lane] : Op::identity();
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+  if (warp > 0) return s;
+  s = lane < static_cast<int>(blockDim.x) / kWarpSize ? warps[lane] : Op::identity();
+  for (int offset = kRowWarps / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
   return s;
 }
 
 template <class Op>
-__global__ void __launch_bounds__(512) reduce_rows(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in,
-                                                   void* __restrict__ out, unsigned* counters, typename Op::State* partials) {
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
+    reduce_rows(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
+                unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
   using V = typename Op::V;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  __shared__ State warps[16];
+  __shared__ State states[kMaxStates], warps[kRowWarps];
 
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  std::int64_t row, part = 0;
-  if (plan.split > 1) {
+  const int teams = static_cast<int>(blockDim.x) / lanes;
+  const bool whole = plan.strips == 1;  // the units of a block's work are rows of one strip, else strips of one row
+  std::int64_t row = 0, part = blockIdx.x;
+  if (!whole) {
     row = blockIdx.x / static_cast<unsigned>(plan.split);
-    part = blockIdx.x - row * plan.split;
-  } else {
-    row = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / lanes) + static_cast<int>(threadIdx.x) / lanes;
+    part -= row * plan.split;
   }
-  const bool exists = row < plan.outputs;  // a warp may hold rows past the last one; they take part in shuffles only
-  const IndexMap::Pair at = exists ? plan.kept.offsets(row) : IndexMap::Pair{0, 0};
-  const T* base = in + at.in;
+  const std::int64_t first = part * plan.per_block;
+  const int units = static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first));
+  const std::int64_t vectors = (plan.length + kWidth - 1) / kWidth, full = plan.vector ? plan.length / kWidth : 0;
+  const bool run = plan.vector && plan.reduced.dims == 1;
+  IndexMap::Pair at{0, 0};
+  if (!whole) at = plan.kept.offsets(row);
 
-  State s = Op::identity();
-  std::int64_t v = part * plan.chunk + lane;
-  const std::int64_t all = (plan.length + kWidth - 1) / kWidth, end = exists ? min((part + 1) * plan.chunk, all) : 0;
-  if (plan.vector) {
-    const std::int64_t full = min(end, plan.length / kWidth);
-    const bool aligned = plan.aligned && misalignment(base) == 0;
-    for (; v < full; v += kUnroll * lanes) {
+  // Lanes of a warp may be at different rows; they go through the same number of steps.
+  const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) / lanes;
+  for (int unit = static_cast<int>(threadIdx.x) / lanes; unit - behind < units; unit += teams) {
+    const bool exists = unit < units;
+    if (whole && exists) at = plan.kept.offsets(first + unit);
+    const T* base = in + at.in;
+    const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk, end = min(start + plan.chunk, vectors);
+    const int steps_end = static_cast<int>(max(min(full - start, plan.chunk), std::int64_t{0})), count = exists ? steps_end : 0;
+    const bool aligned = misalignment(base) == 0;
+    // Vectors v, v + lanes, ... of the strip, at any alignment, those that are full; or the one of which that cannot be said.
+    const auto fetch_full = [&](uint4(&raw)[kUnroll], int v) {
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) {
+        raw[j] = padding<Op>(plan);
+        if (v + j * lanes < count) raw[j] = load_shifted16(base + plan.reduced.offset((start + v + j * lanes) * kWidth));
+      }
+    };
+    const auto fetch_other = [&](int v) {
+      Pack<T> pack = as_pack<T>(padding<Op>(plan));
+      const std::int64_t first_element = (start + v) * kWidth;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e)
+        if (first_element + e < plan.length) pack.values[e] = base[plan.reduced.offset(first_element + e)];
+      return as_raw(pack);
+    };
+
+    typename Op::Local s = Op::start();
+    for (int step = 0; step < steps_end; step += kUnroll * lanes) {
+      const int v = step + lane;
       uint4 raw[kUnroll];
-      std::int64_t offset[kUnroll];
+      const T* p = base + (start + v) * kWidth;
+      const bool complete = step + kUnroll * lanes <= count;
+      if (run && aligned && complete) {
 #pragma unroll
-      for (int j = 0; j < kUnroll; ++j) offset[j] = plan.reduced.offset((v + j * lanes) * kWidth);
-      if (aligned) {
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) {
-          raw[j] = padding<Op>(plan);
-          if (v + j * lanes < full) raw[j] = load_aligned16(base + offset[j]);
-        }
+        for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(p + j * lanes * kWidth);
+      } else if (run && !aligned && complete && lanes == kWarpSize && start + step + kUnroll * kWarpSize < full) {
+        load_warp_shifted16(p, raw);
       } else {
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) {
-          raw[j] = padding<Op>(plan);
-          if (v + j * lanes < full) raw[j] = load_shifted16(base + offset[j]);
-        }
+        fetch_full(raw, v);
       }
-      V x[kUnroll * kWidth];
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) {
-        const Pack<T> pack = as_pack<T>(raw[j]);
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) x[j * kWidth + e] = convert.template operator()<Op::kOrdered>(pack.values[e]);
-      }
-      Op::push(s, x, [&](int i) { return (v + (i / kWidth) * lanes) * kWidth + i % kWidth; });
+      push_step<Op>(plan, convert, s, raw, v * kWidth, lanes * kWidth, count * kWidth, whole);
     }
-    v = full + lane;  // at most one vector is left: the row's incomplete last one
+    // The row's incomplete last vector, or everything in a layout without vectors.
+    const int rest = exists ? static_cast<int>(end - start) : 0;
+    for (int v = steps_end + lane; v < rest; v += lanes) {
+      const uint4 raw[1] = {fetch_other(v)};
+      push_step<Op>(plan, convert, s, raw, v * kWidth, 0,
+                    static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), whole);
+    }
+    const State joined = Op::state(s, convert, lanes, whole, start * kWidth, [&](uint4(&step)[kUnroll], std::uint32_t position) {
+      const int v = static_cast<int>(position) / kWidth;
+      fetch_full(step, v);
+      if (v >= steps_end) step[0] = fetch_other(v);
+    });
+    if (lane != 0 || !exists) continue;
+    if (whole)
+      Op::finish(plan, convert, joined, base, out, at.out);
+    else if (plan.split > 1 && !plan.grouped)
+      partials[row * plan.strips + first + unit] = joined;
+    else
+      states[unit] = joined;
   }
-  for (; v < end; v += lanes) {
-    Pack<T> pack = as_pack<T>(padding<Op>(plan));
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      if (v * kWidth + e < plan.length) pack.values[e] = base[plan.reduced.offset(v * kWidth + e)];
-    V x[kWidth];
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) x[e] = convert.template operator()<Op::kOrdered>(pack.values[e]);
-    Op::push(s, x, [&](int e) { return v * kWidth + e; });
-  }
+  if (whole) return;
 
-  s = join_lanes<Op>(s, lanes, warps);
-  if (plan.split > 1) {
-    if (threadIdx.x == 0) partials[blockIdx.x] = s;
-    if (!is_last_block(counters + row, plan.split)) return;
-    s = Op::identity();
-    for (std::int64_t i = threadIdx.x; i < plan.split; i += kUnroll * blockDim.x) {
-      State part_states[kUnroll];
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) {
-        const std::int64_t k = i + j * static_cast<std::int64_t>(blockDim.x);
-        part_states[j] = k < plan.split ? load_state(partials + row * plan.split + k) : Op::identity();
-      }
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) s = Op::merge(s, part_states[j]);
-    }
-    s = join_lanes<Op>(s, lanes, warps);
+  State total = Op::identity();
+  if (plan.split == 1 || plan.grouped) {
+    __syncthreads();
+    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
   }
-  if (exists && lane == 0) Op::finish(plan, convert, s, out, at.out);
+  if (plan.split > 1) {
+    if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
+    if (!is_last_block(counters + row, plan.split)) return;
+    const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
+    const State* mine = partials + row * joined;
+    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+  }
+  if (threadIdx.x == 0) Op::finish(plan, convert, total, in + at.in, out, at.out);
 }
 
 }  // namespace xgemm::reduce

@@ -1,0 +1,108 @@
+// cross_entropy: torch.nn.functional.cross_entropy's semantics for class indices -> a reduction of the logits that ends in a loss
+// a row, then one of the losses where a sum or mean is wanted; the CPU path is ATen.
+#include "reduce/plan.h"
+#include "torch/aten.h"
+#include "torch/register.h"
+#ifdef XGEMM_WITH_CUDA
+#include "reduce/cast.h"
+#include "reduce/run.h"
+#endif
+
+namespace xgemm {
+namespace {
+
+constexpr const char* kOp = "cross_entropy";
+
+enum class Reduction : std::int64_t { none, mean, sum };  // ATen's numbers
+
+struct Call {
+  TensorView input, target;
+  Reduction reduction;
+  std::int64_t ignore_index;
+  double smoothing;
+  std::size_t class_dim() const { return input.sizes.size() == 1 ? 0 : 1; }
+};
+
+Reduction parse_reduction(const std::string& s) {
+  if (s == "none") return Reduction::none;
+  if (s == "mean") return Reduction::mean;
+  if (s == "sum") return Reduction::sum;
+  fail(kOp, "expected reduction to be none, mean or sum, got ", s);
+}
+
+Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
+                     double smoothing) {
+  const Call call{view(kOp, "input", input), view(kOp, "target", target), parse_reduction(reduction), ignore_index, smoothing};
+  check_dtype(call.input, kFloating);
+  check_dtype(call.target, {ScalarType::Long, ScalarType::Byte});
+  check_same_device(call.input, call.target);
+  check(smoothing >= 0 && smoothing <= 1, kOp, "expected label_smoothing in [0, 1], got ", smoothing);
+  const ShapeRef sizes = call.input.sizes;
+  check(!sizes.empty(), kOp, "expected input of shape (C), (N, C) or (N, C, ...), got shape ", to_string(sizes));
+  Shape wanted(sizes.begin(), sizes.end());
+  wanted.erase(wanted.begin() + static_cast<std::ptrdiff_t>(call.class_dim()));
+  check(std::equal(wanted.begin(), wanted.end(), call.target.sizes.begin(), call.target.sizes.end()), kOp,
+        "expected target of shape ", to_string(wanted), " for input of shape ", to_string(sizes), ", got ",
+        to_string(call.target.sizes));
+  return call;
+}
+
+#ifdef XGEMM_WITH_CUDA
+bool is_contiguous(const TensorView& v) {
+  std::int64_t step = 1;
+  for (std::size_t d = v.sizes.size(); d-- > 0;) {
+    if (v.sizes[d] == 1) continue;
+    if (v.strides[d] != step) return false;
+    step *= v.sizes[d];
+  }
+  return true;
+}
+
+Tensor run_cuda(const Call& call) {
+  const TensorView &v = call.input, &t = call.target;
+  CudaScope scope(v);
+  const std::int64_t count = t.numel();
+  const bool each = call.reduction == Reduction::none;
+  Tensor output = empty(each ? t.sizes : ShapeRef(), v.dtype, v);
+  const DType dtype = to_dtype(v.dtype), wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+  std::optional<Tensor> losses, targets;
+  if (!each) losses = empty({&count, 1}, wide == DType::f64 ? ScalarType::Double : ScalarType::Float, v);
+  if (count > 0) {
+    const void* target = t.data;
+    if (t.dtype != ScalarType::Long || !is_contiguous(t)) {
+      targets = empty(t.sizes, ScalarType::Long, v);
+      target = targets->data_ptr();
+      reduce::launch_cast(kOp, {t.data, to_dtype(t.dtype), t.sizes, t.strides}, targets->data_ptr(), DType::i64, scope.stream());
+      scope.check_launch();
+    }
+    const reduce::Source source{v.data, dtype, v.sizes, v.strides};
+    reduce::Plan plan = reduce::make_plan(kOp, reduce::Kind::cross_entropy, source, std::uint64_t{1} << call.class_dim(),
+                                          each ? dtype : wide, scope.properties());
+    plan.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f};
+    reduce::run(plan, v.data, each ? output.data_ptr() : losses->data_ptr(), scope, v);
+  }
+  if (!each) {
+    const std::int64_t step = 1;
+    const auto kind = call.reduction == Reduction::mean ? reduce::Kind::mean_loss : reduce::Kind::sum;
+    const reduce::Source source{losses->data_ptr(), wide, {&count, 1}, {&step, 1}};
+    reduce::run(reduce::make_plan(kOp, kind, source, 1, dtype, scope.properties()), source.data, output.data_ptr(), scope, v);
+  }
+  return output;
+}
+#endif
+
+Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
+                     double label_smoothing) {
+  const Call call = check_arguments(input, target, ignore_index, reduction, label_smoothing);
+#ifdef XGEMM_WITH_CUDA
+  if (call.input.cuda) return run_cuda(call);
+#endif
+  check(!call.input.cuda, kOp, "this libxgemm.so was built without CUDA, got input on ", device_name(call.input));
+  return aten("cross_entropy_loss", "", input, target, std::optional<Tensor>(), static_cast<std::int64_t>(call.reduction),
+              ignore_index, label_smoothing);
+}
+
+XGEMM_REGISTER(xgemm, cross_entropy, cross_entropy);
+
+}  // namespace
+}  // namespace xgemm

@@ -1,0 +1,213 @@
+"""torch.ops.xgemm.cross_entropy against float64 and torch.nn.functional.cross_entropy."""
+
+import pytest
+import torch
+from common import FLOATING, poison, randn
+from reductions import CUDA, LAYOUTS, check_errors, check_second_gpu, kernels_of, row_lengths, same_bits
+
+op = torch.ops.xgemm
+torch_op = torch.nn.functional.cross_entropy
+REDUCTIONS = ["none", "mean", "sum"]
+
+
+def classes(shape: tuple[int, ...], count: int, device: torch.device, ignored: float = 0.2) -> torch.Tensor:
+    target = torch.randint(0, count, shape, device=device)
+    return torch.where(torch.rand(shape, device=device) < ignored, -100, target)
+
+
+def reference(x: torch.Tensor, target: torch.Tensor, **kwargs) -> torch.Tensor:
+    """In float64. A single ignored target without a batch dim: its mean is NaN in torch on the CPU, 0 on CUDA."""
+    if x.dim() > 1:
+        return torch_op(x.double(), target.long(), **kwargs)
+    loss = torch_op(x[None].double(), target[None].long(), **kwargs)
+    return loss.reshape(())
+
+
+def assert_loss(x: torch.Tensor, target: torch.Tensor, **kwargs) -> None:
+    """A few fp32 roundings of what is added, and those of the result; ATen's CPU path rounds in between."""
+    poison(x.device, 1)
+    found = op.cross_entropy(x, target, **kwargs)
+    exact = reference(x, target, **kwargs)
+    assert found.shape == exact.shape and found.dtype == x.dtype
+    if found.numel() == 0:
+        return
+    accumulate = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
+    largest = x.double().nan_to_num(0).abs().max()
+    terms = target.numel() if kwargs.get("reduction") == "sum" else 1
+    bound = 16 * accumulate * terms * (1 + largest)
+    bound = bound + torch.finfo(x.dtype).eps * (exact.abs() if x.is_cuda else 4 * terms * (1 + exact.abs() + largest))
+    error = (found.double() - exact).abs()
+    ok = (error <= bound) | (found.isnan() & exact.isnan())
+    assert ok.all(), (x.shape, kwargs, (error / bound).max())
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_shapes_and_layouts(device, dtype, layout):
+    for shape in ((5,), (1, 1), (3, 5), (70, 33), (4, 3000), (6, 7, 5), (2, 19, 8, 9), (3, 1, 4), (2, 5, 1, 700)):
+        x = LAYOUTS[layout](randn(*shape, dtype=dtype, device=device))
+        target = classes(shape[:1] + shape[2:] if len(shape) > 1 else (), shape[min(1, len(shape) - 1)], device)
+        for reduction in REDUCTIONS:
+            # In float16 ATen's CPU path adds the log-probabilities of all classes and overflows.
+            for smoothing in (0.0,) if device.type == "cpu" and dtype is torch.float16 else (0.0, 0.1):
+                assert_loss(x, target, reduction=reduction, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_row_lengths(device, dtype):
+    for n in row_lengths(device):
+        for x in (
+            randn(3, n, dtype=dtype, device=device),
+            LAYOUTS["misaligned"](randn(3, n, device=device).to(dtype) + 5),
+        ):
+            target = classes((3,), n, device)
+            assert_loss(x, target, reduction="none")
+            assert_loss(x, target, reduction="none", label_smoothing=0.3)
+
+
+@pytest.mark.parametrize("magnitude", [1e3, 7e4, 1e8, 1e10, 1e20, 8.4e37, 2e38])
+def test_large_magnitudes(device, magnitude):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for n in (5, 700, 20000):
+            x = randn(3, n, dtype=torch.float64, device=device) + magnitude
+            assert_loss(x.to(dtype), classes((3,), n, device), reduction="none")
+            assert_loss(-x.to(dtype), classes((3,), n, device), reduction="none")
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_many_rows(device, reduction):
+    for rows in (1, 2, 31, 255, 1000, 5001, 70001 if device.type == "cuda" else 2001):
+        x, target = randn(rows, 7, device=device), classes((rows,), 7, device)
+        assert_loss(x, target, reduction=reduction)
+        assert_loss(x, target, reduction=reduction, ignore_index=3, label_smoothing=1.0) if (
+            target >= 0
+        ).all() else None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ignored_targets(device, dtype):
+    x = randn(6, 9, dtype=dtype, device=device)
+    target = torch.tensor([0, 3, 3, 8, 3, 1], device=device)
+    for ignore_index in (3, 8, -1, 100):
+        for reduction in REDUCTIONS:
+            assert_loss(x, target, ignore_index=ignore_index, reduction=reduction)
+    everything = torch.full((6,), -100, device=device)
+    assert op.cross_entropy(x, everything).isnan()
+    assert op.cross_entropy(x, everything, reduction="sum").item() == 0
+    none = op.cross_entropy(x, everything, reduction="none")
+    assert torch.equal(none, torch.zeros_like(none))
+    assert not (none.is_cuda and none.signbit().any())
+    hopeless = x.clone()
+    hopeless[1] = float("nan")
+    assert_loss(hopeless, torch.where(target == 3, -100, target))  # an ignored row may hold anything
+    assert_loss(torch.full((4, 1), 2.0, dtype=dtype, device=device), torch.zeros(4, dtype=torch.int64, device=device))
+
+
+def test_special_values(device):
+    inf, nan = float("inf"), float("nan")
+    rows = [[1, inf, 2], [1, -inf, 2], [-inf, -inf, -inf], [nan, 1, 2], [1e38, -1e38, 0], [3e38, 3e38, 3e38], [0, 0, 0]]
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = torch.tensor(rows, dtype=dtype, device=device)
+        for t in range(3):
+            for wide in (x, x.repeat(1, 700)):
+                target = torch.full((len(rows),), t, device=device)
+                for smoothing in (0.0, 0.1):
+                    found = op.cross_entropy(wide, target, reduction="none", label_smoothing=smoothing)
+                    wanted = torch_op(wide, target, reduction="none", label_smoothing=smoothing)
+                    if smoothing:  # sums of +-1e38 depend on their order
+                        found, wanted = found[:4], wanted[:4]
+                    torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+def test_targets_of_other_kinds(device):
+    x = randn(40, 200, device=device)
+    target = torch.randint(0, 200, (40, 2), device=device)
+    assert_loss(x, target[:, 1], reduction="none")
+    assert_loss(x, target[:, 0].to(torch.uint8), reduction="mean")
+    assert_loss(x, target[:1, 0].expand(40))
+    assert_loss(x.mT, torch.randint(0, 40, (200,), device=device), reduction="none")
+
+
+def test_empty(device):
+    x, target = torch.zeros(0, 5, device=device), torch.zeros(0, dtype=torch.int64, device=device)
+    assert op.cross_entropy(x, target, reduction="none").shape == (0,)
+    assert op.cross_entropy(x, target, reduction="sum").item() == 0
+    assert op.cross_entropy(x, target).isnan()
+
+
+def test_bad_arguments(device):
+    x, target = randn(3, 4, device=device), torch.zeros(3, dtype=torch.int64, device=device)
+    check_errors(
+        [
+            (
+                lambda: op.cross_entropy(x, target, reduction="max"),
+                "expected reduction to be none, mean or sum, got max",
+            ),
+            (
+                lambda: op.cross_entropy(x, target[:2]),
+                "expected target of shape [3] for input of shape [3, 4], got [2]",
+            ),
+            (
+                lambda: op.cross_entropy(x[0, 0], target),
+                "expected input of shape (C), (N, C) or (N, C, ...), got shape []",
+            ),
+            (lambda: op.cross_entropy(x, target.int()), "xgemm::cross_entropy: expected target of dtype int64"),
+            (lambda: op.cross_entropy(x, x), "xgemm::cross_entropy: expected target of dtype int64"),
+            (lambda: op.cross_entropy(x.long(), target), "xgemm::cross_entropy: expected input of dtype float32"),
+            (lambda: op.cross_entropy(x, target, label_smoothing=2.0), "expected label_smoothing in [0, 1], got 2"),
+        ]
+    )
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+def test_targets_that_are_no_class_give_nan_and_read_nothing():
+    for n in (5, 3000, 40000):
+        x = randn(5, n, device=CUDA)
+        target = torch.tensor([0, -1, n, 2**40, -(2**62)], device=CUDA)
+        found = op.cross_entropy(x, target, reduction="none")
+        assert found.isnan().tolist() == [False, True, True, True, True]
+        assert op.cross_entropy(x, target).isnan()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_promises(dtype):
+    for n in (40, 700, 5000, 50257, 140001, 600001):
+        rows = max(2, 300000 // n)
+        x, target = randn(rows, n, device=CUDA).to(dtype), torch.randint(0, n, (rows,), device=CUDA)
+        y = op.cross_entropy(x, target, reduction="none", label_smoothing=0.1)
+        assert same_bits(y, op.cross_entropy(x, target, reduction="none", label_smoothing=0.1)), n
+        assert same_bits(op.cross_entropy(x, target), op.cross_entropy(x, target)), n
+        for r in (0, rows - 1):
+            for one in (x[r : r + 1], x[r : r + 1].clone()):
+                alone = op.cross_entropy(one, target[r : r + 1], reduction="none", label_smoothing=0.1)
+                assert same_bits(y[r : r + 1], alone), (n, r)
+        names = kernels_of(lambda x=x, target=target: op.cross_entropy(x, target))
+        assert names and all("xgemm" in name or "memset" in name.lower() for name in names), names
+
+    x, target = randn(50, 70001, device=CUDA).to(dtype), torch.randint(0, 70001, (50,), device=CUDA)
+    op.cross_entropy(x, target)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = op.cross_entropy(x, target)
+    for _ in range(3):
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        assert same_bits(captured, op.cross_entropy(x, target))
+
+
+@pytest.mark.cuda
+def test_second_gpu():
+    check_second_gpu(lambda x, dim: op.cross_entropy(x, torch.arange(x.shape[0], device=x.device), reduction="none"))
+
+
+@pytest.mark.cuda
+def test_more_than_2_31_elements():
+    x = torch.zeros(2**15, 2**16 + 1, dtype=torch.bfloat16, device=CUDA)
+    x[-1, -1] = 20
+    target = torch.full((2**15,), 2**16, device=CUDA)
+    found = op.cross_entropy(x, target, reduction="none").float()
+    torch.testing.assert_close(found[:-1], torch.full_like(found[:-1], 11.0904), rtol=1e-2, atol=0)
+    assert found[-1] < 1e-3
