@@ -45,21 +45,4 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t par
   }
 }
 
-/// The same for phases that other CTAs of the cluster complete: what they wrote here before they arrived is visible after.
-__device__ __forceinline__ void barrier_wait_cluster(Barrier* barrier, std::uint32_t parity) {
-  const std::uint32_t address = shared_address(barrier);
-  std::uint32_t done = 0;
-  while (!done) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, done;\n"
-        "}"
-        : "=r"(done)
-        : "r"(address), "r"(parity)
-        : "memory");
-  }
-}
-
 }  // namespace xgemm::ptx

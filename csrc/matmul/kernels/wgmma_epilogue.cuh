@@ -220,23 +220,16 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 }
 
 /// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums, nothing being under way in this CTA's
-/// slots any more. Barriers of `merge`, one phase a tile: [0] every CTA's slots are free and [1] every part has arrived, both
-/// counting all consumer warps of the cluster; [2] the slots may be loaded again, counting this CTA's.
+/// slots any more; the producer's warps match its two cluster barriers. Arrives at `merged` when the slots may be loaded again.
 template <class Out, class Config>
 __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                            int column, int batch, int split, int thread, unsigned char* slots,
-                                           ptx::Barrier* merge, unsigned parity) {
+                                           ptx::Barrier* merged) {
   constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
   float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
   const int own_rows = kTileM / g.cluster;
   const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
-  const auto tell_all = [&](ptx::Barrier* barrier) {  // a lane a CTA, for the whole warp
-    ptx::fence_cluster();
-    __syncwarp();
-    if (lane < g.cluster) ptx::arrive_remote(ptx::remote_address(barrier, static_cast<unsigned>(lane)));
-  };
-  tell_all(&merge[0]);
-  ptx::barrier_wait_cluster(&merge[0], parity);
+  ptx::cluster_sync_warps();  // every CTA's slots are free
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = warp * 16 + first + 8 * h, owner = r / own_rows;
@@ -245,8 +238,7 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
     for (int j = 0; j < kTileN / 8; ++j) ptx::store_remote(target + 32 * j, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
   }
-  tell_all(&merge[1]);
-  ptx::barrier_wait_cluster(&merge[1], parity);
+  ptx::cluster_sync_warps();  // every part has arrived
   constexpr int kRounds = (kTileN + 63) / 64;
   const LaneColumns columns(g.problem, lane);
   const auto epilogue = tile_epilogue<Out>(g.problem, batch);
@@ -267,7 +259,7 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
   }
   ptx::fence_async_shared();  // the next loads overwrite what was read and written here
   __syncwarp();
-  if (lane == 0) ptx::barrier_arrive(&merge[2]);
+  if (lane == 0) ptx::barrier_arrive(merged);
 }
 
 }  // namespace xgemm::matmul::wgmma_detail

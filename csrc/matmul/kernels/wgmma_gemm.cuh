@@ -82,7 +82,7 @@ struct WgmmaBoxes {
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 3 * 8 + 1024;
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   unsigned char* const staging = slots + kStages * Boxes::kStageBytes;
   ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + kConsumerWarps * Boxes::kStagingBytes);
   ptx::Barrier* const empty = full + kStages;
-  ptx::Barrier* const merge = empty + kStages;  // three, see merge_tile
+  ptx::Barrier* const merged = empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
   const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
@@ -153,14 +153,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(&full[s], 1);
       ptx::barrier_init(&empty[s], kConsumerWarps);
     }
-    for (int i = 0; i < 3; ++i) ptx::barrier_init(&merge[i], static_cast<unsigned>((i < 2 ? cluster : 1) * kConsumerWarps));
+    ptx::barrier_init(merged, kConsumerWarps);
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
     if (g.boxes) ptx::prefetch_tensor_map(&g.out);
   }
   __syncthreads();
-  if (cluster > 1) ptx::cluster_sync();  // every CTA's barriers exist
   ptx::grid_wait();
   ptx::grid_release();
 
@@ -178,7 +177,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     unsigned merges = 0;
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       if (loads) {
-        if (cluster > 1 && merges++ > 0) ptx::barrier_wait(&merge[2], merges & 1);  // the slots hold sums until then
+        if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
         const auto tile = wgmma_detail::locate<Config>(g, item);
         const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
         for (int block = begin; block < end; block += kConfig.blocks) {
@@ -210,6 +209,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           }
           ring.advance();
         }
+      }
+      if (cluster > 1) {  // merge_tile's two
+        ptx::cluster_sync_warps();
+        ptx::cluster_sync_warps();
       }
     }
   } else {
@@ -283,7 +286,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
-    unsigned merge_parity = 0;
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       const auto tile = wgmma_detail::locate<Config>(g, item);
       float total[kAccumulators];
@@ -316,9 +318,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
-          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots, merge,
-                                                merge_parity);
-          merge_parity ^= 1;
+          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots, merged);
           continue;
         }
       }
