@@ -3,7 +3,7 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "reduce/cast.h"
+#include "reduce/converted.h"
 #include "reduce/run.h"
 #endif
 
@@ -114,21 +114,11 @@ Tensor run_cuda(const Call& call) {
       if (s == 0) return output;
 
   // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own.
-  const DType from = to_dtype(v.dtype), to = to_dtype(call.compute);
-  std::optional<Tensor> converted;
-  reduce::Source source{v.data, from, v.sizes, v.strides};
-  Shape dense_strides;
-  if (!reduce::converts_on_load(call.kind, from, to)) {
-    converted = empty(v.sizes, call.compute, v);
-    const TensorView c = view(v.op, "input", *converted);
-    dense_strides.assign(c.strides.begin(), c.strides.end());
-    reduce::launch_cast(v.op, source, c.data, to, scope.stream());
-    scope.check_launch();
-    source = {c.data, to, v.sizes, dense_strides};
-  }
-
-  const reduce::Plan plan = reduce::make_plan(v.op, call.kind, source, call.reduced, to_dtype(call.output), scope.properties());
-  reduce::run(plan, source.data, output.data_ptr(), scope, v);
+  const bool as_is = reduce::converts_on_load(call.kind, to_dtype(v.dtype), to_dtype(call.compute));
+  const reduce::Converted input(v, as_is, call.compute, scope);
+  const reduce::Plan plan =
+      reduce::make_plan(v.op, call.kind, input.source(), call.reduced, to_dtype(call.output), scope.properties());
+  reduce::run(plan, input.source().data, output.data_ptr(), scope, v);
   return output;
 }
 #endif

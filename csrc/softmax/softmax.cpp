@@ -2,8 +2,7 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "reduce/cast.h"
-#include "reduce/launch.h"
+#include "reduce/converted.h"
 #include "softmax/launch.h"
 #include "torch/cuda.h"
 #endif
@@ -44,27 +43,17 @@ Tensor run_cuda(const Call& call) {
   for (std::int64_t s : v.sizes)
     if (s == 0) return output;
 
-  const DType from = to_dtype(v.dtype), to = to_dtype(call.output);
-  reduce::Source source{v.data, from, v.sizes, v.strides};
-  std::optional<Tensor> converted;
-  Shape dense_strides;
-  if (!softmax::reads_directly(source, call.dim, to)) {
-    converted = empty(v.sizes, call.output, v);
-    const TensorView c = view(v.op, "input", *converted);
-    dense_strides.assign(c.strides.begin(), c.strides.end());
-    reduce::launch_cast(v.op, source, c.data, to, scope.stream());
-    scope.check_launch();
-    source = {c.data, to, v.sizes, dense_strides};
-  }
-
-  softmax::Plan plan = softmax::make_plan(v.op, call.log, source, call.dim, to, scope.properties());
+  const DType to = to_dtype(call.output);
+  const bool as_is = softmax::reads_directly({v.data, to_dtype(v.dtype), v.sizes, v.strides}, call.dim, to);
+  const reduce::Converted input(v, as_is, call.output, scope);
+  softmax::Plan plan = softmax::make_plan(v.op, call.log, input.source(), call.dim, to, scope.properties());
   std::optional<Tensor> scratch;
   void* scratch_data = nullptr;
   if (plan.workspace_bytes > 0) {
     scratch = workspace(plan.workspace_bytes, v);
     scratch_data = scratch->data_ptr();
   }
-  softmax::launch(plan, source.data, output.data_ptr(), scratch_data, scope.stream());
+  softmax::launch(plan, input.source().data, output.data_ptr(), scratch_data, scope.stream());
   scope.check_launch();
   return output;
 }

@@ -7,7 +7,7 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "reduce/cast.h"
+#include "reduce/converted.h"
 #include "topk_softmax/launch.h"
 #include "torch/cuda.h"
 #endif
@@ -84,20 +84,10 @@ Result run_cuda(const Call& call) {
 
   // A dtype that changes values before they are compared is a pass of its own.
   const DType from = to_dtype(v.dtype), to = to_dtype(call.output);
-  reduce::Source source{v.data, from, v.sizes, v.strides};
-  std::optional<Tensor> converted;
-  Shape dense_strides;
-  if (from != to && !(is_half(from) && to == DType::f32)) {
-    converted = empty(v.sizes, call.output, v);
-    const TensorView c = view(kOp, "input", *converted);
-    dense_strides.assign(c.strides.begin(), c.strides.end());
-    reduce::launch_cast(kOp, source, c.data, to, scope.stream());
-    scope.check_launch();
-    source = {c.data, to, v.sizes, dense_strides};
-  }
-
-  const topk_softmax::Plan plan = topk_softmax::make_plan(kOp, source, call.dim, static_cast<int>(call.k), call.renormalize, to);
-  topk_softmax::launch(plan, source.data, std::get<0>(result).data_ptr(),
+  const reduce::Converted input(v, from == to || (is_half(from) && to == DType::f32), call.output, scope);
+  const topk_softmax::Plan plan =
+      topk_softmax::make_plan(kOp, input.source(), call.dim, static_cast<int>(call.k), call.renormalize, to);
+  topk_softmax::launch(plan, input.source().data, std::get<0>(result).data_ptr(),
                        static_cast<std::int64_t*>(std::get<1>(result).data_ptr()), scope.stream());
   scope.check_launch();
   return result;
