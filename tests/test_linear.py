@@ -175,8 +175,11 @@ def test_mixed_devices() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype, activation: str) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, activation: str
+) -> None:
     """The epilogue included: gemv, tile and split kernels round alike."""
+    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
     for n, k in [(260, 320), (512, 8192)]:
         x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((600, k), (n, k), (n,)))
         residual = randn(600, n, dtype=dtype, device="cuda")
@@ -190,20 +193,35 @@ def test_a_row_has_the_same_bits_in_any_batch(dtype: torch.dtype, activation: st
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> None:
+    """The epilogue of the tensor-core kernels: few rows, ragged edges, odd n, splits of K, large tiles."""
+    for m, n, k in [(1, 1000, 512), (70, 768, 5000), (129, 133, 100), (300, 520, 264), (260, 2304, 768)]:
+        x, bias = randn(m, k, dtype=dtype, device="cuda"), randn(n, dtype=dtype, device="cuda")
+        w = (randn(n, k, dtype=torch.float64, device="cuda") / k**0.5).to(dtype)
+        for residual in (None, randn(m, n, dtype=dtype, device="cuda"), randn(n, m, dtype=dtype, device="cuda").t()):
+            check(x, w, bias, activation, residual)
+
+
+@pytest.mark.cuda
 def test_one_launch() -> None:
-    x, w, bias, residual = (randn(*s, device="cuda") for s in ((300, 256), (512, 256), (512,), (300, 512)))
-    linear(x, w, bias, activation="gelu", residual=residual)
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        linear(x, w, bias, activation="gelu", residual=residual)
+    x, w, bias, residual = (randn(*s, device="cuda") for s in ((300, 64), (512, 64), (512,), (300, 512)))
+    for dtype in (torch.float32, torch.bfloat16):
+        tensors = [t.to(dtype) for t in (x, w, bias, residual)]
+        for _ in range(2):
+            linear(*tensors[:3], activation="gelu", residual=tensors[3], precision="ieee")
         torch.cuda.synchronize()
-    names = [
-        e.name
-        for e in profile.events()
-        if e.device_type == torch.autograd.DeviceType.CUDA and "Synchronize" not in e.name
-    ]
-    assert len(names) == 1
-    assert "xgemm" in names[0]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            linear(*tensors[:3], activation="gelu", residual=tensors[3], precision="ieee")
+            torch.cuda.synchronize()
+        names = [
+            e.name
+            for e in profile.events()
+            if e.device_type == torch.autograd.DeviceType.CUDA and "Synchronize" not in e.name
+        ]
+        assert len(names) == 1
+        assert "xgemm" in names[0]
 
 
 @pytest.mark.cuda

@@ -1,4 +1,4 @@
-"""The plan of a matrix product, without a GPU: csrc/matmul/plan.cpp is compiled on its own and asked."""
+"""The plan of a matrix product, without a GPU: plan.cpp and tensor_plan.cpp of csrc/matmul are compiled and asked."""
 
 import os
 import shutil
@@ -15,46 +15,69 @@ CSRC = Path(__file__).parents[1] / "csrc"
 PROGRAM = r"""
 #include <iostream>
 #include <string>
-#include "matmul/plan.h"
+#include "matmul/tensor_plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;
-// Reads: dtype m n k batch  a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
+// Reads: dtype precision batch_invariant m n k batch
+//        a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
 int main() {
   Problem p;
-  int dtype;
+  int dtype, precision;
   std::int64_t a_offset, b_offset;
   std::string forced;
   DeviceProperties gpu{.major = 9, .sm_count = 132, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   while (true) {
     p = Problem{};
-    std::cin >> dtype >> p.m >> p.n >> p.k >> p.batches;
+    std::cin >> dtype >> precision >> p.batch_invariant >> p.m >> p.n >> p.k >> p.batches;
     std::cin >> p.a.row_stride >> p.a.col_stride >> p.a.batch_stride[0] >> a_offset;
     std::cin >> p.b.row_stride >> p.b.col_stride >> p.b.batch_stride[0] >> b_offset;
     if (!(std::cin >> gpu.sm_count >> forced))
       return 0;
     p.dtype = static_cast<DType>(dtype);
+    p.precision = static_cast<Precision>(precision);
     p.batch_dims = 1;
     p.batch[0] = p.batches;
     p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
     p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
     const Plan plan = make_plan(p, gpu, forced == "-" ? "" : forced);
     std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
-              << plan.workspace_bytes << ' ' << plan.vector << std::endl;
+              << plan.workspace_bytes << ' ' << plan.vector << ' ';
+    const auto t = plan_tensor(p, gpu, forced == "-" ? "" : forced);
+    if (t)
+      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' ' << t->split_length << ' '
+                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << std::endl;
+    else
+      std::cout << "-" << std::endl;
   }
 }
 """
 F32, F16, BF16, F64 = range(4)  # DType's order
+HIGHEST, IEEE, HIGH, MEDIUM = range(4)  # Precision's order
 SIZE = {F32: 4, F16: 2, BF16: 2, F64: 8}
 
 
 @dataclass(frozen=True)
+class Tensor:
+    tile: str
+    splits: int
+    cluster: int
+    length: int
+    chunk: int
+    copies_a: bool
+    copies_b: bool
+
+
+@dataclass(frozen=True)
 class Plan:
+    """What make_plan answers, and plan_tensor's answer, which the op asks first."""
+
     kernel: str
     chunk: int
     chunks: int
     splits: int
     workspace: int
     vector: bool
+    tensor: "Tensor | None"
 
 
 @dataclass
@@ -71,11 +94,13 @@ class Problem:
     offset: int = 0  # of A's data, in elements
     sm_count: int = 132
     forced: str = "-"
+    precision: int = IEEE
+    batch_invariant: bool = False
 
     def words(self) -> str:
         a, b = self.a or (self.k, 1), self.b or (self.n, 1)
         batch_a, batch_b = (self.m * self.k, self.k * self.n) if self.batch > 1 else (0, 0)
-        sizes = [self.dtype, self.m, self.n, self.k, self.batch]
+        sizes = [self.dtype, self.precision, int(self.batch_invariant), self.m, self.n, self.k, self.batch]
         operands = [*a, batch_a, self.offset * SIZE[self.dtype], *b, batch_b, 0]
         return " ".join(map(str, [*sizes, *operands, self.sm_count, self.forced]))
 
@@ -87,15 +112,21 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("plan")
     (folder / "main.cpp").write_text(PROGRAM)
-    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", str(CSRC / "matmul" / "plan.cpp"), "-o", "plan"]
+    sources = [str(CSRC / "matmul" / name) for name in ("plan.cpp", "tensor_plan.cpp")]
+    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", *sources, "-o", "plan"]
     subprocess.run(command, cwd=folder, check=True)
     process = subprocess.Popen([folder / "plan"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(problem: Problem) -> Plan:
         process.stdin.write(problem.words() + "\n")
         process.stdin.flush()
-        kernel, *numbers, vector = process.stdout.readline().split()
-        return Plan(kernel, *map(int, numbers), vector == "1")
+        kernel, *rest = process.stdout.readline().split()
+        *numbers, vector = map(int, rest[:5])
+        tensor = None
+        if rest[5] != "-":
+            *sizes, copies_a, copies_b = map(int, rest[6:])
+            tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b))
+        return Plan(kernel, *numbers, vector == 1, tensor)
 
     yield ask
     process.stdin.close()
@@ -168,10 +199,10 @@ size = st.one_of(st.integers(1, 300), st.integers(1, 1 << 17))
     dtype=st.integers(0, 3),
     sm_count=st.integers(1, 200),
 )
-def test_the_order_of_additions_depends_on_k_alone(
+def test_the_order_of_additions_depends_on_n_and_k_alone(
     plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, sm_count: int
 ) -> None:
-    here, alone = plan(Problem(m, n, k, batch, dtype, sm_count=sm_count)), plan(Problem(1, 7, k))
+    here, alone = plan(Problem(m, n, k, batch, dtype, sm_count=sm_count)), plan(Problem(1, n, k))
     assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
     assert 1 <= here.chunks <= 32  # what a block of gemv can hold
     assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk
@@ -182,3 +213,71 @@ def test_the_order_of_additions_depends_on_k_alone(
     assert (here.workspace > 0) == (here.splits > 1)
     if here.splits > 1:
         assert here.workspace == here.chunks * batch * m * n * (8 if dtype == F64 else 4)
+
+
+HALF_TILE_ROWS = {"wgmma_128x256": 128, "wgmma_128x128": 128, "wgmma_128x64": 128, "wgmma_64x64": 64, "wgmma_64x32": 64}
+
+
+def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
+    assert plan(Problem(4096, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_128x256"
+    assert plan(Problem(16, 4096, 4096, dtype=F16, b=(1, 4096))).tensor.tile.startswith("wgmma_64")
+    assert plan(Problem(16, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_64x64"  # B's rows along n: no 32 columns
+    assert plan(Problem(4096, 4, 4096, dtype=BF16)).tensor is None
+    assert plan(Problem(4096, 4096, 8, dtype=BF16)).tensor is None
+    assert plan(Problem(4096, 4096, 4096, dtype=F64)).tensor is None
+
+
+def test_tma_needs_alignment(plan: Ask) -> None:
+    whole = plan(Problem(512, 512, 512, dtype=BF16)).tensor
+    assert (whole.copies_a, whole.copies_b) == (False, False)
+    odd = plan(Problem(512, 512, 513, dtype=BF16)).tensor
+    assert (odd.copies_a, odd.copies_b) == (True, False)
+    assert plan(Problem(512, 513, 512, dtype=BF16)).tensor.copies_b
+    assert plan(Problem(512, 512, 512, dtype=BF16, offset=1)).tensor.copies_a
+    assert plan(Problem(512, 512, 512, dtype=BF16, a=(1024, 2))).tensor.copies_a
+
+
+def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
+    assert plan(Problem(4096, 4096, 4096, precision=HIGHEST)).tensor.tile == "wgmma_128x128"
+    assert plan(Problem(4096, 4096, 4096, precision=HIGH)).tensor.tile == "wgmma_128x256"
+    assert plan(Problem(4096, 4096, 4096, precision=IEEE)).tensor is None
+    small = plan(Problem(128, 128, 128, precision=HIGHEST))
+    assert small.tensor is None
+    assert plan(Problem(16, 4096, 4096, precision=HIGHEST)).tensor is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    m=size,
+    n=size,
+    k=st.integers(1, 1 << 18),
+    batch=st.integers(1, 100),  # beyond 2^31 tiles CUDA cores do it
+    dtype=st.sampled_from([F16, BF16]),
+    k_major=st.booleans(),
+)
+def test_half_precisions_order_of_additions_does_not_depend_on_m(
+    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, k_major: bool
+) -> None:
+    b = (1, k) if k_major else (n, 1)
+    here, alone = plan(Problem(m, n, k, batch, dtype, b=b)).tensor, plan(Problem(1, n, k, 1, dtype, b=b)).tensor
+    assert (here is None) == (alone is None)
+    if here is None:
+        return
+    assert (here.splits, here.length) == (alone.splits, alone.length)
+    assert here.cluster in (1, here.splits)
+    assert here.splits in (1, 2, 4, 8)
+    assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
+    assert here.length % 256 == 0  # whole slots of every tile
+    assert here.splits == 1 or here.tile != "wgmma_128x256"
+    assert m <= 64 or HALF_TILE_ROWS[here.tile] == 128
+
+
+@settings(max_examples=200, deadline=None)
+@given(m=size, n=size, k=st.integers(1, 1 << 18), batch=st.integers(1, 100))
+def test_batch_invariant_fp32s_order_does_not_depend_on_m(plan: Ask, m: int, n: int, k: int, batch: int) -> None:
+    here, alone = (
+        plan(Problem(*sizes, precision=HIGHEST, batch_invariant=True)) for sizes in ((m, n, k, batch), (1, n, k, 1))
+    )
+    assert (here.tensor is None) == (alone.tensor is None)
+    if here.tensor is not None:
+        assert (here.tensor.splits, here.tensor.chunk) == (alone.tensor.splits, alone.tensor.chunk)

@@ -7,9 +7,18 @@
 
 namespace xgemm::matmul {
 
+struct LineStats;
+
+/// Which elements of a product are wanted: those whose pair of lines the fp16 split cannot do (kernels/line_scale.cuh); all where
+/// `a` is null. Not for gemv, nor for plans that split K.
+struct FailedPairs {
+  const LineStats *a = nullptr, *b = nullptr;  ///< [batch or one][line]
+  int batch_step_a = 0, batch_step_b = 0;      ///< 0: one matrix for all batches
+};
+
 /// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. Errors show in cudaGetLastError. One instantiation
 /// an element type (simt_<type>.cu).
 template <class T>
-void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream);
+void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
 
 }  // namespace xgemm::matmul

@@ -6,6 +6,7 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "matmul/launch.h"
+#include "matmul/tensor_launch.h"
 #include "torch/cuda.h"
 #else
 #include "matmul/problem.h"
@@ -169,11 +170,24 @@ Tensor run_cuda(Call& call) {
     p.c.batch_stride[i] = d.c;
     p.residual.batch_stride[i] = d.residual;
   }
-  const char* forced = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
-  const Plan plan = make_plan(p, scope.properties(), forced ? forced : "");
+  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
+  const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
+  const std::string_view forced = wanted ? wanted : "";
   std::optional<Tensor> space;
-  if (plan.workspace_bytes) space = workspace(static_cast<std::size_t>(plan.workspace_bytes), call.like);
-  run(p, dims, &plan, space ? view(call.like.op, "workspace", *space).data : nullptr, scope);
+  const auto allocate = [&](std::int64_t bytes) -> void* {
+    if (bytes == 0) return nullptr;
+    space = workspace(static_cast<std::size_t>(bytes), call.like);
+    return view(call.like.op, "workspace", *space).data;
+  };
+  if (outer == 0) {
+    if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
+      const bool launched = launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
+      scope.check_launch();
+      if (launched) return out;
+    }
+  }
+  const Plan plan = make_plan(p, scope.properties(), forced);
+  run(p, dims, &plan, allocate(plan.workspace_bytes), scope);
   return out;
 }
 

@@ -10,7 +10,8 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 // What the model counts with; an H200's, and only ratios matter for the choice.
 constexpr double kFmaPerSecondAndSm = 128 * 1.75e9;
 constexpr double kBytesPerSecond = 4.0e12;
-constexpr double kSecondLaunch = 2.5e-6;
+constexpr double kSecondLaunch = 2.5e-6, kLaunch = 2.5e-6;
+constexpr double kBlock = 8e-6 / (128 * 128);  // an output element's share of a block's start and end
 
 struct Estimate {
   double seconds;
@@ -22,8 +23,8 @@ Estimate estimate(const Problem& p, const KernelInfo& kernel, std::int64_t chunk
   const double tiles = static_cast<double>(ceil_div(p.m, t.bm) * ceil_div(p.n, t.bn)) * static_cast<double>(p.batches);
   const double slots = static_cast<double>(sm_count) * t.blocks_per_sm;
   // fp64 runs at half the fp32 rate.
-  const double rate = kernel.rate * kFmaPerSecondAndSm / t.blocks_per_sm * (p.dtype == DType::f64 ? 0.5 : 1.0);
-  const double chunk_seconds = static_cast<double>(t.bm) * t.bn * static_cast<double>(std::min(chunk, p.k)) / rate;
+  const double rate = kernel.rate * kFmaPerSecondAndSm * (p.dtype == DType::f64 ? 0.5 : 1.0);
+  const double chunk_flop = static_cast<double>(t.bm) * t.bn * static_cast<double>(std::min(chunk, p.k));
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                        (p.b.batch_stride[0] ? static_cast<double>(p.batches) : 1.0);
   Estimate best{1e30, 1};
@@ -32,7 +33,9 @@ Estimate estimate(const Problem& p, const KernelInfo& kernel, std::int64_t chunk
     const double blocks = tiles * static_cast<double>(ceil_div(chunks, per_block));
     const double waves = blocks <= slots ? 1.0 : blocks / slots;  // many waves overlap; a last partial one shows in its share
     const double tail = blocks > slots ? 0.5 : 0.0;
-    double seconds = (waves + tail) * static_cast<double>(per_block) * chunk_seconds;
+    // A block that shares its multiprocessor with fewer than it could runs faster, up to twice.
+    const double beside = std::clamp(blocks / sm_count, t.blocks_per_sm / 2.0, static_cast<double>(t.blocks_per_sm));
+    double seconds = (waves + tail) * (static_cast<double>(per_block) * chunk_flop * beside / rate + kBlock * t.bm * t.bn);
     seconds = std::max(seconds, bytes / kBytesPerSecond / std::min(1.0, blocks / slots));
     if (per_block < chunks)
       seconds += kSecondLaunch + 2.0 * static_cast<double>(p.batches * p.m * p.n * chunks) * 4 / kBytesPerSecond;
@@ -73,15 +76,16 @@ bool b_is_vectorisable(const Problem& p) {
 
 std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : info(k).name; }
 
-std::int64_t chunk_length(std::int64_t k) {
-  if (k <= 512) return std::max<std::int64_t>(k, 1);
-  return std::max<std::int64_t>(256, ceil_div(ceil_div(k, 32), 32) * 32);
+std::int64_t chunk_length(std::int64_t n, std::int64_t k) {
+  const std::int64_t wanted = n <= 512 ? 64 : n <= 1024 ? 128 : k <= 512 ? 512 : 256;
+  if (k <= wanted) return std::max<std::int64_t>(k, 1);
+  return std::max<std::int64_t>(wanted, ceil_div(ceil_div(k, 32), 32) * 32);
 }
 
 namespace {
 
 /// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
-std::int64_t gemv_splits(const Problem& p, std::int64_t chunks, int sm_count) {
+Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
   constexpr double kBytesPerSecondAndSm = 80e9;
   const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
@@ -94,29 +98,33 @@ std::int64_t gemv_splits(const Problem& p, std::int64_t chunks, int sm_count) {
         bytes / std::min(kBytesPerSecond, blocks * kBytesPerSecondAndSm) + (per_block < chunks ? kSecondLaunch : 0);
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
-  return best.splits;
+  return best;
 }
 
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  const std::int64_t chunk = chunk_length(p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
-  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p)};
+  const std::int64_t chunk = chunk_length(p.n, p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
+  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
   if (std::min(p.m, p.n) <= kGemvLines && (forced.empty() || forced == name(Kernel::gemv))) {
+    const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
     plan.kernel = Kernel::gemv;
-    plan.splits = gemv_splits(p, chunks, gpu.sm_count);
+    plan.splits = e.splits;
+    plan.seconds = e.seconds;
   }
+  // A gemv reads the large operand at the memory's rate; no tile beats that.
   double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
     if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
-      best = e.seconds;
+      best = plan.seconds = e.seconds;
       plan.kernel = kernel;
       plan.splits = e.splits;
     }
   }
+  plan.seconds += kLaunch;
   if (plan.splits > 1) plan.workspace_bytes = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
   return plan;
 }

@@ -1,8 +1,8 @@
 // Problem -> kernel, tile and split. Pure host code: no CUDA, no torch, tested without a GPU.
 //
-// Order of additions. K is cut in chunks of `chunk` (a function of K alone). A chunk's products are added one after another by
+// Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
 // fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split does exactly this, so
-// the bits of a row of the result depend on K and the dtype alone, never on M, N, the batch or the GPU.
+// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,6 +28,9 @@ struct Tile {
 
 enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv };
 inline constexpr int kKernels = 3;  ///< rows of the table of tiles; gemv has none
+
+/// Rows for which a batch-invariant problem's kernels are chosen.
+inline constexpr std::int64_t kManyRows = 4096;
 
 /// Rows or columns that kernels/gemv.cuh takes, and the chunks whose sums a block of it can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
@@ -56,7 +59,8 @@ struct Plan {
   std::int64_t chunks;  ///< ceil(k / chunk), at least 1
   std::int64_t splits;  ///< blocks that share a tile's chunks; more than 1: partial sums through the workspace
   std::int64_t workspace_bytes;
-  bool vector;  ///< operands are loaded four elements at a time
+  bool vector;     ///< operands are loaded four elements at a time
+  double seconds;  ///< predicted
 };
 
 /// Do A and B's quads run along k (else along A's rows, B's columns)?
@@ -67,8 +71,10 @@ inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 bool a_is_vectorisable(const Problem& p);
 bool b_is_vectorisable(const Problem& p);
 
-/// The canonical chunk length: all of K up to 512, then 256, and longer from 8192 on so that there are never more than 32 chunks.
-std::int64_t chunk_length(std::int64_t k);
+/// The canonical chunk length: 64 for up to 512 columns, 128 for up to 1024, else 256 (all of K up to 512), and longer where
+/// there would be more than 32 chunks. Short chunks are more exact and give small outputs more blocks; large outputs pay for
+/// each.
+std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
 std::string_view name(Kernel k);  ///< of every kernel, gemv included
 

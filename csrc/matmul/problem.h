@@ -25,6 +25,8 @@ struct Problem {
   DType dtype = DType::f32;
   Precision precision = Precision::highest;
   Activation activation = Activation::none;
+  bool batch_invariant =
+      false;  ///< fp32: the order of additions must not depend on m and the batch (half precision's never does)
   std::int64_t m = 0, n = 0, k = 0;
   int batch_dims = 0;  ///< dims 0 .. batch_dims - 1 of batch[] and batch_stride[], outermost first
   std::int64_t batch[kMaxBatchDims] = {1, 1, 1, 1};

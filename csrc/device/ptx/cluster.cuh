@@ -15,16 +15,25 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// Writes `value` to the place of `mine` in CTA `rank` of the cluster.
-__device__ __forceinline__ void store_remote(unsigned* mine, std::uint32_t rank, unsigned value) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "st.shared::cluster.u32 [remote], %2;\n"
-      "}" ::"r"(shared_address(mine)),
-      "r"(rank), "r"(value)
-      : "memory");
+/// The same where a CTA's warps have roles of their own and call it at different places: each warp meets as a whole.
+__device__ __forceinline__ void cluster_sync_warps() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// The shared-memory address, in the whole cluster's window, of CTA `rank`'s place of `mine`.
+__device__ __forceinline__ std::uint32_t remote_address(const void* mine, std::uint32_t rank) {
+  std::uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(mine)), "r"(rank));
+  return remote;
+}
+
+/// Writes to an address from remote_address().
+__device__ __forceinline__ void store_remote(std::uint32_t address, unsigned value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_remote(std::uint32_t address, float x, float y) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
 }  // namespace xgemm::ptx

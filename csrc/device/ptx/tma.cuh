@@ -1,5 +1,6 @@
-// TMA (cp.async.bulk.tensor): copies of boxes of a tensor described by a tensor map (device/tensor_map.h). PTX ISA, "cp.async.bulk.tensor".
-// Coordinates are in elements, innermost first; what lies outside the tensor reads as zero and counts as bytes all the same.
+// TMA (cp.async.bulk.tensor): copies of boxes of a tensor described by a tensor map (device/tensor_map.h). PTX ISA,
+// "cp.async.bulk.tensor". Coordinates are in elements, innermost first; what lies outside the tensor reads as zero and counts as
+// bytes all the same.
 #pragma once
 #include <cuda.h>
 

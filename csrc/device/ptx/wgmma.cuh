@@ -1,8 +1,8 @@
 // wgmma.mma_async (sm_90a): D (64 x N, fp32 registers of a warpgroup) += A (64 x k) * B (k x N), both in swizzled shared memory.
 // PTX ISA, "Asynchronous warpgroup level matrix instructions". k is 32 bytes: 16 half-precision elements.
 //
-// Registers: thread t of the warpgroup (warp w = t / 32, lane l) holds in d[4 j + 2 h + c] the element of row 16 w + l / 4 + 8 h and
-// column 8 j + 2 (l % 4) + c.
+// Registers: thread t of the warpgroup (warp w = t / 32, lane l) holds in d[4 j + 2 h + c] the element of row 16 w + l / 4 + 8 h
+// and column 8 j + 2 (l % 4) + c.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,8 +11,9 @@
 
 namespace xgemm::ptx {
 
-/// How an operand tile lies in shared memory. K-major: rows of kRowBytes (64 or 128) bytes along k. MN-major: blocks of 64 elements
-/// along m or n; in a block, each k is a row of 128 bytes. Swizzled as TMA's mode of that width does; blocks start at multiples of 1024.
+/// How an operand tile lies in shared memory. K-major: rows of kRowBytes (64 or 128) bytes along k. MN-major: blocks of 64
+/// elements along m or n; in a block, each k is a row of 128 bytes. Swizzled as TMA's mode of that width does; blocks start at
+/// multiples of 1024.
 template <bool kKMajor, int kRowBytes, int kBlockBytes>
 struct OperandLayout {
   static_assert(kRowBytes == 128 || (kKMajor && kRowBytes == 64));
@@ -24,7 +25,11 @@ struct OperandLayout {
   /// From one wgmma's k to the next: 32 bytes along the row, or 16 rows.
   static constexpr int kStepBytes = kKMajor ? 32 : 16 * kRowBytes;
 
-  __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) { return kDescriptor | (address >> 4); }
+  /// Within the CTA: in a cluster the upper bits of a shared-memory address name the CTA, and would spill into the strides'
+  /// fields.
+  __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) {
+    return kDescriptor | (address & 0x3ffffu) >> 4;
+  }
 };
 
 /// Before the first wgmma, and whenever registers that a wgmma will use have been written by other instructions.
@@ -46,31 +51,41 @@ __device__ __forceinline__ void wgmma_wait() {
 template <class Element, bool kKMajorA, bool kKMajorB>
 struct Wgmma;
 
-#define XGEMM_R0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define XGEMM_R1 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define XGEMM_R2 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define XGEMM_R3 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define XGEMM_RH "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define XGEMM_R0                                                                                                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, " \
+  "%26, %27, %28, %29, %30, %31"
+#define XGEMM_R1                                                                                                               \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63"
+#define XGEMM_R2                                                                                                               \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, " \
+  "%88, %89, %90, %91, %92, %93, %94, %95"
+#define XGEMM_R3                                                                                                                 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, " \
+  "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define XGEMM_D8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define XGEMM_D32(i) XGEMM_D8(i), XGEMM_D8(i + 8), XGEMM_D8(i + 16), XGEMM_D8(i + 24)
+#define XGEMM_D16(i) XGEMM_D8(i), XGEMM_D8(i + 8)
+#define XGEMM_D32(i) XGEMM_D16(i), XGEMM_D16(i + 16)
 
 // a, b, p, ta and tb: the numbers of the operands after D.
-#define XGEMM_WGMMA(n, type, registers, a, b, p, ta, tb, outputs)                                                              \
-  __device__ __forceinline__ static void mma(float (&d)[n / 2], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate) { \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                                         \
-                 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers "}, " a ", " b           \
-                 ", p, 1, 1, " ta ", " tb ";\n}"                                                                               \
-                 : outputs                                                                                                     \
-                 : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)), "n"(!kKMajorA), "n"(!kKMajorB));               \
+#define XGEMM_WGMMA(n, type, registers, a, b, p, ta, tb, outputs)                                                             \
+  __device__ __forceinline__ static void mma(float(&d)[n / 2], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate) { \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type  \
+                 " {" registers "}, " a ", " b ", p, 1, 1, " ta ", " tb ";\n}"                                                \
+                 : outputs                                                                                                    \
+                 : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)), "n"(!kKMajorA), "n"(!kKMajorB));              \
   }
 #define XGEMM_D64 XGEMM_D32(0), XGEMM_D32(32)
 #define XGEMM_D128 XGEMM_D64, XGEMM_D32(64), XGEMM_D32(96)
-#define XGEMM_WGMMA_HALF(Type, name)                                                                                      \
-  template <bool kKMajorA, bool kKMajorB>                                                                                 \
-  struct Wgmma<Type, kKMajorA, kKMajorB> {                                                                                \
-    XGEMM_WGMMA(64, name, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", XGEMM_D32(0))                                       \
-    XGEMM_WGMMA(128, name, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)                                \
-    XGEMM_WGMMA(256, name, XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", "%131", "%132", XGEMM_D128)        \
+#define XGEMM_WGMMA_HALF(Type, name)                                                                                \
+  template <bool kKMajorA, bool kKMajorB>                                                                           \
+  struct Wgmma<Type, kKMajorA, kKMajorB> {                                                                          \
+    XGEMM_WGMMA(32, name, XGEMM_RH, "%16", "%17", "%18", "%19", "%20", XGEMM_D16(0))                                \
+    XGEMM_WGMMA(64, name, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", XGEMM_D32(0))                                \
+    XGEMM_WGMMA(128, name, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)                         \
+    XGEMM_WGMMA(256, name, XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", "%131", "%132", XGEMM_D128) \
   }
 XGEMM_WGMMA_HALF(__half, "f16");
 XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
@@ -79,10 +94,12 @@ XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
 #undef XGEMM_D128
 #undef XGEMM_D64
 #undef XGEMM_D32
+#undef XGEMM_D16
 #undef XGEMM_D8
 #undef XGEMM_R3
 #undef XGEMM_R2
 #undef XGEMM_R1
 #undef XGEMM_R0
+#undef XGEMM_RH
 
 }  // namespace xgemm::ptx

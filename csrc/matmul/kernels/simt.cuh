@@ -18,8 +18,10 @@
 // Shared memory: per k, tm + tn floats feed tm * tn multiply-adds of a thread.
 #pragma once
 #include "device/vector.cuh"
+#include "device/warp.cuh"
 #include "matmul/kernels/epilogue.cuh"
-#include "matmul/plan.h"
+#include "matmul/kernels/line_scale.cuh"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 
@@ -38,7 +40,8 @@ struct SimtArguments {
   Problem problem;
   Access a, b;
   std::int64_t chunk, chunks, splits;
-  void* partial;  ///< [chunk][batch][m][n] sums, when splits > 1
+  void* partial;     ///< [chunk][batch][m][n] sums, when splits > 1
+  FailedPairs only;  ///< fp32: the elements to write
 };
 
 namespace simt {
@@ -181,6 +184,37 @@ __device__ __forceinline__ TileIndex tile_index(std::int64_t index, std::int64_t
   return {first + within % height, within / height};
 }
 
+/// Reads the qualities of a tile's lines; true if every pair of them is well, and the block has nothing to do.
+template <int kBM, int kBN>
+__device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem& p, std::int64_t batch, std::int64_t row0,
+                                         std::int64_t col0, LineQuality (&quality)[kBM + kBN]) {
+  __shared__ int worst_density[2], worst_filled[2];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  if (thread < 2) worst_density[thread] = worst_filled[thread] = 1 << 14;
+  __syncthreads();
+  for (int first = 0; first < kBM + kBN; first += threads) {
+    const int i = first + thread;
+    const bool row = i < kBM;
+    const std::int64_t line = row ? row0 + i : col0 + i - kBM;
+    const LineStats* const lines = row ? only.a + batch * only.batch_step_a * p.m : only.b + batch * only.batch_step_b * p.n;
+    LineQuality mine{1 << 14, 1 << 14};
+    if (i < kBM + kBN && line < (row ? p.m : p.n)) mine = line_quality(lines[line], p.k);
+    if (i < kBM + kBN) quality[i] = mine;
+    // The lanes of the same side: a warp may hold both.
+    const unsigned same = __ballot_sync(kFullWarp, row) ^ (row ? 0u : kFullWarp);
+    const int density = __reduce_min_sync(same, mine.density), filled = __reduce_min_sync(same, mine.filled);
+    if (thread % kWarpSize == __ffs(static_cast<int>(same)) - 1) {
+      atomicMin(&worst_density[!row], density);
+      atomicMin(&worst_filled[!row], filled);
+    }
+  }
+  __syncthreads();
+  if (pairs_well({worst_density[0], worst_filled[0]}, {worst_density[1], worst_filled[1]})) return true;
+  bool bad = false;
+  for (int i = thread; i < kBM * kBN; i += threads) bad |= !pairs_well(quality[i / kBN], quality[kBM + i % kBN]);
+  return !__syncthreads_or(bad);
+}
+
 /// What registers are budgeted for: element-wise loads and fp64 sums take about twice as many.
 template <class T, Kernel kKernel, bool kVector>
 constexpr int blocks_per_sm() {
@@ -214,6 +248,11 @@ __global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per
   const std::int64_t row0 = tile_row * kBM, col0 = tile_col * kBN;
   const int rows_here = static_cast<int>(p.m - row0 < kBM ? p.m - row0 : kBM);
   const int cols_here = static_cast<int>(p.n - col0 < kBN ? p.n - col0 : kBN);
+
+  constexpr bool kMayPick = std::is_same_v<T, float>;
+  __shared__ LineQuality quality[kMayPick ? kBM + kBN : 1];
+  if constexpr (kMayPick)
+    if (args.only.a && simt::all_well<kBM, kBN>(args.only, p, batch, row0, col0, quality)) return;
 
   const T* a = static_cast<const T*>(p.a.data) + batch_offset(p, p.a, batch) + row0 * args.a.line_stride;
   const T* b = static_cast<const T*>(p.b.data) + batch_offset(p, p.b, batch) + col0 * args.b.line_stride;
@@ -307,10 +346,19 @@ __global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per
       if (r >= rows_here || c >= cols_here) continue;
       const Quad<Acc> total = simt::load_quad(slots + q * kSlot);
       const std::int64_t at = (row0 + r) * p.n + col0 + c;
-      if (args.splits > 1)
+      if (args.splits > 1) {
         simt::store_global(partial + at, total, cols_here - c, p.n);
-      else
-        simt::store_global(out + at, epilogue(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
+        continue;
+      }
+      if constexpr (kMayPick) {
+        if (args.only.a) {
+          for (int j = 0; j < 4; ++j)
+            if (j < cols_here - c && !pairs_well(quality[r], quality[kBM + c + j]))
+              out[at + j] = epilogue(total.v[j], row0 + r, col0 + c + j);
+          continue;
+        }
+      }
+      simt::store_global(out + at, epilogue(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
     }
   }
 }
@@ -323,9 +371,9 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
   const std::int64_t matrix = p.m * p.n, count = p.batches * matrix;
   const Acc* partial = static_cast<const Acc*>(args.partial);
   for (std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x; i < count; i += gridDim.x * std::int64_t{256}) {
+    const std::int64_t batch = i / matrix, within = i % matrix;
     Acc sum = partial[i];
     for (std::int64_t chunk = 1; chunk < args.chunks; ++chunk) sum += partial[chunk * count + i];
-    const std::int64_t batch = i / matrix, within = i % matrix;
     static_cast<T*>(p.out)[i] = make_epilogue<T, Acc>(p, batch)(sum, within / p.n, within % p.n);
   }
 }

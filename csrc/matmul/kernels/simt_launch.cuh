@@ -4,7 +4,6 @@
 
 #include "matmul/kernels/gemv.cuh"
 #include "matmul/kernels/simt.cuh"
-#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 
@@ -74,14 +73,15 @@ void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
 }
 
 template <class T>
-void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
+void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
   const SimtArguments args{.problem = p,
                            .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
                            .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
                            .chunk = plan.chunk,
                            .chunks = plan.chunks,
                            .splits = plan.splits,
-                           .partial = workspace};
+                           .partial = workspace,
+                           .only = only};
   if (plan.kernel == Kernel::gemv)
     launch_gemv<T>(args, stream);
   else if (plan.vector)

@@ -1,0 +1,265 @@
+// From the accumulators of a wgmma warp to memory. Three ways, equal in every bit:
+//   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16
+//   rows of
+//          128 bytes), stored by TMA, which clips the edges, while the warp goes on;
+//   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
+//   columns a
+//          lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions overlap;
+//   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as
+//   `rows`.
+#pragma once
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/vector.cuh"
+#include "matmul/kernels/epilogue.cuh"
+
+namespace xgemm::matmul::wgmma_detail {
+
+/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
+/// rounding.
+__device__ __forceinline__ float unscale(float x, int exponent) {
+  const int e = max(exponent, -252), half_e = e / 2;
+  return x * power_of_two(half_e) * power_of_two(e - half_e);
+}
+
+/// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction
+/// cache.
+template <class Out>
+__device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, int batch) {
+  auto e = make_epilogue_at<Out, float>(p);
+  unsigned index = static_cast<unsigned>(batch);
+#pragma unroll 1
+  for (int d = p.batch_dims - 1; d >= 0; --d) {
+    const unsigned size = static_cast<unsigned>(p.batch[d]), here = index % size;
+    index /= size;
+    if (e.c) e.c += here * p.c.batch_stride[d];
+    if (e.bias) e.bias += here * p.bias.batch_stride[d];
+    if (e.residual) e.residual += here * p.residual.batch_stride[d];
+  }
+  return e;
+}
+
+/// The two columns of 64 that a lane takes in store_rows: neighbours where rows of C keep pairs together, else 32 apart, so that
+/// a warp's narrow stores are side by side.
+struct LaneColumns {
+  bool paired;
+  int first, second;
+  __device__ __forceinline__ LaneColumns(const Problem& p, int lane)
+      : paired(p.n % 2 == 0), first(paired ? 2 * lane : lane), second(paired ? first + 1 : first + 32) {}
+};
+
+/// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are
+/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns.
+template <class Out, bool kScaled, int kRows, class Sums>
+__device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
+                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums) {
+  const Problem& p = g.problem;
+  const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
+  if (at >= n) return;
+  const bool both = base + columns.second < n;
+  const int other = both ? base + columns.second : at;
+  Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * p.m * p.n;
+  const LineStats* lines_a = nullptr;
+  int exponents[2] = {};
+  if constexpr (kScaled) {
+    lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * p.m;
+    const LineStats* const lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * p.n;
+    exponents[0] = -split_exponent(lines_b[at].max_bits);
+    exponents[1] = -split_exponent(lines_b[other].max_bits);
+  }
+  float bias[2] = {};
+  if (e.bias) {
+    bias[0] = convert<float>(e.bias[at * e.bias_col]);
+    bias[1] = convert<float>(e.bias[other * e.bias_col]);
+  }
+#pragma unroll 1
+  for (int r0 = 0; r0 < rows; r0 += kRows) {
+    float x[2 * kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int r = min(r0 + i, rows - 1);
+      const Vector<float, 2> here = sums(r);
+      int exponent = 0;
+      if constexpr (kScaled) exponent = -split_exponent(lines_a[row + r].max_bits);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const float value = kScaled ? unscale(here[c], exponent + exponents[c]) : here[c];
+        x[2 * i + c] = fmaf(e.alpha, value, 0.f);  // -0 to +0, see epilogue.cuh
+      }
+    }
+    if (e.c) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) {
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
+        x[i] = fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), x[i]);
+      }
+    }
+    if (e.bias) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) x[i] = plus(x[i], bias[i % 2]);
+    }
+    activate_all<Out>(x, e.activation);
+    if (e.residual) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRows; ++i) {
+        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
+        x[i] = plus(x[i], convert<float>(e.residual[r * e.residual_row + c * e.residual_col]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (r0 + i >= rows) break;
+      Out* const target = out + static_cast<std::int64_t>(row + r0 + i) * p.n;
+      const Vector<Out, 2> results{{convert<Out>(x[2 * i]), convert<Out>(x[2 * i + 1])}};
+      if (columns.paired && both) {
+        store_vector(target + at, results);
+      } else {
+        target[at] = results[0];
+        if (both) target[other] = results[1];
+      }
+    }
+  }
+}
+
+/// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
+template <class Out, class Config>
+__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                           int column, int batch, int lane, unsigned char* staging) {
+  constexpr int kTileN = Config::kValue.tile_n;
+  constexpr bool kScaled = Config::kValue.scaled;
+  const Problem& p = g.problem;
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  if (row >= m) return;
+  const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
+  if (kTileN * sizeof(Out) >= 128 && g.boxes) {
+    int exponents[2] = {};
+    const LineStats* lines_b = nullptr;
+    if constexpr (kScaled) {
+      const LineStats* const lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * m;
+      lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * n;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(__ldg(&lines_a[min(row + first + 8 * h, m - 1)].max_bits));
+    }
+    const float alpha = static_cast<float>(p.alpha);
+    constexpr int kColumns = 128 / static_cast<int>(sizeof(Out)), kPairs = kColumns / 8;
+    const Out* const bias = static_cast<const Out*>(p.bias.data);
+#pragma unroll
+    for (int round = 0; round < kTileN / kColumns; ++round) {
+      const int at = column + round * kColumns;
+      if (at >= n) break;
+      unsigned char* const buffer = staging + round % 2 * 2048;
+      if (lane == 0) ptx::tma_store_wait_read<1>();  // the store before the last, which read this buffer
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        float add[2] = {};
+        int exponent[2] = {};
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int here = min(at + 8 * j + 2 * quad + c, n - 1);
+          if constexpr (kScaled)
+            exponent[c] = -split_exponent(lines_b[here].max_bits);  // no __ldg: it would be hoisted and spill
+          if (bias) add[c] = convert<float>(bias[here * p.bias.col_stride]);
+        }
+        // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
+        const int offset = (8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          Vector<Out, 2> pair;
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            float x = sums[4 * (round * kPairs + j) + 2 * h + c];
+            if constexpr (kScaled) x = unscale(x, exponents[h] + exponent[c]);
+            x = fmaf(alpha, x, 0.f);
+            if (bias) x = plus(x, add[c]);
+            pair[c] = convert<Out>(x);
+          }
+          store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16), pair);
+        }
+      }
+      ptx::fence_async_shared();
+      __syncwarp();
+      if (lane == 0) {
+        ptx::tma_store(&g.out, buffer, at, row, batch);
+        ptx::tma_store_commit();
+      }
+    }
+    return;
+  }
+  const int rows = min(16, m - row);
+  const LaneColumns columns(p, lane);
+  const auto epilogue = tile_epilogue<Out>(p, batch);
+  constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
+#pragma unroll 1
+  for (int round = 0; round < kRounds; ++round) {
+    if (column + 64 * round >= n) break;
+    __syncwarp();
+#pragma unroll
+    for (int known = 0; known < kRounds; ++known) {  // registers have no run-time index; all that follows stands in the code once
+      if (known != round) continue;
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int i = 4 * (kPieces * known + j) + 2 * h;
+          store_vector(
+              reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
+              Vector<float, 2>{{sums[i], sums[i + 1]}});
+        }
+    }
+    __syncwarp();
+    const auto place = [&](int r, int c) {
+      return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
+    };
+    store_rows<Out, kScaled, kScaled ? 2 : 4>(g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
+                                              [&](int r) -> Vector<float, 2> {
+                                                if (columns.paired) return load_vector<2>(place(r, columns.first));
+                                                return {{*place(r, columns.first), *place(r, columns.second)}};
+                                              });
+  }
+}
+
+/// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums, nothing being under way in this CTA's
+/// slots any more; the producer's warps match its two cluster barriers. Arrives at `merged` when the slots may be loaded again.
+template <class Out, class Config>
+__device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                           int column, int batch, int split, int thread, unsigned char* slots,
+                                           ptx::Barrier* merged) {
+  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
+  float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
+  const int own_rows = kTileM / g.cluster;
+  const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
+  ptx::cluster_sync_warps();  // every CTA's slots are free
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = warp * 16 + first + 8 * h, owner = r / own_rows;
+    const std::uint32_t target =
+        ptx::remote_address(parts + (split * own_rows + r % own_rows) * kPitch + 2 * quad, static_cast<unsigned>(owner));
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j) ptx::store_remote(target + 32 * j, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+  }
+  ptx::cluster_sync_warps();  // every part has arrived
+  constexpr int kRounds = (kTileN + 63) / 64;
+  const LaneColumns columns(g.problem, lane);
+  const auto epilogue = tile_epilogue<Out>(g.problem, batch);
+  const int own_row = row + split * own_rows, rows = min(own_rows, static_cast<int>(g.problem.m) - own_row);
+  for (int unit = warp; unit < kRounds * ((rows + 3) / 4); unit += 4 * Config::kValue.consumers()) {
+    const int round = unit % kRounds, r0 = unit / kRounds * 4;
+    const float* const in = parts + r0 * kPitch + 64 * round;
+    store_rows<Out, Config::kValue.scaled, Config::kValue.scaled ? 2 : 4>(
+        g, epilogue, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + kTileN, batch, [&](int r) {
+          Vector<float, 2> sum{{0.f, 0.f}};
+          for (int s = 0; s < g.cluster; ++s) {
+            const float* const part = in + (s * own_rows + r) * kPitch;
+            const float x = part[columns.first], y = part[columns.second];
+            sum = s == 0 ? Vector<float, 2>{{x, y}} : Vector<float, 2>{{sum[0] + x, sum[1] + y}};
+          }
+          return sum;
+        });
+  }
+  ptx::fence_async_shared();  // the next loads overwrite what was read and written here
+  __syncwarp();
+  if (lane == 0) ptx::barrier_arrive(merged);
+}
+
+}  // namespace xgemm::matmul::wgmma_detail

@@ -1,0 +1,333 @@
+// Matrix product on Hopper's tensor cores (sm_90a): half-precision operands, and fp32 operands that kernels/split_fp16.cuh has
+// turned into one or two scaled fp16 parts. One persistent, warp-specialised kernel; out = epilogue(A B) as kernels/epilogue.cuh
+// says.
+//
+//   Work      A CTA owns tile_m x tile_n of C at a time and walks its share of the tiles in an order that keeps the operands of
+//   the
+//             tiles in flight in L2. Warpgroup 0 only loads (TMA), the others multiply 64 rows each (wgmma m64 x tile_n).
+//   Pipeline  `stages` slots of shared memory. full[s] completes when a slot's bytes have landed, empty[s] when every consumer
+//   warp
+//             is done with it. The pipeline runs across tiles: the next tile's loads start during the epilogue, and C leaves
+//             through shared memory by TMA while the next tile is multiplied (kernels/wgmma_epilogue.cuh).
+//   Operands  Row- or column-major each. Base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros
+//   outside.
+//             Batches are the tensor maps' third dim (broadcast: step 0). Of a problem with few rows only those are loaded.
+//   Parts     parts = 2: A = (hi, lo), B = (hi, lo); lo*hi, hi*lo, then hi*hi go into one accumulator, small terms first, because
+//   the
+//             tensor core rounds toward zero at each step; lo*lo is dropped. After each k-block the accumulator is promoted:
+//             added to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average
+//             (0.9 of it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there
+//             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
+//   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
+//   CTA that does
+//             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
+//             them, through distributed shared memory; the owner adds and stores.
+//   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
+//   tile
+//             and the place in it do not change its bits.
+//
+// Floors: 2 M N K parts' products (1 or 3) over 4096 flop a cycle and SM; per k-block and CTA, shared memory takes the slot's
+// bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows:
+// B's bytes.
+#pragma once
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/ptx/wgmma.cuh"
+#include "matmul/kernels/line_scale.cuh"
+#include "matmul/tensor_plan.h"
+
+namespace xgemm::matmul {
+
+/// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
+struct WgmmaConfig {
+  int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
+  int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128 or 256
+  int blocks;           ///< k-blocks a slot
+  int stages;           ///< slots
+  bool k_major_a;       ///< A row-major
+  bool k_major_b;       ///< B column-major
+  int group;            ///< rows of tiles walked together before the next column of tiles
+  int parts = 1;        ///< 2: operands are hi and lo
+  bool scaled = false;  ///< operands' lines were scaled by powers of two (line_scale.cuh)
+  constexpr int consumers() const { return tile_m / 64; }
+  constexpr bool may_split() const { return tile_n < 256; }  ///< the largest has no registers to spare for the merge
+  constexpr int threads() const { return 128 * (1 + consumers()); }
+};
+
+struct WgmmaArguments {
+  CUtensorMap a, b;                ///< dims (contiguous, other, batch * parts); boxes as WgmmaBoxes says
+  CUtensorMap out;                 ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
+  Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
+  int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
+  int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
+  int slot_bytes;                  ///< what TMA brings to one slot
+  int chunk_blocks, split_blocks, splits, cluster;
+  const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
+  bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
+};
+
+/// The boxes that the kernel's loads move, which the host writes in the tensor maps; a K-major A may have fewer rows.
+template <class Config>
+struct WgmmaBoxes {
+  static constexpr WgmmaConfig kConfig = Config::kValue;
+  static constexpr int kRowBytes = 128;
+  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks* kWgmmaTileK};
+  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kConfig.blocks* kWgmmaTileK};
+  static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
+  static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
+  static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
+  static constexpr int kStagingBytes = 4096;  // of each consumer warp
+  static constexpr int kConsumerWarps = 4 * kConfig.consumers();
+  // 1024: alignment of the slots.
+  static constexpr int kSharedBytes =
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 8 + 1024;
+  // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
+  static constexpr int kMergePitch = kConfig.tile_n + 8;
+  static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
+  static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
+};
+
+}  // namespace xgemm::matmul
+
+#include "matmul/kernels/wgmma_epilogue.cuh"
+
+namespace xgemm::matmul {
+namespace wgmma_detail {
+
+struct Tile {
+  int row, column, batch;  ///< first row and column of C
+};
+
+/// Tile `index` in the order in which they are handed out: column by column inside groups of `group` rows.
+template <class Config>
+__device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
+  constexpr WgmmaConfig kConfig = Config::kValue;
+  const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch,
+            within = index - batch * per_batch;
+  const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
+  const int height = min(g.rows - group * kConfig.group, kConfig.group);
+  const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
+  return {row * kConfig.tile_m, column * kConfig.tile_n, batch};
+}
+
+/// Position in the ring of slots: parity flips each time round.
+template <int kStages>
+struct Ring {
+  int slot = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++slot == kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace wgmma_detail
+
+template <class Element, class Out, class Config>
+__global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const __grid_constant__ WgmmaArguments g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr WgmmaConfig kConfig = Config::kValue;
+  using Boxes = WgmmaBoxes<Config>;
+  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.stages, kParts = kConfig.parts;
+  constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
+  constexpr int kRowBytes = Boxes::kRowBytes;
+  constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
+  constexpr int kStaggerBarrier = 1;
+
+  extern __shared__ unsigned char shared_memory[];
+  unsigned char* const slots =
+      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const staging = slots + kStages * Boxes::kStageBytes;
+  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + kConsumerWarps * Boxes::kStagingBytes);
+  ptx::Barrier* const empty = full + kStages;
+  ptx::Barrier* const merged = empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
+  const int cluster = kConfig.may_split() ? g.cluster : 1;
+
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kStages; ++s) {
+      ptx::barrier_init(&full[s], 1);
+      ptx::barrier_init(&empty[s], kConsumerWarps);
+    }
+    ptx::barrier_init(merged, kConsumerWarps);
+    ptx::fence_barrier_init();
+    ptx::prefetch_tensor_map(&g.a);
+    ptx::prefetch_tensor_map(&g.b);
+    if (g.boxes) ptx::prefetch_tensor_map(&g.out);
+  }
+  __syncthreads();
+  ptx::grid_wait();
+  ptx::grid_release();
+
+  // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
+  const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
+  const int split = cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+  const int first_tile = static_cast<int>(blockIdx.x) / cluster, tile_step = static_cast<int>(gridDim.x) / cluster;
+  const int begin = cluster == 1 ? 0 : min(blocks, split * g.split_blocks);
+  const int end = cluster == 1 ? blocks : min(blocks, begin + g.split_blocks);
+
+  if (warpgroup == 0) {
+    if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
+    const bool loads = threadIdx.x < 32 && ptx::elect_one();
+    wgmma_detail::Ring<kStages> ring;
+    unsigned merges = 0;
+    for (int item = first_tile; item < g.tiles; item += tile_step) {
+      if (loads) {
+        if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
+        const auto tile = wgmma_detail::locate<Config>(g, item);
+        const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
+        for (int block = begin; block < end; block += kConfig.blocks) {
+          ptx::Barrier* const landed = &full[ring.slot];
+          unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
+          const int k = block * kWgmmaTileK;
+          ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+          ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
+          // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
+#pragma unroll
+          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
+#pragma unroll
+            for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
+              if constexpr (kConfig.k_major_a)
+                ptx::tma_load(target + i * Boxes::kBytesA, &g.a, landed, k + kWgmmaTileK * i, tile.row, batch_a + part);
+              else
+                ptx::tma_load(target + i * kPieceBytes, &g.a, landed, tile.row + 64 * i, k, batch_a + part);
+            }
+          }
+#pragma unroll
+          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
+#pragma unroll
+            for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
+              if constexpr (kConfig.k_major_b)
+                ptx::tma_load(target + i * Boxes::kBytesB, &g.b, landed, k + kWgmmaTileK * i, tile.column, batch_b + part);
+              else
+                ptx::tma_load(target + i * kPieceBytes, &g.b, landed, tile.column + 64 * i, k, batch_b + part);
+            }
+          }
+          ring.advance();
+        }
+      }
+      if (cluster > 1) {  // merge_tile's two
+        ptx::cluster_sync_warps();
+        ptx::cluster_sync_warps();
+      }
+    }
+  } else {
+    if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
+    using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kPieceBytes>;
+    using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kPieceBytes>;
+    using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
+    const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
+    const int lane = thread % 32, warp = thread / 32 % 4;
+    const std::uint64_t base_a =
+        LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
+    const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
+
+    constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
+    // All products of one slot, as one committed group. Offsets are in the descriptors' units of 16 bytes.
+    const auto multiply = [&](float(&sums)[kAccumulators], int slot, bool accumulate) {
+      const std::uint64_t offset = static_cast<unsigned>(slot * (Boxes::kStageBytes / 16));
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
+        const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const int at_a =
+              kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
+          const int at_b =
+              kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
+          Instruction::mma(sums, base_a + offset + (part_a * kConfig.blocks * Boxes::kBytesA + at_a) / 16,
+                           base_b + offset + (part_b * kConfig.blocks * Boxes::kBytesB + at_b) / 16,
+                           accumulate || step > 0 || product != (kParts == 1 ? 2 : 0));
+        }
+      }
+      ptx::wgmma_commit();
+    };
+    const auto release = [&](int slot) {
+      if (lane == 0) ptx::barrier_arrive(&empty[slot]);
+    };
+
+    wgmma_detail::Ring<kStages> ring;
+    // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
+    const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
+      if constexpr (kParts == 1) {
+        int previous = 0;
+        for (int done = 0; done < count; ++done) {
+          ptx::barrier_wait(&full[ring.slot], ring.parity);
+          multiply(result, ring.slot, done > 0);
+          ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
+          if (done > 0) release(previous);
+          previous = ring.slot;
+          ring.advance();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(result);
+        release(previous);
+      } else {
+        float sums[kAccumulators];
+#pragma unroll
+        for (int i = 0; i < kAccumulators; ++i) result[i] = 0;
+        if (stagger && consumer == 1) ptx::named_barrier_sync(kStaggerBarrier, kConsumerThreads);
+        for (int done = 0; done < count; ++done) {
+          ptx::barrier_wait(&full[ring.slot], ring.parity);
+          multiply(sums, ring.slot, false);
+          ptx::wgmma_wait<0>();
+          release(ring.slot);
+          ring.advance();
+          if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
+          ptx::wgmma_pin(sums);
+#pragma unroll
+          for (int i = 0; i < kAccumulators; ++i) result[i] = fmaf(sums[i], 1.f + 0x1p-23f, result[i]);
+        }
+      }
+    };
+
+    for (int item = first_tile; item < g.tiles; item += tile_step) {
+      const auto tile = wgmma_detail::locate<Config>(g, item);
+      float total[kAccumulators];
+      if constexpr (kParts == 1) {
+        const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
+        if constexpr (!kConfig.may_split()) {
+          sum_blocks(total, slots_of(blocks), false);
+        } else {
+          sum_blocks(total, slots_of(min(g.split_blocks, end - begin)), false);
+          for (int block = begin + g.split_blocks; block < end; block += g.split_blocks) {  // one CTA for all parts
+            float part[kAccumulators];
+            sum_blocks(part, slots_of(min(g.split_blocks, end - block)), false);
+#pragma unroll
+            for (int i = 0; i < kAccumulators; ++i) total[i] += part[i];
+          }
+        }
+      } else {
+        // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two
+        // items ahead at the barrier; from `stages` blocks on, the ring holds it back.
+        bool stagger = end - begin >= kStages;
+#pragma unroll
+        for (int i = 0; i < kAccumulators; ++i) total[i] = 0;
+        for (int block = begin; block < end; block += g.chunk_blocks) {
+          float sums[kAccumulators];
+          sum_blocks(sums, min(g.chunk_blocks, end - block), stagger);
+          stagger = false;
+#pragma unroll
+          for (int i = 0; i < kAccumulators; ++i) total[i] += sums[i];
+        }
+      }
+      if constexpr (kConfig.may_split()) {
+        if (cluster > 1) {
+          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots, merged);
+          continue;
+        }
+      }
+      wgmma_detail::store_tile<Out, Config>(total, g, tile.row + consumer * 64 + warp * 16, tile.column, tile.batch, lane,
+                                            staging + (consumer * 4 + warp) * Boxes::kStagingBytes);
+    }
+    if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
+  }
+#endif
+}
+
+}  // namespace xgemm::matmul

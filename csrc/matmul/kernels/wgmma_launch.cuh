@@ -1,0 +1,116 @@
+// Host side of kernels/wgmma_gemm.cuh: tensor maps, grid, choice of instantiation.
+#pragma once
+#include <algorithm>
+
+#include "device/tensor_map.h"
+#include "matmul/kernels/wgmma_gemm.cuh"
+#include "matmul/tensor_launch.h"
+
+namespace xgemm::matmul {
+
+/// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a
+/// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
+template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB>
+struct WgmmaInstance {
+  static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
+  static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
+  static constexpr WgmmaConfig kValue{.tile_m = info(kTile).m,
+                                      .tile_n = info(kTile).n,
+                                      .blocks = kBlocks,
+                                      .stages = std::min(8, 192 * 1024 / kSlotBytes),
+                                      .k_major_a = kKMajorA,
+                                      .k_major_b = kKMajorB,
+                                      .group = info(kTile).n == 256 ? 16 : 12,
+                                      .parts = kParts,
+                                      .scaled = kScaled};
+};
+
+template <class Element, class Out, class Config>
+bool launch_wgmma(const WgmmaLaunch& launch) {
+  constexpr WgmmaConfig kConfig = Config::kValue;
+  using Boxes = WgmmaBoxes<Config>;
+  const Problem& p = launch.problem;
+  const TensorPlan& plan = launch.plan;
+  const auto in_workspace = [&](std::int64_t offset) { return launch.workspace + offset; };
+  WgmmaArguments g{};
+  g.problem = p;
+  g.batch_step_a = plan.a.batch_step, g.batch_step_b = plan.b.batch_step;
+  g.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK), g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
+  g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
+  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m),
+  g.columns = static_cast<int>((p.n + kConfig.tile_n - 1) / kConfig.tile_n);
+  g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
+  g.lines_a = reinterpret_cast<const LineStats*>(in_workspace(plan.a.stats));
+  g.lines_b = reinterpret_cast<const LineStats*>(in_workspace(plan.b.stats));
+  const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const void* data, int box0, int box1) {
+    return make_tensor_map(map, {.data = x.copied ? in_workspace(x.copy) : data,
+                                 .dtype = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
+                                 .sizes = {x.inner, x.other, x.batches * kConfig.parts},
+                                 .strides = {x.ld, x.plane},
+                                 .box = {box0, box1},
+                                 .swizzle_bytes = 128});
+  };
+  // Rows that no row of A will fill are not asked for: what is left in shared memory there goes to sums that nobody stores.
+  const int rows_a =
+      kConfig.k_major_a ? static_cast<int>(std::min<std::int64_t>(Boxes::kBoxA[1], (p.m + 7) / 8 * 8)) : Boxes::kBoxA[1];
+  const int bytes_a = kConfig.k_major_a ? rows_a * Boxes::kRowBytes : Boxes::kBytesA;
+  g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + Boxes::kBytesB);
+  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) ||
+      !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], Boxes::kBoxB[1]))
+    return false;
+  constexpr bool kWholeBoxes = kConfig.tile_n * sizeof(Out) >= 128;
+  const bool simple = kWholeBoxes && !p.c.data && !p.residual.data && p.activation == Activation::none && plan.cluster == 1;
+  g.boxes = simple && tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
+            make_tensor_map(g.out, {.data = p.out,
+                                    .dtype = p.dtype,
+                                    .sizes = {p.n, p.m, p.batches},
+                                    .strides = {p.n, p.m * p.n},
+                                    .box = {128 / static_cast<int>(sizeof(Out)), 16},
+                                    .swizzle_bytes = 128});
+
+  const auto kernel = wgmma_gemm<Element, Out, Config>;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Boxes::kSharedBytes) != cudaSuccess) return false;
+  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles, launch.sm_count / plan.cluster));
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(clusters * static_cast<unsigned>(plan.cluster));
+  config.blockDim = dim3(kConfig.threads());
+  config.dynamicSmemBytes = Boxes::kSharedBytes;
+  config.stream = launch.stream;
+  config.attrs = attributes;
+  config.numAttrs = plan.cluster > 1 ? 2 : 1;
+  cudaLaunchKernelEx(&config, kernel, g);
+  return true;
+}
+
+/// Picks the instantiation for the operands' layouts.
+template <class Element, class Out, TensorTile kTile, int kParts, bool kScaled>
+bool launch_layout(const WgmmaLaunch& launch) {
+  const bool a = launch.plan.a.k_major, b = launch.plan.b.k_major;
+  if (b)
+    return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
+             : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
+  if constexpr (kTile != TensorTile::few_rows_32)
+    return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
+             : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
+  return false;
+}
+
+/// Half-precision operands and result.
+template <class T>
+bool launch_half_type(const WgmmaLaunch& launch) {
+  switch (launch.plan.tile) {
+    case TensorTile::large: return launch_layout<T, T, TensorTile::large, 1, false>(launch);
+    case TensorTile::middle: return launch_layout<T, T, TensorTile::middle, 1, false>(launch);
+    case TensorTile::small: return launch_layout<T, T, TensorTile::small, 1, false>(launch);
+    case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
+    case TensorTile::few_rows_32: return launch_layout<T, T, TensorTile::few_rows_32, 1, false>(launch);
+  }
+  return false;
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,28 @@
+// Launching a product planned for the tensor cores. Free of torch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "matmul/tensor_plan.h"
+
+namespace xgemm::matmul {
+
+/// What the instantiations of kernels/wgmma_gemm.cuh get: `workspace` holds plan.workspace_bytes, copies and splits are done.
+struct WgmmaLaunch {
+  const Problem& problem;
+  const TensorPlan& plan;
+  unsigned char* workspace;
+  int sm_count;
+  cudaStream_t stream;
+};
+
+// One a file wgmma_<operands>.cu. False: the driver refused a tensor map.
+bool launch_wgmma_half(const WgmmaLaunch& launch);
+bool launch_wgmma_bf16(const WgmmaLaunch& launch);
+bool launch_wgmma_fp16x1(const WgmmaLaunch& launch);
+bool launch_wgmma_fp16x3(const WgmmaLaunch& launch);
+
+/// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot
+/// carry. False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.
+bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, int sm_count, cudaStream_t stream);
+
+}  // namespace xgemm::matmul

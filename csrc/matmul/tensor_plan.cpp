@@ -1,0 +1,168 @@
+#include "matmul/tensor_plan.h"
+
+#include <algorithm>
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
+// What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
+constexpr double kHertz = 1.65e9;
+constexpr double kBytesPerSecond = 3.3e12;
+constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kLaunch = 2.5e-6;
+constexpr double kMergeCycles = 5000, kAddCycles = 600;
+
+/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
+/// clusters of 8 and 32 of 4 take two waves on 132).
+std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
+}
+
+struct Choice {
+  TensorTile tile;
+  std::int64_t splits, cluster;
+  double cycles = 1e30;
+};
+
+bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits) {
+  if (t == TensorTile::large && (parts == 2 || splits > 1)) return false;  // no registers for promotion, nor for sums of parts
+  if (info(t).m == 64 && (parts != 0 || p.m > 64)) return false;
+  return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
+}
+
+std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
+  return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
+}
+
+/// The tile and cluster of least predicted time. `splits`: parts of K; 0: as many as are best.
+Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
+  const std::int64_t products = parts == 2 ? 3 : 1;
+  Choice best{TensorTile::small, std::max<std::int64_t>(1, splits), 1};
+  for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
+    const TensorTile t = static_cast<TensorTile>(i);
+    if (forced.find('_') != forced.npos && forced != info(t).name) continue;
+    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, info(t).n) * p.batches;
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
+      if (!serves(parts, b_k_major, p, t, cut) || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+      for (std::int64_t cluster = splits ? 1 : cut; cluster <= cut; cluster = cluster < cut ? cut : cut + 1) {
+        if (cluster > sm_count) continue;
+        const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
+        const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
+        const double cycles = static_cast<double>(ceil_div(tiles, clusters_at_once(cluster, sm_count))) *
+                              (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + extra);
+        if (cycles < best.cycles) best = {t, cut, cluster, cycles};
+      }
+    }
+  }
+  return best;
+}
+
+TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
+                    bool copied) {
+  bool shared = true;
+  for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
+  TensorOperand t{};
+  t.k_major = k_stride == 1 || line_stride != 1;
+  t.inner = t.k_major ? p.k : lines;
+  t.other = t.k_major ? lines : p.k;
+  t.batch_step = shared ? 0 : 1;
+  t.batches = shared ? 1 : p.batches;
+  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
+  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
+  const bool loadable = (inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+                        (t.other == 1 || (other_stride % 8 == 0 && other_stride >= t.inner)) &&
+                        (shared || (p.batch_dims == 1 && x.batch_stride[0] % 8 == 0 && x.batch_stride[0] > 0));
+  t.copied = copied || !loadable;
+  t.ld = t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
+  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+  return t;
+}
+
+/// Seconds of a fp32 product, passes over the operands included.
+double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
+  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
+  // cost their start.
+  const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
+    const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
+    const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
+    return std::max((4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
+  };
+  return choice.cycles / kHertz + kLaunch + kSplitLaunches + passes(plan.a, p.m) + passes(plan.b, p.n);
+}
+
+}  // namespace
+
+std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
+  std::int64_t splits = 1;
+  const std::int64_t most = n <= 512 ? kMaxSplits : 4;  // few clusters of 8 run at once
+  while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
+  return splits;
+}
+
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
+  const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
+  if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
+  if (!forced.empty() && !any) return {};
+  if (fp32 && p.precision == Precision::ieee) return {};
+  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit ||
+      ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
+    return {};
+
+  TensorPlan plan{};
+  plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
+  // Below, a product's own error (2^-22) shows beside SGEMM's sum.
+  if (plan.parts == 2 && p.k < 128 && !any) return {};
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
+  plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
+  // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
+  const std::int64_t splits = !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
+  Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
+  if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
+  plan.tile = choice.tile, plan.splits = choice.splits, plan.cluster = choice.cluster;
+  plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
+  if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
+    const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
+    plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
+  }
+
+  if (!fp32) {
+    if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+  } else {
+    Problem ieee = p;  // what CUDA cores do
+    ieee.precision = Precision::ieee;
+    if (!any) {
+      Problem q = p;
+      if (p.batch_invariant) {
+        q.batch_invariant = false, q.m = kManyRows, q.batches = 1;
+        for (std::int64_t& size : q.batch) size = 1;
+      }
+      const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
+      if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
+    }
+    plan.rest = make_plan(ieee, gpu);
+    if (plan.rest.kernel == Kernel::gemv)
+      plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+    plan.rest.splits = 1, plan.rest.workspace_bytes = 0;                 // its check must cost little where nothing failed
+  }
+
+  std::int64_t bytes = 0;
+  const auto take = [&](std::int64_t size) {
+    const std::int64_t at = bytes;
+    bytes = round_up(bytes + size, 256);
+    return at;
+  };
+  for (TensorOperand* x : {&plan.a, &plan.b}) {
+    if (!x->copied) continue;
+    x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
+    if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+  }
+  plan.workspace_bytes = bytes;
+  return plan;
+}
+
+}  // namespace xgemm::matmul

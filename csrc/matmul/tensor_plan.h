@@ -1,0 +1,67 @@
+// Problem -> tensor-core kernel (kernels/wgmma_gemm.cuh), tile, split and workspace. Pure host code, tested without a GPU.
+//
+// Order of additions: a function of N, K and the dtype (see `chunk` and `splits`), never of M, the batch or the tile.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/plan.h"
+
+namespace xgemm::matmul {
+
+inline constexpr int kWgmmaTileK = 64;
+inline constexpr int kMaxSplits = 8;      ///< CTAs of a cluster
+inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
+
+/// A tile of C that one CTA computes, and what the plan's model counts for it (cycles of an H200 under load; measured).
+struct WgmmaTile {
+  std::string_view name;
+  int m, n;
+  int blocks;    ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  double block;  ///< a k-block of 64, one product: tensor-core time over the share of it that is reached
+  double fixed;  ///< filling the pipeline, storing C
+};
+enum class TensorTile : std::uint8_t { large, middle, small, few_rows_64, few_rows_32 };
+inline constexpr std::array<WgmmaTile, 5> kWgmmaTiles{{
+    {"wgmma_128x256", 128, 256, 1, 1024 / 0.90, 1500},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200},   // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x64", 128, 64, 2, 256 / 0.53, 1000},     // small products: enough tiles for every multiprocessor
+    {"wgmma_64x64", 64, 64, 2, 240, 900},               // at most 64 rows: bound by reading B
+    {"wgmma_64x32", 64, 32, 4, 200, 2700},              // the same where 64 columns a CTA would leave multiprocessors idle
+}};
+constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
+
+/// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
+struct TensorOperand {
+  bool copied;
+  bool k_major;               ///< contiguous along k, else along its lines (rows of A, columns of B)
+  std::int64_t inner, other;  ///< sizes of the contiguous dim and of the other
+  std::int64_t ld, plane;     ///< strides in elements: of the other dim, and of batches (of parts)
+  int batch_step;             ///< 0: one matrix for all batches
+  std::int64_t batches;       ///< matrices: 1 or the problem's
+  std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
+};
+
+struct TensorPlan {
+  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+  TensorTile tile;
+  std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
+  std::int64_t cluster;       ///< CTAs that share a tile's parts: 1 or `splits`
+  std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
+  TensorOperand a, b;
+  Plan rest;  ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  std::int64_t workspace_bytes;
+};
+
+/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 768 long
+/// each. Large M takes the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
+std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
+
+/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
+/// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and
+/// layout only; fp32's at M, too, unless the problem is batch_invariant.
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul
