@@ -32,7 +32,8 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
   const auto bytes = static_cast<cuuint64_t>(size_of(spec.dtype));
   const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(spec.sizes[0]), static_cast<cuuint64_t>(spec.sizes[1]),
                                static_cast<cuuint64_t>(spec.sizes[2])};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(spec.strides[0]) * bytes, static_cast<cuuint64_t>(spec.strides[1]) * bytes};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(spec.strides[0]) * bytes,
+                                 static_cast<cuuint64_t>(spec.strides[1]) * bytes};
   const cuuint32_t box[3] = {static_cast<cuuint32_t>(spec.box[0]), static_cast<cuuint32_t>(spec.box[1]), 1};
   const cuuint32_t element_strides[3] = {1, 1, 1};
   const auto type = spec.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16

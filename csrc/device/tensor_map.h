@@ -10,12 +10,12 @@ namespace xgemm {
 
 /// A tensor of three dims, innermost contiguous, and the box that one TMA instruction moves.
 struct TensorMapSpec {
-  const void* data;                    ///< 16-byte aligned
-  DType dtype;                         ///< f16, bf16 or f32
-  std::int64_t sizes[3];               ///< innermost first, at least 1 each
-  std::int64_t strides[2];             ///< of dims 1 and 2, in elements; multiples of 16 bytes
-  int box[2];                          ///< of dims 0 and 1 (dim 2: 1); at most 256 each; box[0] spans the swizzle width
-  int swizzle_bytes;                   ///< 128, 64 or 0
+  const void* data;         ///< 16-byte aligned
+  DType dtype;              ///< f16, bf16 or f32
+  std::int64_t sizes[3];    ///< innermost first, at least 1 each
+  std::int64_t strides[2];  ///< of dims 1 and 2, in elements; multiples of 16 bytes
+  int box[2];               ///< of dims 0 and 1 (dim 2: 1); at most 256 each; box[0] spans the swizzle width
+  int swizzle_bytes;        ///< 128, 64 or 0
 };
 
 /// Does TMA take a tensor of this base and these strides (in elements)?
