@@ -1,7 +1,9 @@
 """What every op's test uses: random data in awkward layouts, poisoned outputs, float64 references and error bounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import pytest
 import torch
 
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
@@ -78,3 +80,12 @@ def assert_as_good_as(
     assert not torch.isnan(error).any(), "NaN in the result"
     floor = ulps * torch.finfo(ours.dtype).eps * reference.abs().max().item()
     assert error.max().item() <= factor * allowed.max().item() + floor
+
+
+def sanitized(parameters: Iterable[Any], *chosen: Any) -> list[Any]:
+    """Parameters of which the sanitizers, 10 to 50 times slower than a plain run, take the chosen ones."""
+
+    def marked(p: Any) -> Any:
+        return pytest.param(*(p if isinstance(p, tuple) else (p,)), marks=pytest.mark.sanitize) if p in chosen else p
+
+    return [marked(p) for p in parameters]

@@ -4,12 +4,11 @@ Cases around the plans' boundaries, and promises that hold for every op: same bi
 streams, devices, only our kernels.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
-from common import foreign, misaligned, poison
+from common import foreign, misaligned, poison, sanitized
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
@@ -115,11 +114,6 @@ LAYOUTS = {
     "strided": strided,
     "rows": rows_of_wider,
 }
-
-
-def sanitized(names: Iterable[str], *chosen: str) -> list[Any]:
-    """Parameters of which the sanitizers, 10 to 50 times slower than a plain run, take the chosen ones."""
-    return [pytest.param(name, marks=pytest.mark.sanitize) if name in chosen else name for name in names]
 
 
 # Vectors, vectors at odd addresses, and element by element.
