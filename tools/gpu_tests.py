@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,12 @@ def sanitizer_errors(tool: str, log: str) -> int:
     total = int(summary[1] or summary[2])
     if tool != "initcheck" or total == 0:
         return total
-    # A report begins at an unindented line and names its kernel in the next one.
-    places = re.findall(r"^========= \S.*\n=========     at (.*)", log, re.MULTILINE)
-    foreign = sum("xgemm::" not in place for place in places)
-    return total - foreign
+    return total - sum("xgemm::" not in place for place in reports(log))
+
+
+def reports(log: str) -> list[str]:
+    """Where each report of a log lies: it begins at an unindented line and names its kernel in the next one."""
+    return re.findall(r"^========= \S.*\n=========     at (.*)", log, re.MULTILINE)
 
 
 def run_part(tool: str, shard: str, select: str) -> dict[str, Any]:
@@ -96,7 +99,11 @@ def run_part(tool: str, shard: str, select: str) -> dict[str, Any]:
         if tool != "tests":
             text = log.read_text(errors="replace") if log.exists() else ""
             part["errors"] = sanitizer_errors(tool, text)
-            print(text[:50_000] if part["errors"] else "", *text.splitlines()[-1:], sep="", flush=True)
+            if part["errors"]:
+                for place, count in Counter(reports(text)).most_common(40):
+                    print(f"{count:6} at {place}")
+                print(text[:20_000])
+            print(*text.splitlines()[-1:], sep="", flush=True)
     part["seconds"] = round(time.monotonic() - start, 1)
     return part
 

@@ -194,6 +194,7 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
     }
   }
   const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
+  ptx::cluster_sync();  // every CTA runs, so its shared memory is there
   if (threadIdx.x < kStrip)
 #pragma unroll
     for (int r = 0; r < kCluster; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);

@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if (g.boxes) ptx::prefetch_tensor_map(&g.out);
   }
   __syncthreads();
+  if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
   ptx::grid_wait();
   ptx::grid_release();
 
