@@ -150,7 +150,15 @@ def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
                 kind = "library" if variant == "library" else "peer" if variant.startswith("cublas") else "step"
                 style = {"library": ("*", "tab:red", 12), "peer": ("s", "0.4", 8), "step": ("o", "tab:green", 8)}[kind]
                 axes.plot(*at, style[0], color=style[1], markersize=style[2])
-                axes.annotate(variant, at, (7, 4), textcoords="offset points", fontsize=9)
+                left = variant in ("fp16", "promoted", "cublas_bf16")  # their neighbours' names go to the right
+                axes.annotate(
+                    variant,
+                    at,
+                    (-8, 5) if left else (8, -4),
+                    textcoords="offset points",
+                    ha="right" if left else "left",
+                    fontsize=9,
+                )
         axes.set(yscale="log", xlabel="TFLOP/s", ylabel="relative error (Frobenius)")
         axes.set_title(f"fp32 products, {case}, {gpu}")
         axes.set_xlim(left=0)
