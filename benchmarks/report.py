@@ -161,7 +161,10 @@ def overview(results: Results) -> str:
         text += f"\n![fp32 products on tensor cores: error against speed]({results.url}/lab_fp32.png)\n"
     if tests := results.gpu_tests:
         tools = ", ".join(
-            f"{tool} {figures['errors']} errors in {figures['tests']} tests"
+            f"{tool} "
+            + ("no complete log" if figures["errors"] < 0 else f"{figures['errors']} errors")
+            + f" in {figures['tests']} tests"
+            + (f" ({figures['failed']} failed)" if figures.get("failed") else "")
             for tool, figures in tests.get("sanitizer", {}).items()
         )
         text += f"\nGPU tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped"
