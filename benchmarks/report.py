@@ -291,7 +291,8 @@ def columns(row: dict) -> float:
 
 def tall(groups: list[Group]) -> list[Group]:
     """The row-wise cases that fill the GPU."""
-    return [group for group in groups if group[OURS]["shape"]["sizes"][0] >= 1024]
+    shapes = [(group, group[OURS]["shape"]) for group in groups]
+    return [g for g, s in shapes if s["sizes"][0] >= 1024 and s["dim"] in (-1, len(s["sizes"]) - 1)]
 
 
 def prefill(groups: list[Group], d: int, causal: bool) -> list[Group]:
