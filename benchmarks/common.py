@@ -184,6 +184,16 @@ def row_case(
     )
 
 
+def cases_of(
+    case: Callable[..., Case], problems: list[tuple], quick: list[tuple], cpu: list[tuple], options: Options
+) -> list[Case]:
+    """`case(*problem, dtype, options)` in fp32 and bf16 on a GPU, of `quick` where asked for, and in fp32 on a CPU."""
+    if not options.cuda:
+        return [case(*problem, torch.float32, options) for problem in cpu]
+    chosen = quick if options.quick else problems
+    return [case(*problem, dtype, options) for dtype in (torch.float32, torch.bfloat16) for problem in chosen]
+
+
 # ---- where and what: metadata ----------------------------------------------------------------------------------------
 
 

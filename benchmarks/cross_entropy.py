@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from benchmarks.common import Case, Contender, Options, compiled, main, sum_tolerance
+from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 
 OP = "cross_entropy"
 SOURCES = ["csrc/device", "csrc/reduce"]
@@ -25,18 +25,16 @@ def reference(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torc
     return loss.mean(), loss.abs().mean() + 1
 
 
-def case(shape: tuple[int, int], dtype: torch.dtype, options: Options) -> Case:
-    rows, classes = shape
-
+def case(rows: int, classes: int, dtype: torch.dtype, options: Options) -> Case:
     def make(device: torch.device) -> tuple[torch.Tensor, ...]:
-        return torch.randn(shape, dtype=dtype, device=device), torch.randint(0, classes, (rows,), device=device)
+        return torch.randn(rows, classes, dtype=dtype, device=device), torch.randint(0, classes, (rows,), device=device)
 
     theirs = torch.nn.functional.cross_entropy
     # torch rounds its log-probabilities, up to about 16 here, to a half-precision input's dtype.
     rounded = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps
     return Case(
         name=f"{rows}x{classes}",
-        shape={"sizes": list(shape)},
+        shape={"sizes": [rows, classes]},
         dtype=dtype,
         make=make,
         contenders=[
@@ -52,10 +50,7 @@ def case(shape: tuple[int, int], dtype: torch.dtype, options: Options) -> Case:
 
 
 def cases(options: Options) -> list[Case]:
-    if not options.cuda:
-        return [case(shape, torch.float32, options) for shape in CPU]
-    shapes = QUICK if options.quick else SHAPES
-    return [case(shape, dtype, options) for dtype in (torch.float32, torch.bfloat16) for shape in shapes]
+    return cases_of(case, SHAPES, QUICK, CPU, options)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from benchmarks.common import Case, Contender, Options, compiled, main, sum_tolerance
+from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 
 OP = "scaled_masked_softmax"
 SOURCES = ["csrc/device", "csrc/softmax"]
@@ -51,10 +51,7 @@ def case(shape: tuple[int, ...], mask: tuple[int, ...], dtype: torch.dtype, opti
 
 
 def cases(options: Options) -> list[Case]:
-    if not options.cuda:
-        return [case(*shapes, torch.float32, options) for shapes in CPU]
-    shapes = SHAPES[:1] if options.quick else SHAPES
-    return [case(*s, dtype, options) for dtype in (torch.float32, torch.bfloat16) for s in shapes]
+    return cases_of(case, SHAPES, SHAPES[:1], CPU, options)
 
 
 if __name__ == "__main__":

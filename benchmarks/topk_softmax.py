@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.common import Case, Contender, Options, compiled, main, sum_tolerance
+from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 
 OP = "topk_softmax"
 SOURCES = ["csrc/device", "csrc/topk_softmax"]
@@ -41,8 +41,7 @@ def values_twice(output: Pair, x: torch.Tensor) -> torch.Tensor:
     return torch.cat([output[0].double(), named], -1)
 
 
-def case(shape: tuple[int, int, int], dtype: torch.dtype, options: Options) -> Case:
-    rows, n, k = shape
+def case(rows: int, n: int, k: int, dtype: torch.dtype, options: Options) -> Case:
     theirs = partial(eager, k=k)
     return Case(
         name=f"{rows}x{n} k{k}",
@@ -63,10 +62,7 @@ def case(shape: tuple[int, int, int], dtype: torch.dtype, options: Options) -> C
 
 
 def cases(options: Options) -> list[Case]:
-    if not options.cuda:
-        return [case(shape, torch.float32, options) for shape in CPU]
-    shapes = QUICK if options.quick else SHAPES
-    return [case(shape, dtype, options) for dtype in (torch.float32, torch.bfloat16) for shape in shapes]
+    return cases_of(case, SHAPES, QUICK, CPU, options)
 
 
 if __name__ == "__main__":
