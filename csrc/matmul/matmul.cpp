@@ -5,6 +5,7 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
+#include "matmul/direct_launch.h"
 #include "matmul/launch.h"
 #include "matmul/tensor_launch.h"
 #include "torch/cuda.h"
@@ -179,6 +180,17 @@ Tensor run_cuda(Call& call) {
     space = workspace(static_cast<std::size_t>(bytes), call.like);
     return view(call.like.op, "workspace", *space).data;
   };
+  if (outer == 0 && !forced.empty()) {
+    if (const auto plan = plan_direct(p, scope.properties(), forced)) {
+      const std::int64_t counter_bytes = (plan->counter_bytes() + 255) / 256 * 256;
+      char* const space_there = static_cast<char*>(allocate(counter_bytes + plan->partial_bytes));
+      if (space_there) cudaMemsetAsync(space_there, 0, static_cast<std::size_t>(counter_bytes), scope.stream());
+      const bool launched = launch_direct(p, *plan, reinterpret_cast<unsigned*>(space_there),
+                                          reinterpret_cast<float*>(space_there + counter_bytes), scope.stream());
+      scope.check_launch();
+      if (launched) return out;
+    }
+  }
   if (outer == 0) {
     if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
       const bool launched = launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());

@@ -28,6 +28,11 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
+/// Arrives when all cp.async of this thread so far have landed; counts as one of the barrier's arrivals.
+__device__ __forceinline__ void barrier_arrive_copies(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 /// Waits until the phase of the given parity has completed. A fresh barrier is in phase 0: waiting for parity 1 returns at once.
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   const std::uint32_t address = shared_address(barrier);

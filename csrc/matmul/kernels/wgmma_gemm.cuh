@@ -32,6 +32,7 @@
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
+#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -112,19 +113,6 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
   return {row * kConfig.tile_m, column * kConfig.tile_n, batch};
 }
 
-/// Position in the ring of slots: parity flips each time round.
-template <int kStages>
-struct Ring {
-  int slot = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == kStages) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 }  // namespace wgmma_detail
 
 template <class Element, class Out, class Config>
@@ -174,7 +162,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
     const bool loads = threadIdx.x < 32 && ptx::elect_one();
-    wgmma_detail::Ring<kStages> ring;
+    ptx::Ring<kStages> ring;
     unsigned merges = 0;
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       if (loads) {
@@ -252,7 +240,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if (lane == 0) ptx::barrier_arrive(&empty[slot]);
     };
 
-    wgmma_detail::Ring<kStages> ring;
+    ptx::Ring<kStages> ring;
     // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
     const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
       if constexpr (kParts == 1) {

@@ -1,0 +1,19 @@
+// Position in a ring of slots that barriers guard.
+#pragma once
+
+namespace xgemm::ptx {
+
+/// `parity` flips each time round: what barrier_wait() takes.
+template <int kSlots>
+struct Ring {
+  int slot = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace xgemm::ptx

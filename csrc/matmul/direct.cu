@@ -1,0 +1,72 @@
+#include "device/tensor_map.h"
+#include "matmul/direct_launch.h"
+#include "matmul/kernels/direct_fp32.cuh"
+
+namespace xgemm::matmul {
+namespace {
+
+template <DirectTile kTile, int kParts, bool kKMajorB>
+struct DirectInstance {
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .parts = kParts, .k_major_b = kKMajorB};
+};
+
+template <DirectTile kTile, int kParts, bool kKMajorB>
+bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
+  using Instance = DirectInstance<kTile, kParts, kKMajorB>;
+  constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
+  const auto kernel = direct_fp32<Instance>;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) != cudaSuccess) return false;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(384);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, g);
+  return true;
+}
+
+template <DirectTile kTile>
+bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  if (plan.parts == 3)
+    return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
+  return plan.b_k_major ? launch<kTile, 2, true>(g, ctas, stream) : launch<kTile, 2, false>(g, ctas, stream);
+}
+
+}  // namespace
+
+bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters, float* partials, cudaStream_t stream) {
+  bool shared_b = true;
+  for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
+  const int rows = info(plan.tile).rows;
+  DirectArguments g{};
+  g.tma = plan.b_tma;
+  g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
+  g.a_vectors = plan.a_vectors;
+  g.batch_step_b = shared_b ? 0 : 1;
+  g.rows = static_cast<int>((p.m + rows - 1) / rows), g.columns = static_cast<int>((p.n + kDirectColumns - 1) / kDirectColumns);
+  g.blocks = static_cast<int>(plan.blocks), g.granule = static_cast<int>(plan.granule), g.units = static_cast<int>(plan.units);
+  g.all_units = plan.tiles * plan.units;
+  g.counters = counters, g.partials = partials;
+  g.problem = p;
+  if (plan.b_tma) {
+    const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;
+    const std::int64_t stride = other == 1 ? (inner + 3) / 4 * 4 : plan.b_k_major ? p.b.col_stride : p.b.row_stride;
+    if (!make_tensor_map(g.b, {.data = p.b.data,
+                               .dtype = DType::f32,
+                               .sizes = {inner, other, shared_b ? 1 : p.batches},
+                               .strides = {stride, shared_b ? stride * other : p.b.batch_stride[0]},
+                               .box = {32, plan.b_k_major ? kDirectColumns : kDirectBlock},
+                               .swizzle_bytes = 128}))
+      return false;
+  }
+  return plan.tile == DirectTile::rows_32 ? launch_tile<DirectTile::rows_32>(plan, g, stream)
+                                          : launch_tile<DirectTile::rows_64>(plan, g, stream);
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,73 @@
+#include "matmul/direct_plan.h"
+
+#include <algorithm>
+
+#include "matmul/plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// What the model counts with; an H200's under load.
+constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.8e12;
+constexpr double kLaunch = 3.5e-6, kShare = 2.5e-6, kTileCycles = 900;
+
+/// One matrix for all batches?
+bool is_shared(const Problem& p, const Operand& x) {
+  return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+}
+
+/// May TMA load B: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim?
+bool tma_loads(const Problem& p, bool k_major) {
+  const std::int64_t inner = k_major ? p.b.row_stride : p.b.col_stride, other = k_major ? p.b.col_stride : p.b.row_stride;
+  const std::int64_t inner_size = k_major ? p.k : p.n, other_size = k_major ? p.n : p.k;
+  return (inner == 1 || inner_size == 1) && reinterpret_cast<std::uintptr_t>(p.b.data) % 16 == 0 &&
+         (other_size == 1 || (other % 4 == 0 && other >= inner_size)) &&
+         (is_shared(p, p.b) || (p.batch_dims == 1 && p.b.batch_stride[0] % 4 == 0 && p.b.batch_stride[0] > 0));
+}
+
+}  // namespace
+
+std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
+  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant) return {};
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!forced.empty() && !forced.starts_with("direct")) return {};
+  DirectPlan plan{};
+  plan.parts = p.precision == Precision::highest ? 3 : 2;
+  plan.b_k_major = p.b.row_stride == 1 || p.b.col_stride != 1;
+  plan.b_tma = tma_loads(p, plan.b_k_major);
+  plan.a_vectors = a_is_vectorisable(p);
+  plan.blocks = ceil_div(p.k, kDirectBlock);
+  plan.seconds = 1e30;
+  const double bytes = 4.0 * (static_cast<double>(p.n * p.k) * (is_shared(p, p.b) ? 1.0 : static_cast<double>(p.batches)) +
+                              static_cast<double>(p.m * p.k) * (is_shared(p, p.a) ? 1.0 : static_cast<double>(p.batches)) +
+                              static_cast<double>(p.m * p.n * p.batches));
+  for (std::size_t i = 0; i < kDirectTiles.size(); ++i) {
+    const DirectTileInfo& tile = kDirectTiles[i];
+    if (forced.find('_') != forced.npos && forced != tile.name) continue;
+    const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+    if (tiles > kLimit / plan.blocks) continue;
+    const double block = tile.block[plan.parts - 2] * (plan.b_tma ? 1.0 : 1.3);
+    for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
+      const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
+      const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
+      const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
+      const double cycles = static_cast<double>(most * granule) * block +
+                            static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * kTileCycles;
+      const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? kShare : 0);
+      if (seconds < plan.seconds) {
+        plan.seconds = seconds;
+        plan.tile = static_cast<DirectTile>(i);
+        plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;
+        plan.partial_bytes = shares ? 2 * ctas * tile.rows * kDirectColumns * 4 : 0;
+      }
+      if (granule == 1) break;
+    }
+  }
+  if (plan.seconds >= 1e30) return {};
+  return plan;
+}
+
+}  // namespace xgemm::matmul

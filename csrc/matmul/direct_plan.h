@@ -1,0 +1,47 @@
+// Problem -> the fp32 kernel that splits its operands on the way to the tensor cores (kernels/direct_fp32.cuh). Pure host code.
+#pragma once
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/problem.h"
+
+namespace xgemm::matmul {
+
+inline constexpr int kDirectColumns = 128;  ///< of C a CTA: two consumer warpgroups of 64
+inline constexpr int kDirectBlock = 64;     ///< k a block, after which sums are promoted
+
+/// Rows of C a CTA. The one place where they are written.
+enum class DirectTile : std::uint8_t { rows_32, rows_64 };
+struct DirectTileInfo {
+  std::string_view name;
+  int rows;
+  double block[2];  ///< cycles of an H200 a k-block, two and three parts (measured, docs/log/matmul.md)
+};
+inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
+    {"direct_32x128", 32, {900, 1050}},   // few rows: bound by reading B
+    {"direct_64x128", 64, {1150, 1900}},  // the rest: the parts of A are made once for 128 columns
+}};
+constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
+
+struct DirectPlan {
+  DirectTile tile;
+  int parts;                     ///< bf16 parts an element: 3 "highest", 2 "high" and "medium"
+  bool b_k_major;                ///< B's columns are contiguous (else its rows)
+  bool b_tma;                    ///< B comes by TMA, else by cp.async an element
+  bool a_vectors;                ///< quads of A are aligned accesses
+  std::int64_t tiles;            ///< of all batches
+  std::int64_t blocks;           ///< of k
+  std::int64_t granule;          ///< blocks a unit of work
+  std::int64_t units;            ///< a tile: ceil(blocks / granule)
+  std::int64_t ctas;             ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
+  std::int64_t partial_bytes;    ///< sums of tiles that several CTAs share; 0: none does
+  double seconds;                ///< predicted
+  std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 8 : 0; }
+};
+
+/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
+std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul
