@@ -21,7 +21,7 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(ctas);
-  config.blockDim = dim3(384);
+  config.blockDim = dim3(32 * direct_detail::kWarps);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
   config.attrs = &attribute;
@@ -49,9 +49,9 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
   g.a_vectors = plan.a_vectors;
   g.batch_step_b = shared_b ? 0 : 1;
-  g.rows = static_cast<int>((p.m + rows - 1) / rows), g.columns = static_cast<int>((p.n + kDirectColumns - 1) / kDirectColumns);
-  g.blocks = static_cast<int>(plan.blocks), g.granule = static_cast<int>(plan.granule), g.units = static_cast<int>(plan.units);
-  g.all_units = plan.tiles * plan.units;
+  g.rows = static_cast<unsigned>((p.m + rows - 1) / rows), g.columns = static_cast<unsigned>((p.n + kDirectColumns - 1) / kDirectColumns);
+  g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule), g.units = static_cast<unsigned>(plan.units);
+  g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.counters = counters, g.partials = partials;
   g.problem = p;
   if (plan.b_tma) {

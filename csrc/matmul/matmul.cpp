@@ -182,11 +182,18 @@ Tensor run_cuda(Call& call) {
   };
   if (outer == 0 && !forced.empty()) {
     if (const auto plan = plan_direct(p, scope.properties(), forced)) {
-      const std::int64_t counter_bytes = (plan->counter_bytes() + 255) / 256 * 256;
-      char* const space_there = static_cast<char*>(allocate(counter_bytes + plan->partial_bytes));
-      if (space_there) cudaMemsetAsync(space_there, 0, static_cast<std::size_t>(counter_bytes), scope.stream());
-      const bool launched = launch_direct(p, *plan, reinterpret_cast<unsigned*>(space_there),
-                                          reinterpret_cast<float*>(space_there + counter_bytes), scope.stream());
+      unsigned* counters = nullptr;
+      char* partials = nullptr;
+      if (plan->partial_bytes > 0) {
+        counters = static_cast<unsigned*>(scope.standing_workspace());
+        const std::int64_t own = counters ? 0 : (plan->counter_bytes() + 255) / 256 * 256;
+        partials = static_cast<char*>(allocate(own + plan->partial_bytes)) + own;
+        if (!counters) {
+          counters = reinterpret_cast<unsigned*>(partials - own);
+          cudaMemsetAsync(counters, 0, static_cast<std::size_t>(plan->counter_bytes()), scope.stream());
+        }
+      }
+      const bool launched = launch_direct(p, *plan, counters, reinterpret_cast<float*>(partials), scope.stream());
       scope.check_launch();
       if (launched) return out;
     }

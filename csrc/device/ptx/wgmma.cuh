@@ -42,6 +42,12 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+/// The same for an A in registers, before wgmma_fence(): an instruction that sets one later makes ptxas run each wgmma alone (C7513).
+template <int kCount>
+__device__ __forceinline__ void wgmma_pin(std::uint32_t (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i])::"memory");
+}
 /// Until at most kPending of the committed groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {

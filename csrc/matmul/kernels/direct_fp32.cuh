@@ -47,9 +47,10 @@ struct DirectArguments {
   bool a_along_k;    ///< quads of A run along k (else along its rows)
   bool a_vectors;    ///< and are one access each
   int batch_step_b;  ///< 0: one matrix for all batches
-  int rows, columns;         ///< tiles of C of a batch
-  int blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
-  std::int64_t all_units;
+  unsigned rows, columns;           ///< tiles of C of a batch
+  unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
+  unsigned all_units;
+  unsigned zero;  ///< 0
   unsigned* counters;  ///< [first CTA of a shared tile][warpgroup]
   float* partials;     ///< [CTA][first or last piece][warpgroup][row][64 columns]
   Problem problem;
@@ -57,7 +58,7 @@ struct DirectArguments {
 
 namespace direct_detail {
 
-inline constexpr int kBlock = kDirectBlock, kSplitters = 96, kSlotsA = 2;
+inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 7 * 32, kSlotsA = 2;
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
 inline constexpr int kPitch = 64 + 4;  // of a row of sums in shared memory
 
@@ -67,52 +68,59 @@ struct Shared {
   static constexpr int kPartBytes = kConfig.rows * 128;
   static constexpr int kSlotBytesA = kConfig.parts * kPartBytes;
   static constexpr int kSumBytes = kConfig.rows * kPitch * 4;  // of a consumer warpgroup
-  static constexpr int kRest = kSlotsA * kSlotBytesA + 2 * kSumBytes + 1024 /* alignment */ + 512 /* barriers, flags */;
+  // A on its way: each splitting thread copies units of 4 by 4 for itself, kAhead blocks before it needs them.
+  static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kUnitsMine = (kUnits + kSplitters - 1) / kSplitters;
+  static constexpr int kAhead = kConfig.rows == 32 ? 3 : 2;
+  static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block
+  static constexpr int kRest =
+      kSlotsA * kSlotBytesA + 2 * kSumBytes + kAhead * kCopyBytes + 1024 /* alignment */ + 512 /* barriers, flags */;
   static constexpr int kSlotsB = (227 * 1024 - kRest) / kSlotBytesB;
   static constexpr int kBytes = kRest + kSlotsB * kSlotBytesB;
   static_assert(kSlotsB >= 3);
 };
 
 /// Walks the pieces of this CTA's share: runs of blocks of one tile.
+template <class Config>
 struct Walk {
-  std::int64_t unit, last;  // in the row of all tiles' units
-  std::int64_t tile;
-  int block, end;           // of the tile
-  int taken;
   const DirectArguments& g;
+  unsigned unit, last;  // in the row of all tiles' units
+  unsigned taken;
+  int block, end;  // of the tile
 
   __device__ __forceinline__ explicit Walk(const DirectArguments& arguments) : g(arguments) {
     unit = share(blockIdx.x);
     last = share(blockIdx.x + 1);
     open();
   }
-  /// First unit of CTA `cta`.
-  __device__ __forceinline__ std::int64_t share(std::int64_t cta) const { return cta * g.all_units / gridDim.x; }
-  __device__ __forceinline__ std::int64_t owner(std::int64_t of) const { return ((of + 1) * gridDim.x - 1) / g.all_units; }
-  __device__ __forceinline__ bool done() const { return unit >= last; }
-  __device__ __forceinline__ void open() {
-    tile = unit / g.units;
-    const int within = static_cast<int>(unit - tile * g.units);
-    taken = static_cast<int>(min(static_cast<std::int64_t>(g.units - within), last - unit));
-    block = within * g.granule;
-    end = min(g.blocks, (within + taken) * g.granule);
+  /// First unit of CTA `cta`, and the CTA that has a unit.
+  __device__ __forceinline__ unsigned share(unsigned cta) const {
+    return static_cast<unsigned>(static_cast<std::uint64_t>(cta) * g.all_units / gridDim.x);
   }
+  __device__ __forceinline__ unsigned owner(unsigned of) const {
+    return static_cast<unsigned>((static_cast<std::uint64_t>(of + 1) * gridDim.x - 1) / g.all_units);
+  }
+  __device__ __forceinline__ bool done() const { return unit >= last; }
+  __device__ __forceinline__ bool whole() const { return taken == g.units; }
   __device__ __forceinline__ void next_piece() {
     unit += taken;
-    open();
+    if (!done()) open();
   }
-  __device__ __forceinline__ void next_block() {
-    if (++block == end) next_piece();
+  __device__ __forceinline__ void open() {
+    const unsigned within = unit % g.units;
+    taken = min(g.units - within, last - unit);
+    block = static_cast<int>(within * g.granule);
+    end = static_cast<int>(min(g.blocks, (within + taken) * g.granule));
   }
-  __device__ __forceinline__ bool whole() const { return taken == g.units; }
-
   struct Place {
     int row, column, batch;
   };
-  __device__ __forceinline__ Place place(int tile_rows) const {
-    const std::int64_t per_batch = static_cast<std::int64_t>(g.rows) * g.columns, batch = tile / per_batch;
-    const auto at = simt::tile_index(tile - batch * per_batch, g.rows, g.columns);
-    return {static_cast<int>(at.row) * tile_rows, static_cast<int>(at.col) * kDirectColumns, static_cast<int>(batch)};
+  __device__ __forceinline__ Place place() const {
+    // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
+    constexpr unsigned kGroup = 8;
+    const unsigned tile = unit / g.units, per_batch = g.rows * g.columns, in_batch = tile % per_batch, group = in_batch / (kGroup * g.columns);
+    const unsigned in_group = in_batch - group * kGroup * g.columns, height = min(kGroup, g.rows - group * kGroup);
+    return {static_cast<int>(group * kGroup + in_group % height) * Config::kValue.rows,
+            static_cast<int>(in_group / height) * kDirectColumns, static_cast<int>(tile / per_batch)};
   }
 };
 
@@ -179,7 +187,7 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
 }  // namespace direct_detail
 
 template <class Config>
-__global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ DirectArguments g) {
+__global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(const __grid_constant__ DirectArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using namespace direct_detail;
   constexpr DirectConfig kConfig = Config::kValue;
@@ -193,10 +201,11 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
       shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
   unsigned char* const slots_a = slots_b + kSlotsB * kSlotBytesB;
   float* const sum_rows = reinterpret_cast<float*>(slots_a + kSlotsA * Memory::kSlotBytesA);
-  ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes);
+  ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes +
+                                                                     Memory::kAhead * Memory::kCopyBytes);
   ptx::Barrier *const empty_b = full_b + kSlotsB, *const full_a = empty_b + kSlotsB, *const empty_a = full_a + kSlotsA;
   std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);  // [slot][splitting warp]
-  std::uint32_t* const last_here = lost_a + 4 * kSlotsA;                              // [consumer]
+  std::uint32_t* const last_here = lost_a + 8 * kSlotsA;                              // [consumer]
 
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
@@ -218,14 +227,14 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k_size = static_cast<int>(p.k);
 
-  if (warp < 4) {
-    ptx::release_registers<96>();
+  if (warp < kWarps - kConsumerWarps) {
+    ptx::release_registers<48>();
     if (warp == 0) {  // B
       ptx::Ring<kSlotsB> ring;
       const bool loads = !g.tma || ptx::elect_one();
-      for (Walk walk(g); !walk.done(); walk.next_piece()) {
+      for (Walk<Config> walk(g); !walk.done(); walk.next_piece()) {
         if (!loads) continue;
-        const auto at = walk.place(kRows);
+        const auto at = walk.place();
         const float* const b = static_cast<const float*>(p.b.data) + (g.tma ? 0 : batch_offset(p, p.b, at.batch));
         for (int block = walk.block; block < walk.end; ++block, ring.advance()) {
           ptx::barrier_wait(&empty_b[ring.slot], ring.parity ^ 1);
@@ -258,9 +267,14 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
         cp_async_commit();
         cp_async_wait<0>();
       }
-    } else {  // A: units of 4 rows by 4 of k
-      constexpr int kUnits = kRows / 4 * (kBlock / 4), kMine = (kUnits + kSplitters - 1) / kSplitters;
+    } else {  // A, in units of 4 rows by 4 of k
+      constexpr int kUnits = Memory::kUnits, kMine = Memory::kUnitsMine, kAhead = Memory::kAhead;
       const int splitter = static_cast<int>(threadIdx.x) - 32;
+      unsigned char* const copies = reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + splitter * 16;
+      const auto copy_of = [&](int stage, int i, int x) {
+        return copies + (stage * 4 + x) * kUnits * 16 + i * kSplitters * 16;
+      };
+      const auto mine = [&](int i) { return kUnits % kSplitters == 0 || splitter + i * kSplitters < kUnits; };
       struct Unit {
         int row, k;
       };
@@ -270,89 +284,102 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
         return g.a_along_k ? Unit{u / 16 * 4, u % 16 * 4}
                            : Unit{(u % 4 + u / 64 * 4) * 4, (u / 4 % 8 + u / 32 % 2 * 8) * 4};
       };
-      Vector<float, 4> ahead[kMine][4];  // [row][k], or [k][row]
-      Walk walk(g);
-      auto at = walk.place(kRows);
-      const float* a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch);
-      const auto load = [&](int i) {
-        if (kUnits % kSplitters != 0 && splitter + i * kSplitters >= kUnits) return;
-        const Unit here = unit(i);
-        const int row = at.row + here.row, k = walk.block * kBlock + here.k;
+      // Four copies of four elements each: `inner` runs along the contiguous dim.
+      const std::int64_t inner_stride = g.a_along_k ? p.a.col_stride : p.a.row_stride;
+      const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride, block_stride = kBlock * p.a.col_stride;
+      const float* const nowhere = static_cast<const float*>(p.a.data);
+      Walk<Config> ahead(g);
+      const float* from[kMine];
+      auto at = ahead.place();
+      const auto open = [&] {
+        at = ahead.place();
+        const float* const a = nowhere + batch_offset(p, p.a, at.batch);
 #pragma unroll
-        for (int x = 0; x < 4; ++x) {
-          Vector<float, 4> v{};
-          if (g.a_along_k) {
-            const float* const from = a + (row + x) * p.a.row_stride + k * p.a.col_stride;
-            if (g.a_vectors) {
-              if (row + x < m && k < k_size) v = load_vector<4>(from);
-            } else {
+        for (int i = 0; i < kMine; ++i)
+          from[i] = a + (at.row + unit(i).row) * p.a.row_stride +
+                    (static_cast<std::int64_t>(ahead.block) * kBlock + unit(i).k) * p.a.col_stride;
+      };
+      open();
+      int left = 0;  // blocks that are copied and not yet split
+      const auto copy_block = [&](int stage) {
+        if (!ahead.done()) {
+          ++left;
 #pragma unroll
-              for (int y = 0; y < 4; ++y)
-                if (row + x < m && k + y < k_size) v[y] = from[y * p.a.col_stride];
+          for (int i = 0; i < kMine; ++i) {
+            if (mine(i)) {
+              const int rows = m - at.row - unit(i).row, depth = k_size - ahead.block * kBlock - unit(i).k;
+              const int inner = g.a_along_k ? depth : rows, outer = g.a_along_k ? rows : depth;
+#pragma unroll
+              for (int x = 0; x < 4; ++x) {
+                const float* const here = from[i] + x * outer_stride;
+                unsigned char* const to = copy_of(stage, i, x);
+                if (g.a_vectors) {
+                  const bool inside = x < outer && inner > 0;
+                  cp_async<16>(to, inside ? here : nowhere, inside ? 16 : 0);
+                } else {
+#pragma unroll
+                  for (int y = 0; y < 4; ++y) {
+                    const bool inside = x < outer && y < inner;
+                    cp_async<4>(to + 4 * y, inside ? here + y * inner_stride : nowhere, inside ? 4 : 0);
+                  }
+                }
+              }
             }
-          } else {
-            const float* const from = a + row * p.a.row_stride + (k + x) * p.a.col_stride;
-            if (g.a_vectors) {
-              if (row < m && k + x < k_size) v = load_vector<4>(from);
-            } else {
-#pragma unroll
-              for (int y = 0; y < 4; ++y)
-                if (row + y < m && k + x < k_size) v[y] = from[y * p.a.row_stride];
-            }
+            from[i] += block_stride;
           }
-          ahead[i][x] = v;
+          if (++ahead.block == ahead.end) {
+            ahead.next_piece();
+            if (!ahead.done()) open();
+          }
         }
+        cp_async_commit();  // an empty group too: the wait counts groups
       };
-      const auto store = [&](int i, unsigned char* target, auto along_k, std::uint32_t& lost) {
-        if (kUnits % kSplitters != 0 && splitter + i * kSplitters >= kUnits) return;
-        const Unit here = unit(i);
-#pragma unroll
-        for (int x = 0; x < 4; ++x) {
-          const auto value = [&](int y) { return along_k ? ahead[i][x][y] : ahead[i][y][x]; };
-          const int row = here.row + x;
-          std::uint32_t first[kParts], second[kParts];
-          split_pair<kParts>(value(0), value(1), first, lost);
-          split_pair<kParts>(value(2), value(3), second, lost);
-#pragma unroll
-          for (int part = 0; part < kParts; ++part)
-            *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((here.k / 8) ^ (row % 8)) * 16 +
-                                      here.k % 8 * 2) = {first[part], second[part]};
-        }
-      };
-#pragma unroll
-      for (int i = 0; i < kMine; ++i) load(i);
-      ptx::Ring<kSlotsA> ring;
-      for (bool more = true; more; ring.advance()) {
-        walk.next_block();
-        more = !walk.done();
-        unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
+      const auto split_block = [&](int stage, unsigned char* target, auto along_k) {
         std::uint32_t lost = 0;
-        ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
-        if (g.a_along_k) {
 #pragma unroll
-          for (int i = 0; i < kMine; ++i) store(i, target, std::true_type{}, lost);
-        } else {
+        for (int i = 0; i < kMine; ++i) {
+          if (!mine(i)) continue;
+          const Unit here = unit(i);
+          Vector<float, 4> v[4];
 #pragma unroll
-          for (int i = 0; i < kMine; ++i) store(i, target, std::false_type{}, lost);
+          for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, i, x));
+#pragma unroll
+          for (int x = 0; x < 4; ++x) {
+            const auto value = [&](int y) { return along_k ? v[x][y] : v[y][x]; };
+            const int row = here.row + x;
+            std::uint32_t first[kParts], second[kParts];
+            split_pair<kParts>(value(0), value(1), first, lost);
+            split_pair<kParts>(value(2), value(3), second, lost);
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+              *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((here.k / 8) ^ (row % 8)) * 16 +
+                                        here.k % 8 * 2) = {first[part], second[part]};
+          }
         }
+        return lost;
+      };
+      for (int stage = 0; stage < kAhead; ++stage) copy_block(stage);
+      ptx::Ring<kSlotsA> ring;
+      for (int stage = 0; left > 0; ring.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
+        cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
+        unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
+        ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
+        const std::uint32_t lost =
+            g.a_along_k ? split_block(stage, target, std::true_type{}) : split_block(stage, target, std::false_type{});
         ptx::fence_async_shared();
         const bool any = __any_sync(0xffffffffu, (lost & 0xffffu) != 0);
         if (lane == 0) {
-          lost_a[ring.slot * 4 + warp - 1] = any;
+          lost_a[ring.slot * 8 + warp - 1] = any;
           ptx::barrier_arrive(&full_a[ring.slot]);
         }
-        if (more) {
-          at = walk.place(kRows);
-          a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch);
-#pragma unroll
-          for (int i = 0; i < kMine; ++i) load(i);
-        }
+        --left;
+        copy_block(stage);
       }
     }
   } else {
-    ptx::acquire_registers<200>();
+    ptx::acquire_registers<208>();
     using Layout = ptx::OperandLayout<true, 128, 0>;
-    const int consumer = warp / 4 - 1, warp_here = warp % 4, quad = lane % 4, octet = lane / 4;
+    const int consumer = warp / 4 - 2, warp_here = warp % 4, quad = lane % 4, octet = lane / 4;
     const int barrier = 1 + consumer;
     float* const rows_here = sum_rows + consumer * kRows * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
@@ -399,12 +426,21 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
       }
       return lost;
     };
+    const auto pin = [](Fragments& fragments) {
+#pragma unroll
+      for (int step = 0; step < kBlock / 16; ++step)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) ptx::wgmma_pin(fragments[step][part]);
+    };
     const auto release = [&](ptx::Barrier* barriers, int slot) {
       __syncwarp();
       if (lane == 0) ptx::barrier_arrive(&barriers[slot]);
     };
 
-    Walk walk(g);
+    Walk<Config> walk(g);
+    // ptxas runs each wgmma alone if it sees an instruction set one of its input registers while another is under way (C7513), and would
+    // see through a copy: so `next` reaches `now` through a zero that it does not know.
+    const std::uint32_t zero = g.zero;
     Fragments now, next;
     ptx::barrier_wait(&full_b[0], 0);
     std::uint32_t lost_ahead = split_block(now);
@@ -416,11 +452,13 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
       for (float& x : total) x = 0;
       std::uint32_t lost = 0;
       const bool last_piece = walk.unit + walk.taken >= walk.last;
-      for (int block = walk.block; block < walk.end; ++block) {
+      const int begin = walk.block;
+      for (int block = begin; block < walk.end; ++block) {
         lost |= lost_ahead;
         ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
         float sums[kSums];
         const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
+        pin(now);
         ptx::wgmma_fence();
         // (part of B, part of A), the smallest products first.
         constexpr int kProducts = kParts == 3 ? 6 : 3;
@@ -434,8 +472,9 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
                                  product > 6 - kProducts || step > 0);
         }
         ptx::wgmma_commit();
-        const std::uint32_t* const flags = &lost_a[ring_a.slot * 4];
-        const std::uint32_t lost_there = flags[0] | flags[1] | flags[2];
+        std::uint32_t lost_there = 0;
+#pragma unroll
+        for (int i = 0; i < kSplitters / 32; ++i) lost_there |= lost_a[ring_a.slot * 8 + i];
         const bool more = block + 1 < walk.end || !last_piece;
         if (more) ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
         lost_ahead = split_block(next);  // past the end: of what lies there, unused
@@ -455,15 +494,15 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
 #pragma unroll
           for (int part = 0; part < kParts; ++part)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) now[step][part][i] = next[step][part][i];
+            for (int i = 0; i < 4; ++i) now[step][part][i] = next[step][part][i] ^ zero;
       }
 
-      const auto at = walk.place(kRows);
+      const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
       if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0))
         exact_piece<Config>(total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                             static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows,
-                            columns, static_cast<std::int64_t>(walk.block) * kBlock,
+                            columns, static_cast<std::int64_t>(begin) * kBlock,
                             min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, first_line, second_line);
       // To rows of C.
 #pragma unroll
@@ -492,10 +531,10 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
         if (column < columns)
           for (int row = row_first; row < rows; row += 8) store(row, load_vector<4>(rows_here + row * kPitch + column));
       } else {
-        const std::int64_t tile_unit = walk.tile * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
+        const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
         // The last piece of its first CTA and the first piece of the others.
-        const auto partial = [&](std::int64_t cta) {
-          return g.partials + ((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64);
+        const auto partial = [&](unsigned cta) {
+          return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64);
         };
         float* const mine = partial(blockIdx.x);
         for (int row = row_first; row < rows; row += 8)
@@ -504,7 +543,7 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
         ptx::named_barrier_sync(barrier, 128);
         if (threadIdx.x % 128 == 0) {
           unsigned* const counter = g.counters + 2 * cta0 + consumer;
-          const bool last = atomicAdd(counter, 1) == static_cast<unsigned>(cta1 - cta0);
+          const bool last = atomicAdd(counter, 1) == cta1 - cta0;
           if (last) *counter = 0;
           last_here[consumer] = last;
           __threadfence();
@@ -513,7 +552,7 @@ __global__ void __launch_bounds__(384, 1) direct_fp32(const __grid_constant__ Di
         if (last_here[consumer] && column < columns) {
           for (int row = row_first; row < rows; row += 8) {
             Vector<float, 4> sum{};
-            for (std::int64_t cta = cta0; cta <= cta1; ++cta) {
+            for (unsigned cta = cta0; cta <= cta1; ++cta) {
               const float4 part = __ldcg(reinterpret_cast<const float4*>(partial(cta) + row * 64 + column));
               const Vector<float, 4> v{{part.x, part.y, part.z, part.w}};
 #pragma unroll
