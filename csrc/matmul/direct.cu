@@ -65,8 +65,11 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
                                .swizzle_bytes = 128}))
       return false;
   }
-  return plan.tile == DirectTile::rows_32 ? launch_tile<DirectTile::rows_32>(plan, g, stream)
-                                          : launch_tile<DirectTile::rows_64>(plan, g, stream);
+  switch (plan.tile) {
+    case DirectTile::rows_32: return launch_tile<DirectTile::rows_32>(plan, g, stream);
+    case DirectTile::rows_64: return launch_tile<DirectTile::rows_64>(plan, g, stream);
+  }
+  return false;
 }
 
 }  // namespace xgemm::matmul

@@ -5,11 +5,12 @@
 //   Split     x = hi + mid + lo, eight bits of x each, by truncation: exact, any exponent, so no number overflows. Three parts: six
 //             products (lo hi, hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-22 of |A||B|, 2^-24 on average. Two
 //             parts (mid rounded): three products, 2^-16.
-//   Roles     Warp 0 brings B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where base or strides
-//             are no multiples of 16 bytes. Warps 1 to 3 read A (kRows by 64; any strides), split it, and write the parts as wgmma's
-//             K-major operand. Two warpgroups take 64 columns each: they read B from shared memory in the order of wgmma's register
+//   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where base or strides
+//             are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write the parts as wgmma's
+//             K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in the order of wgmma's register
 //             operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the large operand of a layer, never goes
-//             through shared memory twice. The next block is split while the tensor cores do this one.
+//             through shared memory twice. They take turns: one
+//             splits while the other multiplies.
 //   Promotion after each block of 64 k, as in wgmma_gemm.cuh, small products first.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that several
 //             CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So the order of
@@ -50,7 +51,6 @@ struct DirectArguments {
   unsigned rows, columns;           ///< tiles of C of a batch
   unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
   unsigned all_units;
-  unsigned zero;  ///< 0
   unsigned* counters;  ///< [first CTA of a shared tile][warpgroup]
   float* partials;     ///< [CTA][first or last piece][warpgroup][row][64 columns]
   Problem problem;
@@ -58,25 +58,26 @@ struct DirectArguments {
 
 namespace direct_detail {
 
-inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 7 * 32, kSlotsA = 2;
+inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2;
+inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting warps take at once
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
-inline constexpr int kPitch = 64 + 4;  // of a row of sums in shared memory
+inline constexpr int kSumRows = 32, kPitch = 64 + 4;  // sums on their way from registers to rows of C
 
 template <class Config>
 struct Shared {
   static constexpr DirectConfig kConfig = Config::kValue;
   static constexpr int kPartBytes = kConfig.rows * 128;
   static constexpr int kSlotBytesA = kConfig.parts * kPartBytes;
-  static constexpr int kSumBytes = kConfig.rows * kPitch * 4;  // of a consumer warpgroup
+  static constexpr int kSumBytes = kSumRows * kPitch * 4;  // of a consumer warpgroup
   // A on its way: each splitting thread copies units of 4 by 4 for itself, kAhead blocks before it needs them.
-  static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kUnitsMine = (kUnits + kSplitters - 1) / kSplitters;
-  static constexpr int kAhead = kConfig.rows == 32 ? 3 : 2;
+  static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4);
+  static constexpr int kAhead = 64 / kConfig.rows + 1;
   static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block
   static constexpr int kRest =
       kSlotsA * kSlotBytesA + 2 * kSumBytes + kAhead * kCopyBytes + 1024 /* alignment */ + 512 /* barriers, flags */;
   static constexpr int kSlotsB = (227 * 1024 - kRest) / kSlotBytesB;
   static constexpr int kBytes = kRest + kSlotsB * kSlotBytesB;
-  static_assert(kSlotsB >= 3);
+  static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kSumBytes);
 };
 
 /// Walks the pieces of this CTA's share: runs of blocks of one tile.
@@ -124,17 +125,25 @@ struct Walk {
   }
 };
 
+/// By shared-memory address, so that a swizzled place costs one exclusive-or and no register that lives on.
+__device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
+  Vector<float, 2> pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");
+  return pair;
+}
+
 /// Two numbers in kParts bf16 pairs, the first number in the lower halves. `lost` gathers what says that a number is not carried
 /// exactly: bits in its lower 16 (three parts; Inf and NaN leave a NaN of ones), or any bit (two parts: Inf and NaN).
 template <int kParts>
 __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts], std::uint32_t& lost) {
   const auto upper = [](float a, float b) { return __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x7632); };
-  const auto rest = [](float a) { return a - __uint_as_float(__float_as_uint(a) & 0xffff0000u); };
+  const auto first = [](std::uint32_t pair) { return __uint_as_float(pair << 16); };
+  const auto second = [](std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
   parts[0] = upper(x, y);
-  const float rx = rest(x), ry = rest(y);
+  const float rx = x - first(parts[0]), ry = y - second(parts[0]);
   if constexpr (kParts == 3) {
     parts[1] = upper(rx, ry);
-    const float lx = rest(rx), ly = rest(ry);
+    const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
     parts[2] = upper(lx, ly);
     lost |= __float_as_uint(lx) | __float_as_uint(ly);
   } else {
@@ -145,12 +154,12 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
 }
 
 /// The product's element-by-element form for a warpgroup's piece: C^T as wgmma leaves it in registers, k from `begin` to `end`.
-/// `stage`: (64 + rows) * 16 floats. The lines of B start at `column`.
+/// `stage`: (64 + rows) * 8 floats. The lines of B start at `column`.
 template <class Config>
 __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 2], const DirectArguments& g, const float* a, const float* b,
                                          int rows, int columns, std::int64_t begin, std::int64_t end, float* stage, int barrier,
                                          int first_line, int second_line) {
-  constexpr int kRows = Config::kValue.rows, kDepth = 16;
+  constexpr int kRows = Config::kValue.rows, kDepth = 8;
   const int thread = static_cast<int>(threadIdx.x) % 128, quad = thread % 4;
   const Problem& p = g.problem;
   float* const of_b = stage + kDepth * kRows;
@@ -194,7 +203,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr int kConsumerWarps = 8;
+  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 96;
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots_b =
@@ -210,7 +219,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlotsB; ++s) {
-      ptx::barrier_init(&full_b[s], g.tma ? 1 : 32);
+      ptx::barrier_init(&full_b[s], g.tma ? 1 : kSplitters);
       ptx::barrier_init(&empty_b[s], kConsumerWarps);
     }
     for (int s = 0; s < kSlotsA; ++s) {
@@ -228,105 +237,100 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k_size = static_cast<int>(p.k);
 
   if (warp < kWarps - kConsumerWarps) {
-    ptx::release_registers<48>();
-    if (warp == 0) {  // B
-      ptx::Ring<kSlotsB> ring;
-      const bool loads = !g.tma || ptx::elect_one();
-      for (Walk<Config> walk(g); !walk.done(); walk.next_piece()) {
-        if (!loads) continue;
-        const auto at = walk.place();
-        const float* const b = static_cast<const float*>(p.b.data) + (g.tma ? 0 : batch_offset(p, p.b, at.batch));
-        for (int block = walk.block; block < walk.end; ++block, ring.advance()) {
-          ptx::barrier_wait(&empty_b[ring.slot], ring.parity ^ 1);
-          unsigned char* const target = slots_b + ring.slot * kSlotBytesB;
-          const int k0 = block * kBlock;
-          if (g.tma) {
-            ptx::barrier_arrive_expect(&full_b[ring.slot], kSlotBytesB);
+    ptx::release_registers<kHelperRegisters>();
+    // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t - kSlotsA.
+    Walk<Config> walk_b(g);
+    ptx::Ring<kSlotsB> ring_b;
+    const bool loads = !g.tma || threadIdx.x == 0;
+    auto at_b = walk_b.place();
+    const auto load_b = [&] {
+      if (!loads || walk_b.done()) return;
+      const int k0 = walk_b.block * kBlock;
+      unsigned char* const target = slots_b + ring_b.slot * kSlotBytesB;
+      ptx::Barrier* const landed = &full_b[ring_b.slot];
+      ptx::barrier_wait(&empty_b[ring_b.slot], ring_b.parity ^ 1);
+      if (g.tma) {
+        ptx::barrier_arrive_expect(landed, kSlotBytesB);
 #pragma unroll
-            for (int i = 0; i < (kKMajorB ? 2 : 4); ++i) {
-              if constexpr (kKMajorB)
-                ptx::tma_load(target + i * 16384, &g.b, &full_b[ring.slot], k0 + 32 * i, at.column, at.batch * g.batch_step_b);
-              else
-                ptx::tma_load(target + i * 8192, &g.b, &full_b[ring.slot], at.column + 32 * i, k0, at.batch * g.batch_step_b);
-            }
-          } else {
-            // Rows of 32 elements, laid out as TMA would: K-major [half of k][column], else [32 columns][k].
-#pragma unroll 4
-            for (int row = 0; row < kSlotBytesB / 128; ++row) {
-              const int column = at.column + (kKMajorB ? row % kDirectColumns : row / kBlock * 32 + lane);
-              const int k = k0 + (kKMajorB ? row / kDirectColumns * 32 + lane : row % kBlock);
-              const bool inside = column < n && k < k_size;
-              cp_async<4>(target + row * 128 + ((lane / 4) ^ (row % 8)) * 16 + lane % 4 * 4,
-                          inside ? b + column * p.b.col_stride + k * p.b.row_stride : b, inside ? 4 : 0);
-            }
-            ptx::barrier_arrive_copies(&full_b[ring.slot]);
-          }
+        for (int i = 0; i < (kKMajorB ? 2 : 4); ++i) {
+          if constexpr (kKMajorB)
+            ptx::tma_load(target + i * 16384, &g.b, landed, k0 + 32 * i, at_b.column, at_b.batch * g.batch_step_b);
+          else
+            ptx::tma_load(target + i * 8192, &g.b, landed, at_b.column + 32 * i, k0, at_b.batch * g.batch_step_b);
         }
+      } else {
+        // Rows of 32 elements, laid out as TMA would: K-major [half of k][column], else [32 columns][k].
+        const float* const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at_b.batch);
+#pragma unroll 1
+        for (int row = warp; row < kSlotBytesB / 128; row += kSplitters / 32) {
+          const int column = at_b.column + (kKMajorB ? row % kDirectColumns : row / kBlock * 32 + lane);
+          const int k = k0 + (kKMajorB ? row / kDirectColumns * 32 + lane : row % kBlock);
+          const bool inside = column < n && k < k_size;
+          cp_async<4>(target + row * 128 + ((lane / 4) ^ (row % 8)) * 16 + lane % 4 * 4,
+                      inside ? b + column * p.b.col_stride + k * p.b.row_stride : b, inside ? 4 : 0);
+        }
+        ptx::barrier_arrive_copies(landed);
       }
-      if (!g.tma) {
-        cp_async_commit();
-        cp_async_wait<0>();
+      ring_b.advance();
+      if (++walk_b.block == walk_b.end) {
+        walk_b.next_piece();
+        at_b = walk_b.place();
       }
-    } else {  // A, in units of 4 rows by 4 of k
-      constexpr int kUnits = Memory::kUnits, kMine = Memory::kUnitsMine, kAhead = Memory::kAhead;
-      const int splitter = static_cast<int>(threadIdx.x) - 32;
+    };
+    for (int i = 0; i < kSlotsB - kSlotsA; ++i) load_b();
+
+    // A, in units of 4 rows by 4 of k.
+    {
+      constexpr int kUnits = Memory::kUnits, kAhead = Memory::kAhead;
+      const int splitter = static_cast<int>(threadIdx.x);
       unsigned char* const copies = reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + splitter * 16;
-      const auto copy_of = [&](int stage, int i, int x) {
-        return copies + (stage * 4 + x) * kUnits * 16 + i * kSplitters * 16;
-      };
-      const auto mine = [&](int i) { return kUnits % kSplitters == 0 || splitter + i * kSplitters < kUnits; };
-      struct Unit {
-        int row, k;
-      };
-      // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way.
-      const auto unit = [&](int i) {
-        const int u = splitter + i * kSplitters;
-        return g.a_along_k ? Unit{u / 16 * 4, u % 16 * 4}
-                           : Unit{(u % 4 + u / 64 * 4) * 4, (u / 4 % 8 + u / 32 % 2 * 8) * 4};
+      // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each round is
+      // kSplitRows further down.
+      const int unit_row = g.a_along_k ? splitter / 16 * 4 : (splitter % 4 + splitter / 64 * 4) * 4;
+      const int unit_k = g.a_along_k ? splitter % 16 * 4 : (splitter / 4 % 8 + splitter / 32 % 2 * 8) * 4;
+      const int rounds = (kUnits - splitter + kSplitters - 1) / kSplitters;
+      const auto copy_of = [&](int stage, int round, int x) {
+        return copies + (stage * 4 + x) * kUnits * 16 + round * kSplitters * 16;
       };
       // Four copies of four elements each: `inner` runs along the contiguous dim.
       const std::int64_t inner_stride = g.a_along_k ? p.a.col_stride : p.a.row_stride;
-      const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride, block_stride = kBlock * p.a.col_stride;
+      const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride;
       const float* const nowhere = static_cast<const float*>(p.a.data);
       Walk<Config> ahead(g);
-      const float* from[kMine];
-      auto at = ahead.place();
+      const float* from = nowhere;
+      int rows_left = 0;
       const auto open = [&] {
-        at = ahead.place();
-        const float* const a = nowhere + batch_offset(p, p.a, at.batch);
-#pragma unroll
-        for (int i = 0; i < kMine; ++i)
-          from[i] = a + (at.row + unit(i).row) * p.a.row_stride +
-                    (static_cast<std::int64_t>(ahead.block) * kBlock + unit(i).k) * p.a.col_stride;
+        const auto at = ahead.place();
+        from = nowhere + batch_offset(p, p.a, at.batch) + (at.row + unit_row) * p.a.row_stride +
+               (static_cast<std::int64_t>(ahead.block) * kBlock + unit_k) * p.a.col_stride;
+        rows_left = m - at.row - unit_row;
       };
       open();
       int left = 0;  // blocks that are copied and not yet split
       const auto copy_block = [&](int stage) {
         if (!ahead.done()) {
           ++left;
+          const int depth = k_size - ahead.block * kBlock - unit_k;
+#pragma unroll 1
+          for (int round = 0; round < rounds; ++round) {
+            const int rows = rows_left - round * kSplitRows, inner = g.a_along_k ? depth : rows, outer = g.a_along_k ? rows : depth;
+            const float* here = from + round * kSplitRows * p.a.row_stride;
 #pragma unroll
-          for (int i = 0; i < kMine; ++i) {
-            if (mine(i)) {
-              const int rows = m - at.row - unit(i).row, depth = k_size - ahead.block * kBlock - unit(i).k;
-              const int inner = g.a_along_k ? depth : rows, outer = g.a_along_k ? rows : depth;
+            for (int x = 0; x < 4; ++x, here += outer_stride) {
+              unsigned char* const to = copy_of(stage, round, x);
+              if (g.a_vectors) {
+                const bool inside = x < outer && inner > 0;
+                cp_async<16>(to, inside ? here : nowhere, inside ? 16 : 0);
+              } else {
 #pragma unroll
-              for (int x = 0; x < 4; ++x) {
-                const float* const here = from[i] + x * outer_stride;
-                unsigned char* const to = copy_of(stage, i, x);
-                if (g.a_vectors) {
-                  const bool inside = x < outer && inner > 0;
-                  cp_async<16>(to, inside ? here : nowhere, inside ? 16 : 0);
-                } else {
-#pragma unroll
-                  for (int y = 0; y < 4; ++y) {
-                    const bool inside = x < outer && y < inner;
-                    cp_async<4>(to + 4 * y, inside ? here + y * inner_stride : nowhere, inside ? 4 : 0);
-                  }
+                for (int y = 0; y < 4; ++y) {
+                  const bool inside = x < outer && y < inner;
+                  cp_async<4>(to + 4 * y, inside ? here + y * inner_stride : nowhere, inside ? 4 : 0);
                 }
               }
             }
-            from[i] += block_stride;
           }
+          from += kBlock * p.a.col_stride;
           if (++ahead.block == ahead.end) {
             ahead.next_piece();
             if (!ahead.done()) open();
@@ -336,24 +340,22 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       };
       const auto split_block = [&](int stage, unsigned char* target, auto along_k) {
         std::uint32_t lost = 0;
-#pragma unroll
-        for (int i = 0; i < kMine; ++i) {
-          if (!mine(i)) continue;
-          const Unit here = unit(i);
+#pragma unroll 1
+        for (int round = 0; round < rounds; ++round) {
           Vector<float, 4> v[4];
 #pragma unroll
-          for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, i, x));
+          for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
 #pragma unroll
           for (int x = 0; x < 4; ++x) {
             const auto value = [&](int y) { return along_k ? v[x][y] : v[y][x]; };
-            const int row = here.row + x;
+            const int row = unit_row + round * kSplitRows + x;
             std::uint32_t first[kParts], second[kParts];
             split_pair<kParts>(value(0), value(1), first, lost);
             split_pair<kParts>(value(2), value(3), second, lost);
 #pragma unroll
             for (int part = 0; part < kParts; ++part)
-              *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((here.k / 8) ^ (row % 8)) * 16 +
-                                        here.k % 8 * 2) = {first[part], second[part]};
+              *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((unit_k / 8) ^ (row % 8)) * 16 +
+                                        unit_k % 8 * 2) = {first[part], second[part]};
           }
         }
         return lost;
@@ -364,12 +366,13 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
         unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
         ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
+        load_b();
         const std::uint32_t lost =
             g.a_along_k ? split_block(stage, target, std::true_type{}) : split_block(stage, target, std::false_type{});
         ptx::fence_async_shared();
         const bool any = __any_sync(0xffffffffu, (lost & 0xffffu) != 0);
         if (lane == 0) {
-          lost_a[ring.slot * 8 + warp - 1] = any;
+          lost_a[ring.slot * 8 + warp] = any;
           ptx::barrier_arrive(&full_a[ring.slot]);
         }
         --left;
@@ -377,11 +380,11 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       }
     }
   } else {
-    ptx::acquire_registers<208>();
+    ptx::acquire_registers<256 - kHelperRegisters>();
     using Layout = ptx::OperandLayout<true, 128, 0>;
     const int consumer = warp / 4 - 2, warp_here = warp % 4, quad = lane % 4, octet = lane / 4;
     const int barrier = 1 + consumer;
-    float* const rows_here = sum_rows + consumer * kRows * kPitch;
+    float* const rows_here = sum_rows + consumer * kSumRows * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
     // Which of the warp's 16 columns of C (lines of B) the fragment's rows l / 4 and l / 4 + 8 are: chosen so that reads of swizzled
     // shared memory meet no bank conflict.
@@ -390,30 +393,28 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 
     ptx::Ring<kSlotsA> ring_a;
     ptx::Ring<kSlotsB> ring_b;
-    using Fragments = std::uint32_t[kBlock / 16][kParts][4];
+    using Fragments = std::uint32_t[kSteps][kParts][4];
+    // Of the slot: where the thread's first number lies. Its others are at fixed distances, but for the swizzle.
+    const std::uint32_t first_at =
+        kKMajorB ? static_cast<std::uint32_t>((consumer * 64 + first_line) * 128 + ((quad / 2) ^ (line0 % 8)) * 16 + quad % 2 * 8)
+                 : static_cast<std::uint32_t>((consumer * 64 + first_line) / 32 * 8192 + 2 * quad * 128 +
+                                              ((first_line % 32 / 4) ^ (2 * quad)) * 16 + first_line % 4 * 4);
     const auto split_block = [&](Fragments& fragments) {
-      const unsigned char* const slot = slots_b + ring_b.slot * kSlotBytesB;
+      const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) + first_at;
       std::uint32_t lost = 0;
 #pragma unroll
-      for (int step = 0; step < kBlock / 16; ++step) {
+      for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {  // k 2 quad + 8 e of the step's 16
           Vector<float, 2> first, second;
           if constexpr (kKMajorB) {
-            const int chunk = (step % 2 * 4 + 2 * e + quad / 2) ^ (line0 % 8);
-            const unsigned char* const at = slot + step / 2 * 16384 + (consumer * 64 + first_line) * 128 + chunk * 16 + quad % 2 * 8;
-            first = *reinterpret_cast<const Vector<float, 2>*>(at);
-            second = *reinterpret_cast<const Vector<float, 2>*>(at + 8 * 128);
+            const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
+            first = load_pair(here);
+            second = load_pair(here + 8 * 128);
           } else {
-            const int column = consumer * 64 + first_line;
-            Vector<float, 2> at_k[2];
-#pragma unroll
-            for (int d = 0; d < 2; ++d) {
-              const int chunk = (column % 32 / 4) ^ (2 * quad + d);
-              at_k[d] = *reinterpret_cast<const Vector<float, 2>*>(
-                  slot + column / 32 * 8192 + (16 * step + 8 * e + 2 * quad + d) * 128 + chunk * 16 + column % 4 * 4);
-            }
-            first = {{at_k[0][0], at_k[1][0]}}, second = {{at_k[0][1], at_k[1][1]}};
+            const int k = step * 16 + 8 * e;
+            const auto x = load_pair(at + k * 128), y = load_pair((at ^ 16) + (k + 1) * 128);
+            first = {{x[0], y[0]}}, second = {{x[1], y[1]}};
           }
           std::uint32_t parts[kParts];
           split_pair<kParts>(first[0], first[1], parts, lost);
@@ -428,7 +429,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     };
     const auto pin = [](Fragments& fragments) {
 #pragma unroll
-      for (int step = 0; step < kBlock / 16; ++step)
+      for (int step = 0; step < kSteps; ++step)
 #pragma unroll
         for (int part = 0; part < kParts; ++part) ptx::wgmma_pin(fragments[step][part]);
     };
@@ -437,28 +438,26 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       if (lane == 0) ptx::barrier_arrive(&barriers[slot]);
     };
 
-    Walk<Config> walk(g);
-    // ptxas runs each wgmma alone if it sees an instruction set one of its input registers while another is under way (C7513), and would
-    // see through a copy: so `next` reaches `now` through a zero that it does not know.
-    const std::uint32_t zero = g.zero;
-    Fragments now, next;
-    ptx::barrier_wait(&full_b[0], 0);
-    std::uint32_t lost_ahead = split_block(now);
-    release(empty_b, 0);
-    ring_b.advance();
-    for (; !walk.done();) {
+    // The warpgroups take turns at the tensor cores: one splits and promotes while the other multiplies.
+    constexpr int kTurn = 3;
+    if (consumer == 1) ptx::named_barrier_arrive(kTurn, 256);
+    Fragments fragments;
+    for (Walk<Config> walk(g); !walk.done(); walk.next_piece()) {
       float total[kSums];
 #pragma unroll
       for (float& x : total) x = 0;
       std::uint32_t lost = 0;
       const bool last_piece = walk.unit + walk.taken >= walk.last;
-      const int begin = walk.block;
-      for (int block = begin; block < walk.end; ++block) {
-        lost |= lost_ahead;
+      for (int block = walk.block; block < walk.end; ++block) {
+        ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
+        lost |= split_block(fragments);
+        release(empty_b, ring_b.slot);
+        ring_b.advance();
         ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
+        ptx::named_barrier_sync(kTurn + consumer, 256);
         float sums[kSums];
         const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
-        pin(now);
+        pin(fragments);
         ptx::wgmma_fence();
         // (part of B, part of A), the smallest products first.
         constexpr int kProducts = kParts == 3 ? 6 : 3;
@@ -466,35 +465,22 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
         for (int product = 6 - kProducts; product < 6; ++product) {
 #pragma unroll
-          for (int step = 0; step < kBlock / 16; ++step)
-            ptx::wgmma_registers(sums, now[step][kPartB[product]],
+          for (int step = 0; step < kSteps; ++step)
+            ptx::wgmma_registers(sums, fragments[step][kPartB[product]],
                                  slot_a + (kPartA[product] * Memory::kPartBytes + step * Layout::kStepBytes) / 16,
                                  product > 6 - kProducts || step > 0);
         }
         ptx::wgmma_commit();
-        std::uint32_t lost_there = 0;
+        if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
 #pragma unroll
-        for (int i = 0; i < kSplitters / 32; ++i) lost_there |= lost_a[ring_a.slot * 8 + i];
-        const bool more = block + 1 < walk.end || !last_piece;
-        if (more) ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
-        lost_ahead = split_block(next);  // past the end: of what lies there, unused
-        if (more) {
-          release(empty_b, ring_b.slot);
-          ring_b.advance();
-        }
+        for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[ring_a.slot * 8 + i];
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(sums);
+        pin(fragments);  // alive until here: the tensor cores read them
         release(empty_a, ring_a.slot);
         ring_a.advance();
-        lost |= lost_there;
 #pragma unroll
         for (int i = 0; i < kSums; ++i) total[i] = fmaf(sums[i], 1.f + 0x1p-23f, total[i]);
-#pragma unroll
-        for (int step = 0; step < kBlock / 16; ++step)
-#pragma unroll
-          for (int part = 0; part < kParts; ++part)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) now[step][part][i] = next[step][part][i] ^ zero;
       }
 
       const auto at = walk.place();
@@ -502,22 +488,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0))
         exact_piece<Config>(total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                             static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows,
-                            columns, static_cast<std::int64_t>(begin) * kBlock,
+                            columns, static_cast<std::int64_t>(walk.block) * kBlock,
                             min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, first_line, second_line);
-      // To rows of C.
-#pragma unroll
-      for (int j = 0; j < kRows / 8; ++j)
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float* const row = rows_here + (8 * j + 2 * quad + c) * kPitch;
-          if constexpr (kKMajorB) {
-            row[first_line] = total[4 * j + c];
-            row[second_line] = total[4 * j + 2 + c];
-          } else {
-            store_vector(row + first_line, Vector<float, 2>{{total[4 * j + c], total[4 * j + 2 + c]}});
-          }
-        }
-      ptx::named_barrier_sync(barrier, 128);
       const int column = lane % 16 * 4, row_first = warp_here * 2 + lane / 16;
       const auto epilogue = make_epilogue<float, float>(p, at.batch);
       float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(at.batch) * p.m * p.n + column0 + column;
@@ -527,18 +499,40 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         simt::store_global(out + static_cast<std::int64_t>(at.row + row) * p.n,
                            epilogue(quad_sums, at.row + row, column0 + column, count), count, p.n);
       };
-      if (walk.whole()) {
-        if (column < columns)
-          for (int row = row_first; row < rows; row += 8) store(row, load_vector<4>(rows_here + row * kPitch + column));
-      } else {
-        const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
-        // The last piece of its first CTA and the first piece of the others.
-        const auto partial = [&](unsigned cta) {
-          return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64);
-        };
-        float* const mine = partial(blockIdx.x);
-        for (int row = row_first; row < rows; row += 8)
-          store_vector(mine + row * 64 + column, load_vector<4>(rows_here + row * kPitch + column));
+      // A shared tile is the last piece of its first CTA and the first piece of the others.
+      const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
+      const auto partial = [&](unsigned cta) {
+        return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64) + column;
+      };
+#pragma unroll
+      for (int row0 = 0; row0 < kRows; row0 += kSumRows) {
+        if (row0 >= rows) break;
+#pragma unroll
+        for (int j = 0; j < kSumRows / 8; ++j)
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            float* const row = rows_here + (8 * j + 2 * quad + c) * kPitch;
+            const float x = total[row0 / 2 + 4 * j + c], y = total[row0 / 2 + 4 * j + 2 + c];
+            if constexpr (kKMajorB) {
+              row[first_line] = x;
+              row[second_line] = y;
+            } else {
+              store_vector(row + first_line, Vector<float, 2>{{x, y}});
+            }
+          }
+        ptx::named_barrier_sync(barrier, 128);
+        if (column < columns) {
+          for (int row = row_first; row < min(kSumRows, rows - row0); row += 8) {
+            const auto sum = load_vector<4>(rows_here + row * kPitch + column);
+            if (walk.whole())
+              store(row0 + row, sum);
+            else
+              store_vector(partial(blockIdx.x) + (row0 + row) * 64, sum);
+          }
+        }
+        ptx::named_barrier_sync(barrier, 128);
+      }
+      if (!walk.whole()) {
         __threadfence();
         ptx::named_barrier_sync(barrier, 128);
         if (threadIdx.x % 128 == 0) {
@@ -553,7 +547,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           for (int row = row_first; row < rows; row += 8) {
             Vector<float, 4> sum{};
             for (unsigned cta = cta0; cta <= cta1; ++cta) {
-              const float4 part = __ldcg(reinterpret_cast<const float4*>(partial(cta) + row * 64 + column));
+              const float4 part = __ldcg(reinterpret_cast<const float4*>(partial(cta) + row * 64));
               const Vector<float, 4> v{{part.x, part.y, part.z, part.w}};
 #pragma unroll
               for (int i = 0; i < 4; ++i) sum[i] = cta == cta0 ? v[i] : sum[i] + v[i];
@@ -562,7 +556,6 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           }
         }
       }
-      walk.next_piece();
     }
   }
 #endif
