@@ -48,6 +48,7 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.tma = plan.b_tma;
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
   g.a_vectors = plan.a_vectors;
+  g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
   g.batch_step_b = shared_b ? 0 : 1;
   g.rows = static_cast<unsigned>((p.m + rows - 1) / rows), g.columns = static_cast<unsigned>((p.n + kDirectColumns - 1) / kDirectColumns);
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule), g.units = static_cast<unsigned>(plan.units);

@@ -47,6 +47,7 @@ struct DirectArguments {
   bool tma;          ///< else cp.async by the problem's strides
   bool a_along_k;    ///< quads of A run along k (else along its rows)
   bool a_vectors;    ///< and are one access each
+  bool plain;        ///< nothing but alpha in the epilogue
   int batch_step_b;  ///< 0: one matrix for all batches
   unsigned rows, columns;           ///< tiles of C of a batch
   unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
@@ -490,14 +491,20 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
                             static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows,
                             columns, static_cast<std::int64_t>(walk.block) * kBlock,
                             min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, first_line, second_line);
+      const float alpha = static_cast<float>(p.alpha);
       const int column = lane % 16 * 4, row_first = warp_here * 2 + lane / 16;
-      const auto epilogue = make_epilogue<float, float>(p, at.batch);
-      float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(at.batch) * p.m * p.n + column0 + column;
+      float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + at.row) * p.n + column0 + column;
+      // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction cache.
       const auto store = [&](int row, const Vector<float, 4>& sum) {
-        const Quad<float> quad_sums{{sum[0], sum[1], sum[2], sum[3]}};
+        Quad<float> results{{sum[0], sum[1], sum[2], sum[3]}};
         const int count = columns - column;
-        simt::store_global(out + static_cast<std::int64_t>(at.row + row) * p.n,
-                           epilogue(quad_sums, at.row + row, column0 + column, count), count, p.n);
+        if (g.plain) {
+#pragma unroll
+          for (float& x : results.v) x = fmaf(alpha, x, 0.f);
+        } else {
+          results = make_epilogue<float, float>(p, at.batch)(results, at.row + row, column0 + column, count);
+        }
+        simt::store_global(out + static_cast<std::int64_t>(row) * p.n, results, count, p.n);
       };
       // A shared tile is the last piece of its first CTA and the first piece of the others.
       const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
@@ -522,6 +529,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           }
         ptx::named_barrier_sync(barrier, 128);
         if (column < columns) {
+#pragma unroll 1
           for (int row = row_first; row < min(kSumRows, rows - row0); row += 8) {
             const auto sum = load_vector<4>(rows_here + row * kPitch + column);
             if (walk.whole())
@@ -544,6 +552,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         }
         ptx::named_barrier_sync(barrier, 128);
         if (last_here[consumer] && column < columns) {
+#pragma unroll 1
           for (int row = row_first; row < rows; row += 8) {
             Vector<float, 4> sum{};
             for (unsigned cta = cta0; cta <= cta1; ++cta) {
