@@ -10,8 +10,8 @@ namespace {
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // What the model counts with; an H200's under load.
-constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.8e12;
-constexpr double kLaunch = 3.5e-6, kShare = 2.5e-6, kTileCycles = 900;
+constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
+constexpr double kLaunch = 2.6e-6, kShare = 3.5e-6;
 
 /// One matrix for all batches?
 bool is_shared(const Problem& p, const Operand& x) {
@@ -31,7 +31,8 @@ bool tma_loads(const Problem& p, bool k_major) {
 
 std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
-  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant) return {};
+  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b)
+    return {};
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("direct")) return {};
   DirectPlan plan{};
@@ -49,13 +50,13 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
-    const double block = tile.block[plan.parts - 2] * (plan.b_tma ? 1.0 : 1.3);
+    const double block = tile.block[plan.parts - 2] * (plan.b_tma ? 1.0 : 3.0);
     for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
       const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
       const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
       const double cycles = static_cast<double>(most * granule) * block +
-                            static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * kTileCycles;
+                            static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * tile.fixed;
       const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? kShare : 0);
       if (seconds < plan.seconds) {
         plan.seconds = seconds;

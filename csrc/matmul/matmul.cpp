@@ -1,4 +1,4 @@
-// matmul, addmm, linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
+// matmul, addmm, linear, gated_linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
 #include <algorithm>
 #include <cstdlib>
 
@@ -127,6 +127,74 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
+/// The planners' answers to one problem: at most one of `direct` and `tensor`, else CUDA cores.
+struct Plans {
+  std::optional<DirectPlan> direct;
+  std::optional<TensorPlan> tensor;
+  Plan simt;
+  Plan simt_up;  ///< gated: of the other product
+};
+
+Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  Plans plans{plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced), make_plan(p, gpu, forced),
+              p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+  if (plans.direct) {
+    const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
+    if (forced.empty() && other <= plans.direct->seconds)
+      plans.direct.reset();
+    else
+      plans.tensor.reset();
+  }
+  return plans;
+}
+
+/// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
+/// everything in a problem but the addresses, of which only the alignment to 16 bytes counts.
+class PlanCache {
+ public:
+  const Plans& find(const Problem& p, const DeviceProperties& gpu) {
+    const Problem key = without_addresses(p);
+    Entry* const set = &entries_[hash(key) % kSets * kWays];
+    for (Entry* e = set; e < set + kWays; ++e)
+      if (e->gpu == &gpu && e->key == key) return e->plans;
+    Entry& oldest = set[next_++ % kWays];
+    oldest = {&gpu, key, make_plans(p, gpu, {})};
+    return oldest.plans;
+  }
+
+ private:
+  static constexpr std::size_t kSets = 32, kWays = 4;
+  struct Entry {
+    const DeviceProperties* gpu = nullptr;  // one object a device
+    Problem key{};
+    Plans plans{};
+  };
+
+  static const void* alignment_of(const void* address) {
+    const auto bits = reinterpret_cast<std::uintptr_t>(address);
+    return reinterpret_cast<const void*>(bits ? 16 | bits % 16 : 0);
+  }
+  static Problem without_addresses(const Problem& p) {
+    Problem key = p;
+    for (Operand* x : {&key.a, &key.b, &key.c, &key.bias, &key.residual, &key.up, &key.bias_up}) x->data = alignment_of(x->data);
+    key.factor = alignment_of(p.factor), key.prepared_b = alignment_of(p.prepared_b);
+    key.out = nullptr;  // the allocator's: always aligned
+    return key;
+  }
+  static std::size_t hash(const Problem& p) {
+    std::uint64_t h = static_cast<std::uint64_t>(p.dtype);
+    for (const std::int64_t x : {p.m, p.n, p.k, p.batches, p.a.row_stride, p.b.row_stride})
+      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9e3779b97f4a7c15u;
+    return h >> 32;
+  }
+
+  std::vector<Entry> entries_ = std::vector<Entry>(kSets * kWays);
+  std::size_t next_ = 0;
+};
+
+/// Bytes of an element that the kernels sum in.
+constexpr std::int64_t accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
+
 /// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
 void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* workspace, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
@@ -135,13 +203,15 @@ void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* work
   if (dims.size() > kMaxBatchDims) {
     std::int64_t inner = p.m * p.n;
     for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
+    const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
     for (std::int64_t i = 0; i < dims[0].size; ++i) {
       run(p, dims.subspan(1), plan, workspace, scope);
       advance(p.a, dims[0].a);
       advance(p.b, dims[0].b);
       advance(p.c, dims[0].c);
       advance(p.residual, dims[0].residual);
-      p.out = static_cast<char*>(p.out) + inner * static_cast<std::int64_t>(size_of(p.dtype));
+      p.out = static_cast<char*>(p.out) + inner * out;
+      if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
     }
     return;
   }
@@ -156,7 +226,8 @@ Tensor run_cuda(Call& call) {
   p.out = view(call.like.op, "out", out).data;
   std::int64_t batches = 1;
   for (const std::int64_t size : call.batch) batches *= size;
-  if (p.m == 0 || p.n == 0 || batches == 0) return out;
+  const std::int64_t elements = batches * p.m * p.n;
+  if (elements == 0) return out;
 
   std::vector<BatchDim> dims = merge(call);
   fold_rows(p, dims);
@@ -174,43 +245,66 @@ Tensor run_cuda(Call& call) {
   p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
   const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
   const std::string_view forced = wanted ? wanted : "";
+  Plans forced_plans;
   std::optional<Tensor> space;
   const auto allocate = [&](std::int64_t bytes) -> void* {
     if (bytes == 0) return nullptr;
     space = workspace(static_cast<std::size_t>(bytes), call.like);
     return view(call.like.op, "workspace", *space).data;
   };
-  if (outer == 0 && !forced.empty()) {
-    if (const auto plan = plan_direct(p, scope.properties(), forced)) {
-      unsigned* counters = nullptr;
-      char* partials = nullptr;
-      if (plan->partial_bytes > 0) {
-        counters = static_cast<unsigned*>(scope.standing_workspace());
-        const std::int64_t own = counters ? 0 : (plan->counter_bytes() + 255) / 256 * 256;
-        partials = static_cast<char*>(allocate(own + plan->partial_bytes)) + own;
-        if (!counters) {
-          counters = reinterpret_cast<unsigned*>(partials - own);
-          cudaMemsetAsync(counters, 0, static_cast<std::size_t>(plan->counter_bytes()), scope.stream());
-        }
+  thread_local PlanCache cache;
+  const Plans& plans =
+      forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
+  if (outer == 0 && plans.direct) {
+    const DirectPlan& plan = *plans.direct;
+    unsigned* counters = nullptr;
+    char* partials = nullptr;
+    if (plan.partial_bytes > 0) {
+      counters = static_cast<unsigned*>(scope.standing_workspace());
+      const std::int64_t own = counters ? 0 : (plan.counter_bytes() + 255) / 256 * 256;
+      partials = static_cast<char*>(allocate(own + plan.partial_bytes)) + own;
+      if (!counters) {
+        counters = reinterpret_cast<unsigned*>(partials - own);
+        cudaMemsetAsync(counters, 0, static_cast<std::size_t>(plan.counter_bytes()), scope.stream());
       }
-      const bool launched = launch_direct(p, *plan, counters, reinterpret_cast<float*>(partials), scope.stream());
-      scope.check_launch();
-      if (launched) return out;
     }
+    const bool launched = launch_direct(p, plan, counters, reinterpret_cast<float*>(partials), scope.stream());
+    scope.check_launch();
+    if (launched) return out;
   }
-  if (outer == 0) {
-    if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
-      const bool launched = launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
-      scope.check_launch();
-      if (launched) return out;
-    }
+  if (outer == 0 && plans.tensor) {
+    const bool launched =
+        launch_tensor(p, *plans.tensor, allocate(plans.tensor->workspace_bytes), scope.properties().sm_count, scope.stream());
+    scope.check_launch();
+    if (launched) return out;
   }
-  const Plan plan = make_plan(p, scope.properties(), forced);
-  run(p, dims, &plan, allocate(plan.workspace_bytes), scope);
+  if (!p.gated) {
+    run(p, dims, &plans.simt, allocate(plans.simt.workspace_bytes), scope);
+    return out;
+  }
+  // Two products: the first one's sums wait, unrounded, in out where it is wide enough, else in the workspace.
+  const std::int64_t wide = accumulator_bytes(p.dtype),
+                     partial = (std::max(plans.simt.workspace_bytes, plans.simt_up.workspace_bytes) + 255) / 256 * 256;
+  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
+  char* const memory = static_cast<char*>(allocate(partial + (enough ? 0 : elements * wide)));
+  void* const sums = enough ? p.out : memory + partial;
+  run(up_product(p, sums), dims, &plans.simt_up, memory, scope);
+  run(gate_product(p, sums), dims, &plans.simt, memory, scope);
   return out;
 }
 
 #endif  // XGEMM_WITH_CUDA
+
+/// Bytes that prepare() makes of a weight; none where no product would use them: on the CPU, on GPUs without wgmma, of half
+/// precision, of "ieee".
+std::int64_t prepared_bytes([[maybe_unused]] const TensorView& weight, [[maybe_unused]] Precision precision) {
+#ifdef XGEMM_WITH_CUDA
+  if (weight.cuda && weight.dtype == ScalarType::Float && device_properties(weight.device_index).major == 9 &&
+      split_parts(precision) > 0 && weight.numel() > 0)
+    return prepared_layout(weight.size(0), weight.size(1), split_parts(precision)).bytes;
+#endif
+  return 0;
+}
 
 // ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do ----
 
@@ -304,9 +398,10 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 #endif
 }
 
-Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
-              const std::optional<Tensor>& residual, const std::string& precision) {
-  const char* const op = "linear";
+/// `prepared`: null, or what prepare() made of the weight.
+Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
+                   const std::optional<Tensor>& bias, const std::string& activation, const std::optional<Tensor>& residual,
+                   const std::string& precision) {
   const TensorView vx = view(op, "input", input), vw = view(op, "weight", weight);
   check_dtype(vx, kFloating);
   check_like(vx, vw);
@@ -325,6 +420,18 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
   call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
   call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
   if (!column) call.out_shape.push_back(p.n);
+  if (prepared) {
+    const TensorView v = view(op, "prepared", *prepared);
+    check_same_device(vx, v);
+    check(v.dtype == ScalarType::Byte && v.dim() == 1, op, "expected prepared to be what prepare(weight) gives, got ",
+          to_string(v.dtype), " of shape ", to_string(v.sizes));
+    const std::int64_t wanted = column ? 0 : prepared_bytes(vw, p.precision);
+    if (wanted > 0 && v.size(0) > 0) {
+      check(v.size(0) == wanted && v.stride(0) == 1, op, "expected prepared to be what prepare(weight, precision=", precision,
+            ") gives, ", wanted, " bytes, got ", v.size(0));
+      p.prepared_b = v.data;
+    }
+  }
   if (bias) {
     const TensorView v = view(op, "bias", *bias);
     check_like(vx, v);
@@ -365,9 +472,97 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
 #endif
 }
 
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
+              const std::optional<Tensor>& residual, const std::string& precision) {
+  return linear_with("linear", input, weight, nullptr, bias, activation, residual, precision);
+}
+
+Tensor linear_prepared(const Tensor& input, const Tensor& weight, const Tensor& prepared, const std::optional<Tensor>& bias,
+                       const std::string& activation, const std::optional<Tensor>& residual, const std::string& precision) {
+  return linear_with("linear_prepared", input, weight, &prepared, bias, activation, residual, precision);
+}
+
+Tensor prepare(const Tensor& weight, const std::string& precision) {
+  const char* const op = "prepare";
+  const TensorView v = view(op, "weight", weight);
+  check_dtype(v, kFloating);
+  check(v.dim() == 2, op, "expected weight with 2 dims, got shape ", to_string(v.sizes));
+  const Precision how = parse_precision(op, precision);
+  const std::int64_t bytes = prepared_bytes(v, how);
+  Tensor out = workspace(static_cast<std::size_t>(bytes), v);
+#ifdef XGEMM_WITH_CUDA
+  if (bytes > 0) {
+    CudaScope scope(v);
+    Problem p{};
+    p.dtype = DType::f32, p.precision = how, p.n = v.size(0), p.k = v.size(1);
+    p.b = operand(v, v.stride(1), v.stride(0));
+    launch_prepare(p, split_parts(how), view(op, "prepared", out).data, scope.stream());
+    scope.check_launch();
+  }
+#endif
+  return out;
+}
+
+Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor& weight_up,
+                    const std::optional<Tensor>& bias_gate, const std::optional<Tensor>& bias_up, const std::string& activation,
+                    const std::string& precision) {
+  const char* const op = "gated_linear";
+  const TensorView vx = view(op, "input", input), vg = view(op, "weight_gate", weight_gate),
+                   vu = view(op, "weight_up", weight_up);
+  check_dtype(vx, kFloating);
+  check_like(vx, vg);
+  check_like(vx, vu);
+  Call call{.like = vx};
+  Problem& p = call.problem;
+  p.activation = parse_activation(op, activation);
+  p.precision = parse_precision(op, precision);
+  check(vx.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  check(vg.dim() == 2, op, "expected weight_gate with 2 dims, got shape ", to_string(vg.sizes));
+  check(vu.dim() == 2 && vu.size(0) == vg.size(0) && vu.size(1) == vg.size(1), op, "expected weight_up of weight_gate's shape ",
+        to_string(vg.sizes), ", got ", to_string(vu.sizes));
+  const bool row = vx.dim() == 1;
+  p.m = row ? 1 : vx.size(-2), p.k = vx.size(-1), p.n = vg.size(0);
+  check(p.k == vg.size(1), op, "expected input's last dim to equal weight_gate's last dim, got shapes ", to_string(vx.sizes),
+        " and ", to_string(vg.sizes));
+  call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
+  call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
+  call.out_shape.push_back(p.n);
+  const auto bias = [&](const std::optional<Tensor>& tensor, const char* name) -> Operand {
+    if (!tensor) return {};
+    const TensorView v = view(op, name, *tensor);
+    check_like(vx, v);
+    check(v.dim() == 1 && v.size(0) == p.n, op, "expected ", name, " of shape [", p.n, "], got ", to_string(v.sizes));
+    return operand(v, 0, v.stride(0));
+  };
+  p.bias = bias(bias_gate, "bias_gate"), p.bias_up = bias(bias_up, "bias_up");
+  if (!vx.cuda) {
+    const auto product = [&](const Tensor& weight, const std::optional<Tensor>& b) {
+      const Tensor y = aten("matmul", "", widen(input), aten("t", "", widen(weight)));
+      return b ? add(y, widen(*b)) : y;
+    };
+    const Tensor gate = activate(product(weight_gate, bias_gate), p.activation);
+    return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
+  }
+#ifdef XGEMM_WITH_CUDA
+  p.dtype = to_dtype(vx.dtype);
+  p.gated = true;
+  p.a = operand(vx, row ? 0 : vx.stride(-2), vx.stride(-1));
+  p.b = operand(vg, vg.stride(1), vg.stride(0));
+  p.up = operand(vu, vu.stride(1), vu.stride(0));
+  call.a = batch_strides(vx, 2, call.batch);
+  call.b.assign(call.batch.size(), 0);
+  return run_cuda(call);
+#else
+  fail(op, kBuiltWithoutCuda);
+#endif
+}
+
 XGEMM_REGISTER(xgemm, matmul, matmul);
 XGEMM_REGISTER(xgemm, addmm, addmm);
 XGEMM_REGISTER(xgemm, linear, linear);
+XGEMM_REGISTER(xgemm, gated_linear, gated_linear);
+XGEMM_REGISTER(xgemm, prepare, prepare);
+XGEMM_REGISTER(xgemm, linear_prepared, linear_prepared);
 
 }  // namespace
 }  // namespace xgemm::matmul

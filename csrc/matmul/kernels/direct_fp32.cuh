@@ -2,20 +2,20 @@
 // scaling, no copy in memory. For products that are too small, too narrow or too flat for split_fp16.cuh and wgmma_gemm.cuh, which
 // take half the tensor-core time but read and write the operands first. out = epilogue(A B) as kernels/epilogue.cuh says.
 //
-//   Split     x = hi + mid + lo, eight bits of x each, by truncation: exact, any exponent, so no number overflows. Three parts: six
-//             products (lo hi, hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-22 of |A||B|, 2^-24 on average. Two
-//             parts (mid rounded): three products, 2^-16.
+//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six products (lo hi,
+//             hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|. Two parts: three products, 2^-16.
 //   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where base or strides
 //             are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write the parts as wgmma's
 //             K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in the order of wgmma's register
 //             operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the large operand of a layer, never goes
 //             through shared memory twice. They take turns: one
 //             splits while the other multiplies.
-//   Promotion after each block of 64 k, as in wgmma_gemm.cuh, small products first.
+//   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor core, which
+//             truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that several
 //             CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So the order of
 //             additions depends on the problem and the GPU alone.
-//   Exactness Inf, NaN, and what is so small (under 2^-109) that lo loses bits are seen while splitting; a warpgroup that met one
+//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while splitting; a warpgroup that met one
 //             does its piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
@@ -137,19 +137,20 @@ __device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
 /// exactly: bits in its lower 16 (three parts; Inf and NaN leave a NaN of ones), or any bit (two parts: Inf and NaN).
 template <int kParts>
 __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts], std::uint32_t& lost) {
-  const auto upper = [](float a, float b) { return __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x7632); };
+  const auto rounded = [](float a, float b) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  };
   const auto first = [](std::uint32_t pair) { return __uint_as_float(pair << 16); };
   const auto second = [](std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
-  parts[0] = upper(x, y);
+  parts[0] = rounded(x, y);
   const float rx = x - first(parts[0]), ry = y - second(parts[0]);
+  parts[1] = rounded(rx, ry);
   if constexpr (kParts == 3) {
-    parts[1] = upper(rx, ry);
     const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
-    parts[2] = upper(lx, ly);
+    parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
     lost |= __float_as_uint(lx) | __float_as_uint(ly);
   } else {
-    const __nv_bfloat162 rounded = __floats2bfloat162_rn(rx, ry);
-    parts[1] = reinterpret_cast<const std::uint32_t&>(rounded);
     lost |= (isnan(rx) || isnan(ry)) ? 1u : 0u;
   }
 }
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 96;
+  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots_b =
@@ -456,7 +457,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         ring_b.advance();
         ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
         ptx::named_barrier_sync(kTurn + consumer, 256);
-        float sums[kSums];
+        float small[kSums], large[kSums];
         const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
         pin(fragments);
         ptx::wgmma_fence();
@@ -467,21 +468,22 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         for (int product = 6 - kProducts; product < 6; ++product) {
 #pragma unroll
           for (int step = 0; step < kSteps; ++step)
-            ptx::wgmma_registers(sums, fragments[step][kPartB[product]],
+            ptx::wgmma_registers(product < 5 ? small : large, fragments[step][kPartB[product]],
                                  slot_a + (kPartA[product] * Memory::kPartBytes + step * Layout::kStepBytes) / 16,
-                                 product > 6 - kProducts || step > 0);
+                                 (product > 6 - kProducts && product < 5) || step > 0);
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
 #pragma unroll
         for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[ring_a.slot * 8 + i];
         ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sums);
+        ptx::wgmma_pin(small);
+        ptx::wgmma_pin(large);
         pin(fragments);  // alive until here: the tensor cores read them
         release(empty_a, ring_a.slot);
         ring_a.advance();
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) total[i] = fmaf(sums[i], 1.f + 0x1p-23f, total[i]);
+        for (int i = 0; i < kSums; ++i) total[i] += large[i] + small[i];
       }
 
       const auto at = walk.place();
