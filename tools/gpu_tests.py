@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,31 +67,37 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 
 def run_pytest(
-    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str]
+    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str], timeout: float
 ) -> tuple[dict[str, int], str]:
     """Runs the tests of `marker`: the outcomes' counts, and what pytest printed."""
-    report = folder / "junit.xml"
+    report, log = folder / "junit.xml", folder / "pytest.log"
     command = [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "tools.gpu_tests", "-p", "no:cacheprovider"]
     command += ["-m", marker, "-k", select, f"--junitxml={report}"]
-    run = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    with log.open("w") as file:  # no pipe: what a process leaves running would keep it open
+        run = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            run.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            file.write(f"\nended after {timeout:.0f} s\n")
+            run.wait()
+    output = log.read_text(errors="replace")
     if not report.exists():  # the process died
-        return {"passed": 0, "failed": 1, "skipped": 0}, run.stdout
+        return {"passed": 0, "failed": 1, "skipped": 0}, output
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     tests, failures, errors, skipped = (
         sum(int(s.get(key, 0)) for s in suites) for key in ("tests", "failures", "errors", "skipped")
     )
     # 0 and 1: all ran, 5: the shard has no test; anything else is an end before the end.
     failed = failures + errors + (not launcher and failures + errors == 0 and run.returncode not in (0, 5))
-    return {"passed": tests - failures - errors - skipped, "failed": failed, "skipped": skipped}, run.stdout
+    return {"passed": tests - failures - errors - skipped, "failed": failed, "skipped": skipped}, output
 
 
 def sanitizer_errors(tool: str, log: str) -> int:
@@ -108,7 +115,7 @@ def reports(log: str) -> list[str]:
     return re.findall(r"^========= \S.*\n=========     at (.*)", log, re.MULTILINE)
 
 
-def run_part(tool: str, shard: str, select: str, threads: int) -> tuple[dict[str, Any], str]:
+def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -> tuple[dict[str, Any], str]:
     """One tool over one shard: what goes into the file's `parts`, and what a reader wants to see."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -120,7 +127,7 @@ def run_part(tool: str, shard: str, select: str, threads: int) -> tuple[dict[str
             marker = "cuda and sanitize"
             launcher = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), "--check-exit-code", "no"]
             launcher += ["--require-cuda-init", "no", *options]
-        counts, output = run_pytest(marker, select, folder, launcher, environment)
+        counts, output = run_pytest(marker, select, folder, launcher, environment, timeout)
         part: dict[str, Any] = {"tool": tool, "shard": shard, **counts}
         if tool != "tests":
             text = log.read_text(errors="replace") if log.exists() else ""
@@ -133,11 +140,13 @@ def run_part(tool: str, shard: str, select: str, threads: int) -> tuple[dict[str
     return part, output
 
 
-def run_parts(tools: list[str], shards: list[str], jobs: int, select: str) -> Iterator[tuple[dict[str, Any], str]]:
+def run_parts(
+    tools: list[str], shards: list[str], jobs: int, select: str, timeout: float
+) -> Iterator[tuple[dict[str, Any], str]]:
     """Each tool over each shard, `jobs` at a time, in the order in which they end."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ThreadPoolExecutor(jobs) as pool:
-        parts = [pool.submit(run_part, tool, shard, select, threads) for tool in tools for shard in shards]
+        parts = [pool.submit(run_part, tool, shard, select, threads, timeout) for tool in tools for shard in shards]
         for part in as_completed(parts):
             yield part.result()
 
@@ -182,6 +191,7 @@ def main() -> None:
         "--jobs", type=int, default=1, metavar="N", help="run N shards of the tests of each side by side"
     )
     parser.add_argument("--shard", metavar="I/N", help="run the I-th of N shards of the tests only")
+    parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="end a shard after so many seconds")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest's -k; records nothing")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/gpu_tests.json instead")
     arguments = parser.parse_args()
@@ -216,7 +226,7 @@ def main() -> None:
             break
     good = True
     shards = [arguments.shard] if arguments.shard else [f"{i}/{arguments.jobs}" for i in range(1, arguments.jobs + 1)]
-    for part, output in run_parts(arguments.only, shards, arguments.jobs, arguments.select):
+    for part, output in run_parts(arguments.only, shards, arguments.jobs, arguments.select, arguments.timeout):
         print(f"== {part['tool']} {part['shard']}\n{output}{json.dumps(part)}", flush=True)
         good = good and part["failed"] == 0 and part.get("errors", 0) == 0
         if arguments.select:

@@ -1,8 +1,8 @@
-"""Runs torch's own operators on the CPU: under a sanitizer, only our kernels run on the GPU.
+"""CUDA tensors that live on the CPU except while our operators run: under a sanitizer, the GPU runs our kernels only.
 
 compute-sanitizer follows every kernel of a process. torch's and cuBLAS's, which make the tests' inputs and references,
 take most of the time there; initcheck, which does not see what TMA writes, reports their reads of it until its buffer
-overflows. Storages travel whole, so that strides stay as they are and no kernel of torch packs or spreads elements.
+overflows; and racecheck dies in cuBLAS's half-precision kernels on Hopper ("failed to handle a hardware exception").
 """
 
 from typing import Any
@@ -10,62 +10,79 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-aten = torch.ops.aten
-ALLOCATIONS = {aten.empty.memory_format, aten.empty_strided.default}
+OURS = ("xgemm", "xgemm_lab")
+
+
+class Elsewhere(torch.Tensor):
+    """Says that it is on `device`; its elements are those of `here`, on the CPU."""
+
+    here: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, here: torch.Tensor, device: torch.device) -> "Elsewhere":
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        x = torch.Tensor._make_wrapper_subclass(
+            cls,
+            here.shape,
+            strides=here.stride(),
+            storage_offset=here.storage_offset(),
+            dtype=here.dtype,
+            device=device,
+        )
+        x.here = here
+        return x
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def tolist(self) -> Any:  # no operator, and refused for subclasses
+        return self.here.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        raise RuntimeError(f"{func} on a tensor of TorchOnCpu, outside of it")
 
 
 class TorchOnCpu(TorchDispatchMode):
-    """Operators of torch with a tensor on `device_type` compute on the CPU and send the result back.
+    """Inside, operators of torch compute on the CPU, whatever device they are asked for; ours run on the device.
 
-    Views, empty() and other libraries' operators (ours) stay where they are.
+    An operator of ours gets whole storages, so that strides, alignment and the room behind a tensor are what they say.
     """
 
     def __init__(self, device_type: str = "cuda") -> None:
         super().__init__()
-        self.device_type = device_type
+        self.device_type = device_type  # another one than cuda: ours run on the CPU, too (tests/test_build.py)
+
+    def upload(self, x: Elsewhere) -> torch.Tensor:
+        device = x.device if self.device_type == "cuda" else torch.device("cpu")
+        content = torch.empty(0, dtype=torch.uint8).set_(x.here.untyped_storage())
+        storage = torch.empty(content.shape, dtype=torch.uint8, device=device).copy_(content).untyped_storage()
+        return torch.empty(0, dtype=x.dtype, device=device).set_(storage, x.storage_offset(), x.shape, x.stride())
 
     def __torch_dispatch__(
         self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace != "aten" or func.is_view or func in ALLOCATIONS:
-            return func(*args, **kwargs)
-        if func is aten._fused_sdp_choice.default:  # the one that is made of operators of every device
+        if func is torch.ops.aten._fused_sdp_choice.default:  # the one that is made of operators of every device
             return SDPBackend.MATH.value
-        copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: an argument that is there, its copy here
-
-        def fetch(x: torch.Tensor) -> torch.Tensor:
-            if x.device.type != self.device_type:
-                return x
-            if id(x) not in copies:
-                storage = torch.UntypedStorage(x.untyped_storage().nbytes()).copy_(x.untyped_storage())
-                copy = torch.empty(0, dtype=x.dtype).set_(storage, x.storage_offset(), x.shape, x.stride())
-                copies[id(x)] = x, copy
-            return copies[id(x)][1]
-
-        here_args, here_kwargs = tree_map_only(torch.Tensor, fetch, (args, kwargs))
-        device = next((x.device for x, _ in copies.values()), None)
-        if kwargs.get("device") is not None:  # a factory, or a copy to a device
-            device = torch.device(kwargs["device"])
-            device = device if device.type == self.device_type else None
-            here_kwargs["device"] = torch.device("cpu") if device else kwargs["device"]
-        result = func(*here_args, **here_kwargs)
-
-        names = [argument.name for argument in func._schema.arguments]
-        given = dict(zip(names, args, strict=False)) | kwargs
-        for argument in func._schema.arguments:
-            value = given.get(argument.name)
-            if argument.is_write and isinstance(value, torch.Tensor) and id(value) in copies:
-                value.untyped_storage().copy_(copies[id(value)][1].untyped_storage())
-        originals = {id(copy): x for x, copy in copies.values()}
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Elsewhere)]
+        device = given[0].device if given else None
+        if func.namespace in OURS:
+            args, kwargs = tree_map_only(Elsewhere, self.upload, (args, kwargs))
+        else:
+            args, kwargs = tree_map_only(Elsewhere, lambda x: x.here, (args, kwargs))
+            if kwargs.get("device") is not None:  # a factory, or a copy to a device
+                device = torch.device(kwargs["device"])
+                device = device if device.type == self.device_type else None
+                kwargs = kwargs | {"device": torch.device("cpu") if device else kwargs["device"]}
+        result = func(*args, **kwargs)
+        written = {id(x.here): x for x in given}  # an operator may return what it has written to
 
         def send(x: torch.Tensor) -> torch.Tensor:
-            if id(x) in originals:  # the operator returns what it has written to
-                return originals[id(x)]
-            return (
-                x if device is None else torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)
-            )
+            if id(x) in written:
+                return written[id(x)]
+            return Elsewhere(x.cpu(), device or x.device) if device or x.device.type == self.device_type else x
 
         return tree_map_only(torch.Tensor, send, result)
