@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from common import foreign, misaligned, poison, sanitized
+from common import foreign, misaligned, poison, randn, sanitized
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
@@ -125,6 +125,31 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
         return torch.rand(shape, device=device) > 0.5
     info = torch.iinfo(dtype)
     return torch.randint(max(info.min, -(2**40)), min(info.max, 2**40), shape, dtype=dtype, device=device)
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Random, signed where the dtype is: normal, or any integer."""
+    return randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
+
+
+def special_rows(dtype: torch.dtype) -> list[list[float]]:
+    """What exponentials and their sums stumble over, four elements each."""
+    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
+    return [
+        [1, inf, 2, -inf],
+        [-inf] * 4,
+        [inf] * 4,
+        [nan, 1, inf, 0],
+        [-inf, 0, -inf, -inf],
+        [big, -big, 0, 1],
+        [-big] * 4,
+        [0, -0.0, 1e-7, -1e-7],
+    ]
+
+
+def dims_of(x: torch.Tensor, dim: int | tuple[int, ...] | None) -> int | tuple[int, ...]:
+    """`dim`, or all of them for torch's ops that do not take None."""
+    return tuple(range(x.dim())) if dim is None else dim
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

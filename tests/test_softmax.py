@@ -12,6 +12,7 @@ from reductions import (
     check_second_gpu,
     row_lengths,
     same_bits,
+    special_rows,
 )
 
 op = torch.ops.xgemm
@@ -172,19 +173,7 @@ def test_every_element_is_as_exact_as_torchs(device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, name, dtype):
-    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [
-        [1, inf, 2, -inf],
-        [-inf] * 4,
-        [inf] * 4,
-        [nan, 1, inf, 0],
-        [-inf, 0, -inf, -inf],
-        [big, -big, 0, 1],
-        [-big] * 4,
-        [0, -0.0, 1e-7, -1e-7],
-        [0, -80, -95, -100],
-    ]
-    x = torch.tensor(rows, dtype=dtype, device=device)
+    x = torch.tensor([*special_rows(dtype), [0, -80, -95, -100]], dtype=dtype, device=device)
     repeats = (1, 40, 3000, 30000, 140000) if device.type == "cuda" else (1, 40)
     for n in repeats:
         wide = x.repeat(1, n)

@@ -15,15 +15,12 @@ from reductions import (
     check_promises,
     check_second_gpu,
     dim_cases,
+    dims_of,
     integers,
     row_lengths,
 )
 
 op = torch.ops.xgemm
-
-
-def dims_of(x, dim):
-    return tuple(range(x.dim())) if dim is None else dim
 
 
 def assert_sum(x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype | None = None) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from reductions import CUDA, LAYOUTS, SANITIZED_LAYOUTS, check_errors, check_promises, check_second_gpu
+from reductions import CUDA, LAYOUTS, SANITIZED_LAYOUTS, check_errors, check_promises, check_second_gpu, special_rows
 
 op = torch.ops.xgemm.topk_softmax
 RTOL = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
@@ -83,21 +83,8 @@ def test_orders_that_are_hard_on_a_threshold(device, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
-    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [
-        [1, inf, 2, -inf],
-        [-inf] * 4,
-        [inf] * 4,
-        [nan, 1, inf, 0],
-        [nan] * 4,
-        [-nan, -inf, nan, -inf],
-        [-inf, 0, -inf, -inf],
-        [big, -big, 0, 1],
-        [-big] * 4,
-        [0, -0.0, 1e-7, -1e-7],
-        [-0.0, 0, -0.0, 0],
-        [0, -80, -95, -100],
-    ]
+    inf, nan = float("inf"), float("nan")
+    rows = [*special_rows(dtype), [nan] * 4, [-nan, -inf, nan, -inf], [-0.0, 0, -0.0, 0], [0, -80, -95, -100]]
     x = torch.tensor(rows, dtype=dtype, device=device)
     for repeat in (1, 5, 40, 600, 3000, 30000) if device.type == "cuda" else (1, 40):
         wide = x.repeat(1, repeat)
