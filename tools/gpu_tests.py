@@ -60,9 +60,11 @@ def pytest_runtest_call() -> Generator[None, object, object]:
     """Under a sanitizer, a test's references are computed on the CPU."""
     if SANITIZER not in os.environ:
         return (yield)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     from tools.torch_on_cpu import TorchOnCpu
 
-    with TorchOnCpu():
+    with sdpa_kernel(SDPBackend.MATH), TorchOnCpu():
         return (yield)
 
 

@@ -8,7 +8,6 @@ overflows; and racecheck dies in cuBLAS's half-precision kernels on Hopper ("fai
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -49,24 +48,26 @@ class TorchOnCpu(TorchDispatchMode):
     """Inside, operators of torch compute on the CPU, whatever device they are asked for; ours run on the device.
 
     An operator of ours gets whole storages, so that strides, alignment and the room behind a tensor are what they say.
+    Its tensors live until the end: freeing waits for the GPU, and processes that share one wait for each other. Under
+    sdpa_kernel(SDPBackend.MATH) scaled_dot_product_attention is made of operators that the CPU has.
     """
 
     def __init__(self, device_type: str = "cuda") -> None:
         super().__init__()
         self.device_type = device_type  # another one than cuda: ours run on the CPU, too (tests/test_build.py)
+        self.kept: list[Any] = []
 
     def upload(self, x: Elsewhere) -> torch.Tensor:
         device = x.device if self.device_type == "cuda" else torch.device("cpu")
         content = torch.empty(0, dtype=torch.uint8).set_(x.here.untyped_storage())
-        storage = torch.empty(content.shape, dtype=torch.uint8, device=device).copy_(content).untyped_storage()
+        room = torch.empty(content.shape, dtype=torch.uint8, device=device)
+        storage = room.copy_(content, non_blocking=True).untyped_storage()
         return torch.empty(0, dtype=x.dtype, device=device).set_(storage, x.storage_offset(), x.shape, x.stride())
 
     def __torch_dispatch__(
         self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.aten._fused_sdp_choice.default:  # the one that is made of operators of every device
-            return SDPBackend.MATH.value
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Elsewhere)]
         device = given[0].device if given else None
         if func.namespace in OURS:
@@ -78,6 +79,8 @@ class TorchOnCpu(TorchDispatchMode):
                 device = device if device.type == self.device_type else None
                 kwargs = kwargs | {"device": torch.device("cpu") if device else kwargs["device"]}
         result = func(*args, **kwargs)
+        if func.namespace in OURS:
+            self.kept.append((args, kwargs, result))
         written = {id(x.here): x for x in given}  # an operator may return what it has written to
 
         def send(x: torch.Tensor) -> torch.Tensor:
