@@ -14,6 +14,7 @@ from reductions import (
     dim_cases,
     dims_of,
     row_lengths,
+    small_cases,
     values,
 )
 
@@ -41,12 +42,9 @@ def test_dims_and_layouts(device, name, dtype, layout):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS, torch.bool])
 def test_small_cases(device, dtype):
-    """Both kernels, whole and split, by vectors at any address and by elements."""
-    for shape, dim in (((5, 77), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0), ((9000, 40), 0)):
-        x = values(shape, dtype, device)
-        for layout in ("contiguous", "misaligned", "permuted"):
-            for name in NAMES:
-                assert_extremum(name, LAYOUTS[layout](x), dim)
+    for x, dim in small_cases(dtype, device):
+        for name in NAMES:
+            assert_extremum(name, x, dim)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from common import componentwise_error, misaligned, poison, randn
+from common import componentwise_error, misaligned, poison, randn, sanitized
 
 import torch_ext.lab  # noqa: F401  (fakes)
 
@@ -372,11 +372,11 @@ def test_sgemm_beyond_int32(step):
 COUNTS = [1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 65535, 65537, 1_000_003]
 
 
-@pytest.mark.sanitize
 @CUDA
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reduce_float(version):
-    for n in COUNTS:
+@pytest.mark.parametrize("counts", sanitized([COUNTS, [1, 257, 65537]], [1, 257, 65537]), ids=["all", "few"])
+def test_reduce_float(version, counts):
+    for n in counts:
         x = randn(n, device="cuda")
         for y in (x, misaligned(x)):
             poison("cuda", 1)

@@ -6,6 +6,7 @@ from common import FLOATING, assert_as_good_as, poison, randn
 from reductions import (
     CUDA,
     LAYOUTS,
+    SMALL_LAYOUTS,
     check_errors,
     check_op_db,
     check_promises,
@@ -79,7 +80,7 @@ def test_small_cases(device, dtype):
     """Rows of a few lanes, a warp and a block, columns of a block and a cluster, columns that take two passes."""
     for shape, dim in (((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1), ((513, 40), 0), ((8200, 9), 0), ((70000, 2), 0)):
         x = randn(*shape, dtype=dtype, device=device)
-        for layout in ("contiguous", "misaligned", "permuted"):
+        for layout in SMALL_LAYOUTS:
             for name in NAMES:
                 assert_softmax(name, LAYOUTS[layout](x), dim)
 

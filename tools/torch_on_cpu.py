@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 OURS = ("xgemm", "xgemm_lab")
+SOFTMAX = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 
 
 class Elsewhere(torch.Tensor):
@@ -78,6 +79,8 @@ class TorchOnCpu(TorchDispatchMode):
                 device = torch.device(kwargs["device"])
                 device = device if device.type == self.device_type else None
                 kwargs = kwargs | {"device": torch.device("cpu") if device else kwargs["device"]}
+        if func in SOFTMAX and args[2]:  # half in, fp32 out: on CUDA only
+            args = (args[0].float(), args[1], False)
         result = func(*args, **kwargs)
         if func.namespace in OURS:
             self.kept.append((args, kwargs, result))
