@@ -34,10 +34,10 @@ OPS = [
     "host",
 ]
 COMPUTE = {"matmul", "linear", "attention"}  # the others move bytes: their figure is the cold one
-COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
 OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
+COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
 MARKED = re.compile(r"(<!-- results:begin(?: (\w+))? -->\n).*?(<!-- results:end -->)", re.DOTALL)
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
