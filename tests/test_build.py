@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -168,6 +169,26 @@ def test_a_process_that_hangs_is_ended_and_counts_as_a_failure(tmp_path: Path, m
     found, output = gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 3)
     assert found == {"passed": 0, "failed": 1, "skipped": 0} and "ended after 3 s" in output
     assert time.monotonic() - start < 30
+
+
+def test_no_process_outlives_an_interrupted_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_it.py").write_text("import os, time\ndef test_it(): open('started', 'w'); time.sleep(100)\n")
+
+    def run_part(tool: str, *_: object) -> tuple[dict[str, object], str]:
+        if tool == "memcheck":  # ends while the other one runs
+            while not (tmp_path / "started").exists():
+                time.sleep(0.05)
+        else:
+            gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 60)
+        return part(tool, "1/1"), ""
+
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu_tests, "run_part", run_part)
+    parts = gpu_tests.run_parts(["tests", "memcheck"], ["1/1"], 2, "", 60)
+    assert next(parts)[0]["tool"] == "memcheck"
+    (run,) = gpu_tests.RUNNING
+    parts.close()  # what an exception in the loop over them does
+    assert run.wait(10) == -signal.SIGKILL
 
 
 def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ only lent brings it back. A shard that died counts as one failed test, a tool's 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -45,6 +46,7 @@ SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
 }
 SHARD, SANITIZER = "XGEMM_TEST_SHARD", "XGEMM_SANITIZER"  # environment variables of the processes that run tests
+RUNNING: set[subprocess.Popen] = set()  # each with a process group of its own
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -68,6 +70,12 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         return (yield)
 
 
+def end(run: subprocess.Popen) -> None:
+    """Ends a process that we have started and those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+
+
 def run_pytest(
     marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str], timeout: float
 ) -> tuple[dict[str, int], str]:
@@ -84,12 +92,15 @@ def run_pytest(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        RUNNING.add(run)
         try:
             run.wait(timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(run.pid, signal.SIGKILL)
+            end(run)
             file.write(f"\nended after {timeout:.0f} s\n")
             run.wait()
+        finally:
+            RUNNING.discard(run)
     output = log.read_text(errors="replace")
     if not report.exists():  # the process died
         return {"passed": 0, "failed": 1, "skipped": 0}, output
@@ -147,10 +158,15 @@ def run_parts(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Each tool over each shard, `jobs` at a time, in the order in which they end."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    try:
         parts = [pool.submit(run_part, tool, shard, select, threads, timeout) for tool in tools for shard in shards]
         for part in as_completed(parts):
             yield part.result()
+    finally:  # none outlives this process
+        pool.shutdown(wait=False, cancel_futures=True)
+        for run in list(RUNNING):
+            end(run)
 
 
 def merge(old: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
@@ -201,6 +217,8 @@ def main() -> None:
         parser.error(f"--shard: expected I/N such as 2/3, got {arguments.shard}")
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.shard):
         parser.error("--jobs: expected a number from 1 on, and no --shard with more than 1")
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     import torch
 
