@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+SANITIZED = "XGEMM_SANITIZER" in os.environ  # racecheck takes 0.1 to 2 s a launch: fewer and smaller cases there
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 
@@ -17,7 +18,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device 
 
 def poison(device: torch.device | str, megabytes: int = 64) -> None:
     """Leaves freed blocks full of NaN in the allocator, so that an output element nobody wrote shows."""
-    if torch.device(device).type != "cuda" or "XGEMM_SANITIZER" in os.environ:
+    if torch.device(device).type != "cuda" or SANITIZED:
         return  # initcheck sees such an element itself, and under a sanitizer large copies take long
     blocks = [
         torch.full((size // 4,), float("nan"), device=device) for size in (512, 4096, 1 << 16, 1 << 20, megabytes << 20)

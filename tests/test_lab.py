@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from common import componentwise_error, misaligned, poison, randn, sanitized
+from common import SANITIZED, componentwise_error, misaligned, poison, randn, sanitized
 
 import torch_ext.lab  # noqa: F401  (fakes)
 
@@ -551,7 +551,7 @@ def test_histogram(privatised):
 def test_tiled_matmul(variant):
     sizes = [(0, 3, 2), (3, 4, 0), (1, 1, 1), (5, 7, 3), (32, 32, 32), (31, 17, 100)]
     if variant != "single_block":
-        sizes += [(33, 31, 65), (100, 200, 37)]
+        sizes += [(33, 31, 65)] if SANITIZED else [(33, 31, 65), (100, 200, 37)]
     for m, n, k in sizes:
         a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
         for tile in (8, 16, 32) if variant in ("fixed", "dynamic") else (32,):
