@@ -199,12 +199,27 @@ def overview(results: Results) -> str:
     return text
 
 
+def shown(op: str, results: Results) -> list[Group]:
+    """Every measurement of an op; of cases in groups other than the peers' the one that its group counts."""
+    rows = results.documents[op]["rows"]
+    names = dict.fromkeys(name for row in rows for name in row.get("groups", ()))
+    found = peers_table(grouped(rows))
+    seen = {(group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]) for group in found if OURS in group}
+    for name in names:
+        for group in results.groups(op, of=name):
+            key = group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]
+            if key not in seen:
+                seen.add(key)
+                found.append(group)
+    return found
+
+
 def op_table(op: str, results: Results) -> str:
-    """Every measurement of an op: a line a group, a column a contender."""
+    """The measurements of an op: a line a group, a column a contender."""
     document = results.documents.get(op)
     if document is None:
         return ""
-    groups = grouped(document["rows"])
+    groups = shown(op, results)
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
     rows = []
     for group in groups:
@@ -315,7 +330,7 @@ def square(groups: list[Group]) -> list[Group]:
 
 def peers_table(groups: list[Group]) -> list[Group]:
     """The first group of matmul's cases; all where a file names no groups."""
-    return [group for group in groups if "peers" in group[OURS].get("groups", ["peers"])]
+    return [group for group in groups if "peers" in next(iter(group.values())).get("groups", ["peers"])]
 
 
 def columns(row: dict) -> float:
