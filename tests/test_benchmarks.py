@@ -442,6 +442,8 @@ def test_report_sums_up_groups_of_cases(project: Path) -> None:
     ]
     assert report.main([], project) == 0
     assert "| peers | 2 | 1.00, 0.50 |  |" in (project / "README.md").read_text()
+    page = (project / "docs" / "matmul.md").read_text()
+    assert page.count("| 1024x1024x1024 |") == 3 and page.count("| 64x64x64 |") == 1
 
 
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
