@@ -151,7 +151,7 @@ def test_head_sizes(device: torch.device, dtype: torch.dtype, d: int) -> None:
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize(("d", "dv"), sanitized(HEAD_SIZE_PAIRS, (33, 31), (64, 128), (256, 1)))
 def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: int, dv: int) -> None:
-    args = qkv(dtype, device, d=d, dv=dv, batch=(1, 2))
+    args = qkv(dtype, device, d=d, dv=dv, batch=(1, 1) if SANITIZED else (1, 2))
     check(*args, half_peer=min(d, dv) > 0)
     check(*args, is_causal=True, causal_alignment="bottom_right")
 
@@ -272,7 +272,8 @@ def test_layouts(device: torch.device, dtype: torch.dtype, layout: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_misaligned_operand(device: torch.device, dtype: torch.dtype) -> None:
     """Alignment is judged per operand: each one alone may be the awkward one."""
-    for change, which in itertools.product([misaligned, transposed, sliced], range(3)):
+    changes = [misaligned, transposed] if SANITIZED else [misaligned, transposed, sliced]
+    for change, which in itertools.product(changes, range(3)):
         args = list(qkv(dtype, device, batch=(1,) if SANITIZED else (2,)))
         args[which] = change(args[which])
         check(*args, half_peer=False)

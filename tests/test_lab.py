@@ -425,7 +425,7 @@ SHAPES = [(1, 1), (3, 2), (5, 31), (2, 255), (7, 256), (3, 257), (4, 1023), (2, 
 @CUDA
 @pytest.mark.parametrize("variant", ["naive", "safe", "online"])
 def test_softmax(variant):
-    for rows, cols in SHAPES:
+    for rows, cols in SHAPES[2:8] if SANITIZED else SHAPES:  # a block a row
         x = randn(rows, cols, device="cuda")
         for y in (x, misaligned(x)):
             poison("cuda")
@@ -536,7 +536,7 @@ def test_window_sum_has_a_halo(shared):
 @CUDA
 @pytest.mark.parametrize("privatised", [True, False])
 def test_histogram(privatised):
-    for n in (0, 1, 1000, 1_000_003):
+    for n in (0, 1, 1000, 30_011 if SANITIZED else 1_000_003):
         for bins in (1, 7, 256, 8192):
             x = torch.randint(-2, bins + 2, (n,), dtype=torch.int32, device="cuda")
             inside = x[(x >= 0) & (x < bins)]
