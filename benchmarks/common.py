@@ -104,6 +104,8 @@ class Case:
         default=lambda output, *inputs: output
     )  # what `reference` speaks of
     host: bool = False  # time the host's side of a call only
+    groups: tuple[str, ...] = ()  # what a report sums up together
+    eager: bool = True  # False: a call that is short enough for a CUDA graph is measured there only
     peak_memory: bool = False
 
     @property
@@ -121,7 +123,7 @@ class Options:
     budget: float = math.inf
     set: str = "peers"
     dtypes: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ("highest",)
+    modes: tuple[str, ...] = ()
     compile: bool = False
     out: Path | None = None
 
@@ -327,6 +329,11 @@ class Runner:
     block_s: float = 0.0
     seconds: list[float] = field(default_factory=list)
 
+    @property
+    def call_s(self) -> float:
+        """Seconds of one call: measured, or as calibrated."""
+        return statistics.median(self.seconds) if self.seconds else self.block_s / (self.repetitions * self.calls)
+
     def calibrate(self, block_s: float) -> None:
         """Warms up and chooses the repetitions that fill a block."""
         with self.contender.context():
@@ -440,6 +447,7 @@ class Benchmark:
         self.digest = sources_digest(sources)  # as they are when the run starts
         self.commit = commit()
         self._deadline = time.monotonic() + options.budget
+        self._block_s = 0.01  # of the case that is being measured: what a block of calls takes
         self._first_clock = len(where.gpu.clocks) if where.gpu else 0
 
     @property
@@ -450,15 +458,23 @@ class Benchmark:
         """Measures all cases within the budget; what is left over at its end is noted, not measured."""
         pattern = re.compile(self.options.filter)
         cases = [case for case in cases if self.options.wants(case.dtype) and pattern.search(case.key)]
-        for index, case in enumerate(cases):
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                self.notes.append(
-                    f"budget spent: {len(cases) - index} of {len(cases)} cases not measured, from {case.key} on"
-                )
-                break
-            progress(case.key)
-            self.measure(case, left / (len(cases) - index))
+        gc.collect()
+        gc.freeze()  # what is imported stays: collecting between cases looks at theirs only
+        written = time.monotonic()
+        try:
+            for index, case in enumerate(cases):
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    self.notes.append(
+                        f"budget spent: {len(cases) - index} of {len(cases)} cases not measured, from {case.key} on"
+                    )
+                    break
+                progress(case.key)
+                self.measure(case, left / (len(cases) - index))
+                if self.keep and time.monotonic() - written > 5:
+                    write_results(self)
+                    written = time.monotonic()
+        finally:
             if self.keep:
                 write_results(self)
 
@@ -475,6 +491,7 @@ class Benchmark:
                     with self._guard(case, contender.name):
                         passed.append((contender, self._check(case, contender, inputs, reference)))
                 del reference
+                self._block_s = 0.004 if self.options.quick else min(max(share_s / 60, 0.003), 0.01)
                 for l2, graph, runners in self._ways(case, inputs, passed):
                     share = max(share_s - (time.monotonic() - started), 0.0)
                     interleave(runners, share / 2, 5 if self.options.quick else 11, self.where.gpu)
@@ -488,7 +505,7 @@ class Benchmark:
             self._note(case, "case", error)
         self.rows += rows
         gc.collect()
-        if self.options.cuda:
+        if self.options.cuda and torch.cuda.memory_reserved() > 16 << 30:  # each time would take as long as short cases
             torch.cuda.empty_cache()
         return rows
 
@@ -533,13 +550,13 @@ class Benchmark:
         data = case.read + case.written
         runners = self._ready(case, passed, lambda c: eager_runner(c, [inputs]))
         by_nature = data >= 4 * self.where.l2
-        yield "cold" if by_nature else "hot", False, runners
-        done = [(runner.contender, statistics.median(runner.seconds)) for runner in runners if runner.seconds]
-        if not done or by_nature:
+        short = bool(runners) and min(runner.call_s for runner in runners) < LAUNCH_BOUND_S
+        if case.eager or by_nature or not short:
+            yield "cold" if by_nature else "hot", False, runners
+        if not runners or by_nature:
             return
-        short = min(seconds for _, seconds in done) < LAUNCH_BOUND_S
-        kept = [entry for entry in passed if any(entry[0] is contender for contender, _ in done)]
-        seconds_of = {contender.name: seconds for contender, seconds in done}
+        kept = [entry for entry in passed if any(entry[0] is runner.contender for runner in runners)]
+        seconds_of = {runner.contender.name: runner.call_s for runner in runners}
 
         def calls(contender: Contender, turn: int) -> int:
             return turn * max(1, min(64, int(GRAPH_CALLS_S / seconds_of[contender.name])) // turn)
@@ -560,7 +577,7 @@ class Benchmark:
         for contender, _ in passed:
             with self._guard(case, contender.name):
                 runner = make(contender)
-                runner.calibrate(0.004 if self.options.quick else 0.01)
+                runner.calibrate(self._block_s)
                 runners.append(runner)
         return runners
 
@@ -585,7 +602,8 @@ class Benchmark:
                 "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
                 "floor_us": round(floor, 3) if floor is not None else None,
             }
-            rows.append(row | errors[runner.contender.name])
+            groups = {"groups": list(case.groups)} if case.groups else {}
+            rows.append(row | errors[runner.contender.name] | groups)
         return rows
 
 
@@ -696,7 +714,9 @@ def parser(description: str = "") -> argparse.ArgumentParser:
     found.add_argument("--budget", type=float, default=math.inf, help="seconds; cases beyond it are left out and named")
     found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
     found.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
-    found.add_argument("--modes", default="highest", help="comma-separated fp32 precisions: highest,ieee,high,medium")
+    found.add_argument(
+        "--modes", default="", help="fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
+    )
     found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
     found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
     found.add_argument("--device", type=torch.device, default=Options().device)

@@ -38,6 +38,7 @@ COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move b
 OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
+COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
 MARKED = re.compile(r"(<!-- results:begin(?: (\w+))? -->\n).*?(<!-- results:end -->)", re.DOTALL)
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
@@ -67,23 +68,26 @@ class Results:
     def url(self) -> str:
         return f"benchmarks/results/{self.folder.name}"
 
-    def groups(self, op: str, dtype: str | None = None, mode: str | None = ANY) -> list[Group]:
-        """One group a case: the measurement that shows what the op is about (see `preference`)."""
+    def groups(self, op: str, dtype: str | None = None, mode: str | None = ANY, of: str | None = None) -> list[Group]:
+        """One group a case (of those in the group of cases `of`): the measurement that shows what the op is about."""
         best: dict[tuple, Group] = {}
         for group in grouped(self.documents.get(op, {"rows": []})["rows"]):
             row = next(iter(group.values()))
             if OURS not in group or (dtype and row["dtype"] != dtype) or mode not in (ANY, row["mode"]):
                 continue
+            if of is not None and of not in row.get("groups", ()):
+                continue
+            cold = op not in COMPUTE or of in COLD_GROUPS
             key = row["case"], row["dtype"], row["mode"]
-            if key not in best or preference(op, row) < preference(op, next(iter(best[key].values()))):
+            if key not in best or preference(cold, row) < preference(cold, next(iter(best[key].values()))):
                 best[key] = group
         return list(best.values())
 
 
-def preference(op: str, row: dict) -> int:
+def preference(cold: bool, row: dict) -> int:
     """Lower is shown: for arithmetic the launch-free hot figure, for traffic the cold one, launch-free where short."""
     order = [("hot", True), ("hot", False), ("cold", False), ("cold", True)]
-    if op not in COMPUTE:
+    if cold:
         order = [("cold", True), ("cold", False), ("hot", True), ("hot", False)]
     return order.index((row["l2"], row["graph"]))
 
@@ -149,6 +153,27 @@ def overview_table(results: Results) -> str:
     return markdown(header, rows)
 
 
+def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
+    """A line a group of cases, a column a dtype and mode: best peer's time over ours, geometric mean and worst."""
+    rows = results.documents.get(op, {"rows": []})["rows"]
+    names = list(dict.fromkeys(name for row in rows for name in row.get("groups", ())))
+    kinds = list(dict.fromkeys((row["dtype"], row["mode"]) for row in rows))
+    table = []
+    for name in names:
+        line = [name, str(len({row["case"] for row in rows if name in row.get("groups", ())}))]
+        for kind in kinds:
+            groups = [group for group in results.groups(op, *kind, of=name) if best_peer(group)]
+            ratios = [(best_peer(group)["us"] / group[OURS]["us"], group[OURS]["case"]) for group in groups]
+            worst = min(ratios, default=None)
+            cell = f"{geomean([ratio for ratio, _ in ratios]):.2f}, {worst[0]:.2f}" if worst else ""
+            line.append(cell + (f" ({worst[1]})" if worst and name_worst else ""))
+        table.append(line)
+    if not table:
+        return ""
+    header = [f"{op}: geomean, worst", "shapes", *(f"{dtype} {mode or ''}".strip() for dtype, mode in kinds)]
+    return markdown(header, table)
+
+
 def overview(results: Results) -> str:
     if not results.documents:
         return ""
@@ -156,6 +181,8 @@ def overview(results: Results) -> str:
     text = f"{provenance(newest)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
     text += "interleaved runs on random normal data, each result checked against float64 first. All cases: docs/.\n\n"
     text += overview_table(results)
+    if summed := case_groups_table("matmul", results, name_worst=False):
+        text += f"\n{summed}"
     if headline_panels(results):
         text += f"\n![Measured on {newest['gpu']}]({results.url}/headline.png)\n"
     if (results.folder / "lab_fp32.png").exists():  # drawn by the lab's runner
@@ -173,12 +200,27 @@ def overview(results: Results) -> str:
     return text
 
 
+def shown(op: str, results: Results) -> list[Group]:
+    """Every measurement of an op; of cases in groups other than the peers' the one that its group counts."""
+    rows = results.documents[op]["rows"]
+    names = dict.fromkeys(name for row in rows for name in row.get("groups", ()))
+    found = peers_table(grouped(rows))
+    seen = {(group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]) for group in found if OURS in group}
+    for name in names:
+        for group in results.groups(op, of=name):
+            key = group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]
+            if key not in seen:
+                seen.add(key)
+                found.append(group)
+    return found
+
+
 def op_table(op: str, results: Results) -> str:
-    """Every measurement of an op: a line a group, a column a contender."""
+    """The measurements of an op: a line a group, a column a contender."""
     document = results.documents.get(op)
     if document is None:
         return ""
-    groups = grouped(document["rows"])
+    groups = shown(op, results)
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
     rows = []
     for group in groups:
@@ -205,8 +247,9 @@ def op_table(op: str, results: Results) -> str:
     text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n"
     if any("peak_bytes" in row for row in document["rows"]):
         text += "MiB: device memory that the call took on top of its inputs, its result included.\n"
-    text += "\n"
-    text += markdown(header, rows)
+    if summed := case_groups_table(op, results, name_worst=True):
+        text += f"\n{summed}"
+    text += "\n" + markdown(header, rows)
     if op in PLOTS and results.groups(op):
         text += f"\n![{op}](../{results.url}/{op}.png)\n"
     return text
@@ -286,6 +329,11 @@ def square(groups: list[Group]) -> list[Group]:
     return [group for group in groups if wanted(group[OURS]["shape"])]
 
 
+def peers_table(groups: list[Group]) -> list[Group]:
+    """The first group of matmul's cases; all where a file names no groups."""
+    return [group for group in groups if "peers" in next(iter(group.values())).get("groups", ["peers"])]
+
+
 def columns(row: dict) -> float:
     return row["shape"]["sizes"][-1]
 
@@ -302,12 +350,12 @@ def prefill(groups: list[Group], d: int, causal: bool) -> list[Group]:
 
 
 def plot_matmul(results: Results, figure: Figure) -> None:
-    kinds = [("float32", "highest"), ("bfloat16", None), ("float16", None)]
-    shown = [(kind, groups) for kind in kinds if (groups := results.groups("matmul", *kind))]
+    kinds = [("float32", "highest"), ("float32", "high"), ("bfloat16", None), ("float16", None)]
+    shown = [(kind, groups) for kind in kinds if (groups := peers_table(results.groups("matmul", *kind)))]
     figure.set_size_inches(11, 4.2 * len(shown))
     for index, ((dtype, mode), groups) in enumerate(shown):
         axes = figure.add_subplot(len(shown), 1, index + 1)
-        bars(axes, groups[:24], "tflops", f"matmul, {dtype} {mode or ''}".strip())
+        bars(axes, groups, "tflops", f"matmul, {dtype} {mode or ''}".strip())
 
 
 def plot_rows(op: str) -> Callable:

@@ -49,7 +49,7 @@ def matmul_cases(shapes: str, options: common.Options) -> list[common.Case]:
         *batch, m, n, k = map(int, sizes.split("x"))
         shape = matmul.Shape(m, n, k, batch=batch[0] if batch else 1, layout=layout or "nn")
         for name in options.dtypes or ("fp32",):
-            modes = options.modes if name == "fp32" else (None,)
+            modes = (options.modes or ("highest",)) if name == "fp32" else (None,)
             found += [matmul.case(shape, common.DTYPES[name], mode, options) for mode in modes]
     return found
 

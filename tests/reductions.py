@@ -4,11 +4,11 @@ Cases around the plans' boundaries, and promises that hold for every op: same bi
 streams, devices, only our kernels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from common import foreign, misaligned, poison, sanitized
+from common import foreign, misaligned, poison, randn
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
@@ -116,8 +116,9 @@ LAYOUTS = {
 }
 
 
-# Vectors, vectors at odd addresses, and element by element.
-SANITIZED_LAYOUTS = sanitized(LAYOUTS, "contiguous", "misaligned", "permuted")
+# For the sanitizers: rows of a warp, a block and split ones, whole and split columns.
+SMALL_CASES = [((5, 77), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0), ((9000, 40), 0)]
+SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, element by element
 
 
 def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -125,6 +126,39 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
         return torch.rand(shape, device=device) > 0.5
     info = torch.iinfo(dtype)
     return torch.randint(max(info.min, -(2**40)), min(info.max, 2**40), shape, dtype=dtype, device=device)
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Random, signed where the dtype is: normal, or any integer."""
+    return randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
+
+
+def small_cases(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[torch.Tensor, int]]:
+    """Both kernels of a reduction, whole and split, by vectors at any address and by elements."""
+    for shape, dim in SMALL_CASES:
+        x = values(shape, dtype, device)
+        for layout in SMALL_LAYOUTS:
+            yield LAYOUTS[layout](x), dim
+
+
+def special_rows(dtype: torch.dtype) -> list[list[float]]:
+    """What exponentials and their sums stumble over, four elements each."""
+    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
+    return [
+        [1, inf, 2, -inf],
+        [-inf] * 4,
+        [inf] * 4,
+        [nan, 1, inf, 0],
+        [-inf, 0, -inf, -inf],
+        [big, -big, 0, 1],
+        [-big] * 4,
+        [0, -0.0, 1e-7, -1e-7],
+    ]
+
+
+def dims_of(x: torch.Tensor, dim: int | tuple[int, ...] | None) -> int | tuple[int, ...]:
+    """`dim`, or all of them for torch's ops that do not take None."""
+    return tuple(range(x.dim())) if dim is None else dim
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -12,8 +12,10 @@ from reductions import (
     check_promises,
     check_second_gpu,
     dim_cases,
-    integers,
+    dims_of,
     row_lengths,
+    small_cases,
+    values,
 )
 
 op = torch.ops.xgemm
@@ -23,7 +25,7 @@ NAMES = ["amax", "amin"]
 def assert_extremum(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> None:
     poison(x.device, 1)
     found = getattr(op, name)(x, dim, keepdim)
-    wanted = getattr(torch, name)(x, tuple(range(x.dim())) if dim is None else dim, keepdim)
+    wanted = getattr(torch, name)(x, dims_of(x, dim), keepdim)
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
     torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
@@ -33,27 +35,23 @@ def assert_extremum(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> N
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, name, dtype, layout):
     for shape, dim in dim_cases(device):
-        x = randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
+        x = values(shape, dtype, device)
         assert_extremum(name, LAYOUTS[layout](x), dim, keepdim=len(shape) % 2 == 0)
 
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS, torch.bool])
 def test_small_cases(device, dtype):
-    """Both kernels, whole and split, by vectors at any address and by elements."""
-    for shape, dim in (((5, 77), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0), ((9000, 40), 0)):
-        x = randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
-        for layout in ("contiguous", "misaligned", "permuted"):
-            for name in NAMES:
-                assert_extremum(name, LAYOUTS[layout](x), dim)
+    for x, dim in small_cases(dtype, device):
+        for name in NAMES:
+            assert_extremum(name, x, dim)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64])
 def test_row_lengths(device, name, dtype):
     for n in row_lengths(device):
-        x = randn(2, n, dtype=dtype, device=device) if dtype.is_floating_point else integers((2, n), dtype, device)
-        assert_extremum(name, x, 1)
+        assert_extremum(name, values((2, n), dtype, device), 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

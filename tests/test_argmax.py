@@ -7,14 +7,14 @@ from reductions import (
     CUDA,
     INTEGERS,
     LAYOUTS,
-    SANITIZED_LAYOUTS,
     check_errors,
     check_op_db,
     check_promises,
     check_second_gpu,
     dim_cases,
-    integers,
     row_lengths,
+    small_cases,
+    values,
 )
 
 op = torch.ops.xgemm
@@ -35,13 +35,21 @@ def assert_index(name: str, x: torch.Tensor, dim: int | None, keepdim: bool = Fa
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS])
-@pytest.mark.parametrize("layout", SANITIZED_LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, name, dtype, layout):
     for shape, dim in dim_cases(device):
         if isinstance(dim, tuple):
             continue
-        x = randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
+        x = values(shape, dtype, device)
         assert_index(name, LAYOUTS[layout](x), dim, keepdim=len(shape) % 2 == 0)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS])
+def test_small_cases(device, dtype):
+    for x, dim in small_cases(dtype, device):
+        for name in NAMES:
+            assert_index(name, x, dim)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -216,6 +216,9 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways(case, 10_000) == [("hot", False), ("cold", False)]
     compute_bound = dataclasses.replace(case, flops=1e15)
     assert ways(compute_bound, 10_000) == [("hot", False)]
+    assert ways(dataclasses.replace(compute_bound, eager=False), 10_000) == [("hot", False)]  # too long for a graph
+    monkeypatch.setattr(common, "LAUNCH_BOUND_S", 1.0)
+    assert ways(dataclasses.replace(case, eager=False), 10_000) == [("hot", True), ("cold", True)]
 
 
 def test_contenders_take_turns() -> None:
@@ -273,8 +276,9 @@ ROW_FIELDS = {
 
 def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     bench = benchmark(dataclasses.replace(CPU, out=tmp_path))
-    bench.run([tiny_case(), dataclasses.replace(tiny_case(), name="other")])
+    bench.run([tiny_case(), dataclasses.replace(tiny_case(), name="other", groups=("peers",))])
     document = json.loads((tmp_path / "matmul.json").read_text())
+    assert [row.pop("groups", None) for row in document["rows"]] == [None] * 2 + [["peers"]] * 2
     assert list(document)[-1] == "rows"
     assert {"op", "gpu", "date", "commit", "versions", "clocks_mhz", "sources", "rows"} <= set(document)
     assert set(document["versions"]) == {"torch", "cuda", "driver"}
@@ -420,6 +424,29 @@ def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest
     assert report.main(["--check"], project) == 1
 
 
+def test_report_sums_up_groups_of_cases(project: Path) -> None:
+    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
+    document = json.loads(path.read_text())
+    assert "geomean, worst" not in report.overview(report.Results.read(path.parent))
+    named = {"1024x1024x1024": ["peers", "few rows"], "4096x4096x4096": ["peers"]}
+    document["rows"] = [row | {"groups": named[row["case"]]} for row in document["rows"]]
+    for contender, us in (("xgemm", 80.0), ("torch", 60.0)):
+        row = example_row("1024x1024x1024", contender, us, l2="cold", groups=named["1024x1024x1024"])
+        document["rows"] += [row, example_row("64x64x64", contender, 1.0, dtype="bfloat16", mode=None, groups=["odd"])]
+    path.write_text(results.dump(document))
+    table = report.case_groups_table("matmul", report.Results.read(path.parent), name_worst=True)
+    assert table.splitlines()[0] == "| matmul: geomean, worst | shapes | float32 highest | bfloat16 |"
+    assert table.splitlines()[2:] == [
+        "| peers | 2 | 1.00, 0.50 (1024x1024x1024) |  |",
+        "| few rows | 1 | 0.75, 0.75 (1024x1024x1024) |  |",  # the cold figure
+        "| odd | 1 |  | 1.00, 1.00 (64x64x64) |",
+    ]
+    assert report.main([], project) == 0
+    assert "| peers | 2 | 1.00, 0.50 |  |" in (project / "README.md").read_text()
+    page = (project / "docs" / "matmul.md").read_text()
+    assert page.count("| 1024x1024x1024 |") == 3 and page.count("| 64x64x64 |") == 1
+
+
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
     (project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json").unlink()
     assert report.main(["--check"], project) == 0
@@ -440,6 +467,7 @@ def test_all_plots_draw(tmp_path: Path) -> None:
         for index, case in enumerate(module.cases(options)):
             for contender in case.contenders:
                 row = example_row("1x", contender.name, 10.0 + index, case=case.name, shape=case.shape, mode=case.mode)
+                row["groups"] = list(case.groups)
                 row |= {"dtype": str(case.dtype).removeprefix("torch."), "gbps": 1000.0}
                 rows.append(row)
         documents[module.OP] = {"rows": rows}
@@ -465,6 +493,15 @@ def test_case_lists_hold_the_peers_table() -> None:
         "decode KV65536 D128 bf16",
     ]:
         assert key in keys, key
+    committed = matmul.cases(options)
+    assert len({case.name for case in committed}) >= 40
+    assert {(case.dtype, case.mode) for case in committed if "layers" in case.groups} == {
+        *((torch.float32, "highest"), (torch.float32, "high"), (torch.bfloat16, None), (torch.float16, None))
+    }
+    unaligned = [case for case in committed if "unaligned" in case.groups]
+    assert len(unaligned) == 11 and {case.dtype for case in unaligned} == {torch.bfloat16}
+    assert all(case.shape["n"] % 2 or case.shape["k"] % 2 for case in unaligned)
+    assert all(case.groups for case in committed)
     everything = matmul.cases(dataclasses.replace(options, set="all"))
     assert len({case.name for case in everything}) >= 40 + 120
     assert len({case.key for case in everything}) == len(everything), "no two cases of one name"

@@ -3,15 +3,20 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_ext
 from tools import find_nvcc, gpu_tests
+from tools.torch_on_cpu import TorchOnCpu
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = Path(torch_ext.__file__).with_name("libxgemm.so")
@@ -137,3 +142,87 @@ def test_sanitizer_logs_are_read() -> None:
         "========= ERROR SUMMARY: 2 errors\n"
     )
     assert gpu_tests.sanitizer_errors("initcheck", foreign) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "counts"),
+    [
+        ("def test_a(): pass\ndef test_b(): assert False", {"passed": 1, "failed": 1, "skipped": 0}),
+        ("def test_a(): pass\ndef test_b(): os._exit(0)", {"passed": 0, "failed": 1, "skipped": 0}),
+        ("def test_a(): pass\ndef test_b(): raise KeyboardInterrupt", {"passed": 1, "failed": 1, "skipped": 0}),
+        ("x = 1", {"passed": 0, "failed": 0, "skipped": 0}),
+    ],
+)
+def test_a_process_that_died_counts_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, counts: dict[str, int]
+) -> None:
+    (tmp_path / "test_it.py").write_text(f"import os\n{body}\n")
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    found, output = gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 60)
+    assert found == counts, output
+
+
+def test_a_process_that_hangs_is_ended_and_counts_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_it.py").write_text("import os, time\ndef test_it(): os.system('sleep 100')\n")
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    start = time.monotonic()
+    found, output = gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 3)
+    assert found == {"passed": 0, "failed": 1, "skipped": 0} and "ended after 3 s" in output
+    assert time.monotonic() - start < 30
+
+
+def test_no_process_outlives_an_interrupted_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_it.py").write_text("import os, time\ndef test_it(): open('started', 'w'); time.sleep(100)\n")
+
+    def run_part(tool: str, *_: object) -> tuple[dict[str, object], str]:
+        if tool == "memcheck":  # ends while the other one runs
+            while not (tmp_path / "started").exists():
+                time.sleep(0.05)
+        else:
+            gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 60)
+        return part(tool, "1/1"), ""
+
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu_tests, "run_part", run_part)
+    parts = gpu_tests.run_parts(["tests", "memcheck"], ["1/1"], 2, "", 60)
+    assert next(parts)[0]["tool"] == "memcheck"
+    (run,) = gpu_tests.RUNNING
+    parts.close()  # what an exception in the loop over them does
+    assert run.wait(10) == -signal.SIGKILL
+
+
+def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -> tuple[dict[str, object], str]:
+        both.wait()  # fails where the shards come one after the other
+        return part(tool, shard, passed=1, errors=0), ""
+
+    monkeypatch.setattr(gpu_tests, "run_part", run_part)
+    parts: list[dict[str, object]] = [part("memcheck", "1/3", passed=9, errors=9)]
+    for new, _ in gpu_tests.run_parts(["memcheck", "racecheck"], ["1/2", "2/2"], 2, "", 60):
+        parts = gpu_tests.merge(parts, new)
+    assert [(p["tool"], p["shard"]) for p in parts] == [
+        (tool, shard) for tool in ("memcheck", "racecheck") for shard in ("1/2", "2/2")
+    ]
+
+
+def test_torch_on_cpu_keeps_what_operators_mean() -> None:
+    """Tensors that say they are meta, and have values all the same."""
+    with TorchOnCpu("meta"):
+        x = torch.zeros(6, 8, dtype=torch.float64, device="meta")
+        view = x[1::2, 1::3]
+        assert view.add_(1) is view and x.device.type == view.device.type == "meta"
+        assert x.sum().item() == 9 and x[1, 4] == 1
+        x[x == 1] = 7
+        assert x.sum() == 63
+        out = torch.empty(3, device="meta")
+        assert torch.add(torch.ones(3, device="meta"), 1, out=out) is out and out.tolist() == [2, 2, 2]
+        assert x.mT.contiguous().mT.to(torch.float32).stride() == (1, 6)
+        assert x.cpu().device.type == "cpu" and x.cpu().to("meta").device.type == "meta"
+        q = torch.randn(2, 3, 5, 8, device="meta")
+        wanted = torch.softmax(q @ q.mT / 8**0.5, -1) @ q
+        with sdpa_kernel(SDPBackend.MATH):
+            torch.testing.assert_close(torch.nn.functional.scaled_dot_product_attention(q, q, q), wanted)
+        ours = torch.ops.xgemm.amax(q[..., 1:], [-1])
+        assert ours.device.type == "meta" and torch.equal(ours, q[..., 1:].amax(-1))

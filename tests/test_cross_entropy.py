@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from reductions import CUDA, LAYOUTS, check_errors, check_second_gpu, kernels_of, row_lengths, same_bits
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_errors, check_second_gpu, kernels_of, row_lengths, same_bits
 
 op = torch.ops.xgemm
 torch_op = torch.nn.functional.cross_entropy
@@ -42,6 +42,17 @@ def assert_loss(x: torch.Tensor, target: torch.Tensor, **kwargs) -> None:
 
 
 @pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_small_cases(device, dtype):
+    for shape in ((5,), (70, 33), (4, 3000), (2, 40000), (6, 7, 5), (2, 5, 1, 700)):
+        x = randn(*shape, dtype=dtype, device=device)
+        target = classes(shape[:1] + shape[2:] if len(shape) > 1 else (), shape[min(1, len(shape) - 1)], device)
+        for layout in SMALL_LAYOUTS:
+            assert_loss(LAYOUTS[layout](x), target, reduction="none")
+            if device.type == "cuda" or dtype is not torch.float16:  # see test_shapes_and_layouts
+                assert_loss(LAYOUTS[layout](x), target, reduction="mean", label_smoothing=0.1)
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_shapes_and_layouts(device, dtype, layout):

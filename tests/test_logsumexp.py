@@ -11,14 +11,12 @@ from reductions import (
     check_promises,
     check_second_gpu,
     dim_cases,
+    dims_of,
     row_lengths,
+    special_rows,
 )
 
 op = torch.ops.xgemm
-
-
-def dims_of(x, dim):
-    return tuple(range(x.dim())) if dim is None else dim
 
 
 def assert_logsumexp(x: torch.Tensor, dim, keepdim: bool = False) -> None:
@@ -69,19 +67,8 @@ def test_large_magnitudes(device, dtype, magnitude):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
-    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [
-        [1, inf, 2, -inf],
-        [-inf] * 4,
-        [inf] * 4,
-        [nan, 1, inf, 0],
-        [-inf, 0, -inf, -inf],
-        [big, -big, 0, 1],
-        [-big, -big, -big, -big],
-        [big, big, inf, 0],
-        [0, -0.0, 1e-7, -1e-7],
-        [inf, -inf, big, 200],
-    ]
+    inf, big = float("inf"), 6e4 if dtype is torch.float16 else 1e38
+    rows = [*special_rows(dtype), [big, big, inf, 0], [inf, -inf, big, 200]]
     if dtype is not torch.float16:  # near the largest value, where a product with log2(e) overflows
         rows += [[3.3e38, 3.2e38, 0, -3.3e38], [-3.3e38, -3.3e38, -3e38, -inf], [8.4e37, 8.6e37, 1, -3.3e38]]
     x = torch.tensor(rows, dtype=dtype, device=device)

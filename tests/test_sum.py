@@ -9,21 +9,18 @@ from reductions import (
     CUDA,
     INTEGERS,
     LAYOUTS,
-    SANITIZED_LAYOUTS,
     check_errors,
     check_op_db,
     check_promises,
     check_second_gpu,
     dim_cases,
+    dims_of,
     integers,
     row_lengths,
+    small_cases,
 )
 
 op = torch.ops.xgemm
-
-
-def dims_of(x, dim):
-    return tuple(range(x.dim())) if dim is None else dim
 
 
 def assert_sum(x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype | None = None) -> None:
@@ -43,10 +40,18 @@ def assert_sum(x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype |
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("layout", SANITIZED_LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, dtype, layout):
     for shape, dim in dim_cases(device):
         assert_sum(LAYOUTS[layout](randn(*shape, dtype=dtype, device=device)), dim, keepdim=len(shape) % 2 == 0)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_small_cases(device, dtype):
+    for x, dim in small_cases(dtype, device):
+        assert_sum(x, dim)
+    assert_sum(randn(3, 64, 40, dtype=dtype, device=device), (0, 2))
 
 
 @pytest.mark.parametrize("dtype", FLOATING)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from reductions import CUDA, LAYOUTS, SANITIZED_LAYOUTS, check_errors, check_promises, check_second_gpu
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_errors, check_promises, check_second_gpu, special_rows
 
 op = torch.ops.xgemm.topk_softmax
 RTOL = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
@@ -44,7 +44,7 @@ def assert_topk(x: torch.Tensor, k: int, dim: int = -1, dtype: torch.dtype | Non
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("layout", SANITIZED_LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, dtype, layout):
     shapes = [((), 0), ((1,), 0), ((7,), -1), ((3, 5), 1), ((3, 5), 0), ((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1)]
     shapes += [((2, 3, 4, 5), -2), ((0, 3), 0), ((0, 3), 1), ((3, 0), 1), ((3, 0), 0), ((5, 70, 3), 1), ((3, 700), 1)]
@@ -55,6 +55,17 @@ def test_dims_and_layouts(device, dtype, layout):
         for k in {min(n, 1), min(n, 5)} if n < 100 else {6, 40}:
             if k > 0 or x.dim() > 0:
                 assert_topk(x, k, dim)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_small_cases(device, dtype):
+    """Both kernels, on rows of a warp and of a block, with few results and many, by vectors and by elements."""
+    for shape, dim in (((3, 5), 0), ((150, 3), 0), ((3, 700), 1), ((2, 2600, 3), 1), ((3, 9001), 1)):
+        x = randn(*shape, dtype=dtype, device=device)
+        for layout in SMALL_LAYOUTS:
+            for k in (3,) if shape[dim] < 100 else (6, 40):
+                assert_topk(LAYOUTS[layout](x), k, dim)
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
@@ -83,21 +94,8 @@ def test_orders_that_are_hard_on_a_threshold(device, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
-    inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
-    rows = [
-        [1, inf, 2, -inf],
-        [-inf] * 4,
-        [inf] * 4,
-        [nan, 1, inf, 0],
-        [nan] * 4,
-        [-nan, -inf, nan, -inf],
-        [-inf, 0, -inf, -inf],
-        [big, -big, 0, 1],
-        [-big] * 4,
-        [0, -0.0, 1e-7, -1e-7],
-        [-0.0, 0, -0.0, 0],
-        [0, -80, -95, -100],
-    ]
+    inf, nan = float("inf"), float("nan")
+    rows = [*special_rows(dtype), [nan] * 4, [-nan, -inf, nan, -inf], [-0.0, 0, -0.0, 0], [0, -80, -95, -100]]
     x = torch.tensor(rows, dtype=dtype, device=device)
     for repeat in (1, 5, 40, 600, 3000, 30000) if device.type == "cuda" else (1, 40):
         wide = x.repeat(1, repeat)

@@ -1,23 +1,29 @@
 """Runs the GPU tests and compute-sanitizer's four tools and writes ``benchmarks/results/<gpu>/gpu_tests.json``.
 
-``python -m tools.gpu_tests`` runs everything. ``--only tests memcheck`` runs some of it; ``--shard 2/3`` runs the
-second third of the tests of each. Results of the same sources are merged into the file, so that a long run can be done
-in parts; results of other sources are dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every
-kernel: they are 10 to 50 times slower). ``--select EXPRESSION`` (pytest's -k) looks at some and records nothing.
-``--out DIR`` writes to another folder, starting from the committed file: a machine that is only lent brings it back.
+``python -m tools.gpu_tests`` runs everything. ``--only tests memcheck`` runs some of it; ``--jobs 8`` divides the tests
+of each in eight shards and runs eight processes at a time; ``--shard 2/3`` runs the second third of the tests of each.
+Results of the same sources are merged into the file, so that a long run can be done in parts; results of other sources
+are dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every kernel: they are 10 to 50 times
+slower), with torch's own operators on the CPU (tools/torch_on_cpu.py). ``--select EXPRESSION`` (pytest's -k) looks at
+some and records nothing. ``--out DIR`` writes to another folder, starting from the committed file: a machine that is
+only lent brings it back. A shard that died counts as one failed test, a tool's log without an end as -1 errors.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
 from collections import Counter
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,14 +38,15 @@ UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an access outside a tensor
 SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     "memcheck": (["--report-api-errors", "no", "--kernel-name", f"kns={OURS}"], UNCACHED),
     "racecheck": (["--kernel-name", f"kns={OURS}"], {}),
-    # Every kernel is watched, since torch's own fill the inputs; only errors in ours count.
+    # Every kernel is watched, since one of torch's may fill an input; only errors in ours count.
     "initcheck": (
         ["--check-api-memory-access", "no", "--show-backtrace", "no", "--print-limit", "10000000"],
         UNCACHED,
     ),
     "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
 }
-SHARD = "XGEMM_TEST_SHARD"
+SHARD, SANITIZER = "XGEMM_TEST_SHARD", "XGEMM_SANITIZER"  # environment variables of the processes that run tests
+RUNNING: set[subprocess.Popen] = set()  # each with a process group of its own
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,21 +57,60 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % count == index - 1]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Under a sanitizer, a test's references are computed on the CPU."""
+    if SANITIZER not in os.environ:
+        return (yield)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from tools.torch_on_cpu import TorchOnCpu
+
+    with sdpa_kernel(SDPBackend.MATH), TorchOnCpu():
+        return (yield)
+
+
+def end(run: subprocess.Popen) -> None:
+    """Ends a process that we have started and those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+
+
 def run_pytest(
-    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str]
-) -> dict[str, int]:
-    """Runs the tests of `marker` and counts the outcomes; pytest's output passes through."""
-    report = folder / "junit.xml"
+    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str], timeout: float
+) -> tuple[dict[str, int], str]:
+    """Runs the tests of `marker`: the outcomes' counts, and what pytest printed."""
+    report, log = folder / "junit.xml", folder / "pytest.log"
     command = [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "tools.gpu_tests", "-p", "no:cacheprovider"]
     command += ["-m", marker, "-k", select, f"--junitxml={report}"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False)
+    with log.open("w") as file:  # no pipe: what a process leaves running would keep it open
+        run = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        RUNNING.add(run)
+        try:
+            run.wait(timeout)
+        except subprocess.TimeoutExpired:
+            end(run)
+            file.write(f"\nended after {timeout:.0f} s\n")
+            run.wait()
+        finally:
+            RUNNING.discard(run)
+    output = log.read_text(errors="replace")
     if not report.exists():  # the process died
-        return {"passed": 0, "failed": 1, "skipped": 0}
+        return {"passed": 0, "failed": 1, "skipped": 0}, output
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     tests, failures, errors, skipped = (
         sum(int(s.get(key, 0)) for s in suites) for key in ("tests", "failures", "errors", "skipped")
     )
-    return {"passed": tests - failures - errors - skipped, "failed": failures + errors, "skipped": skipped}
+    # 0 and 1: all ran, 5: the shard has no test; anything else is an end before the end.
+    failed = failures + errors + (not launcher and failures + errors == 0 and run.returncode not in (0, 5))
+    return {"passed": tests - failures - errors - skipped, "failed": failed, "skipped": skipped}, output
 
 
 def sanitizer_errors(tool: str, log: str) -> int:
@@ -82,31 +128,45 @@ def reports(log: str) -> list[str]:
     return re.findall(r"^========= \S.*\n=========     at (.*)", log, re.MULTILINE)
 
 
-def run_part(tool: str, shard: str, select: str) -> dict[str, Any]:
-    """One tool over one shard: what goes into the file's `parts`."""
-    print(f"== {tool} {shard}", flush=True)
+def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -> tuple[dict[str, Any], str]:
+    """One tool over one shard: what goes into the file's `parts`, and what a reader wants to see."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "sanitizer.log"
-        environment, launcher, marker = {SHARD: shard}, [], "cuda"
+        environment, launcher, marker = {SHARD: shard, "OMP_NUM_THREADS": str(threads)}, [], "cuda"
         if tool != "tests":
             options, variables = SANITIZERS[tool]
-            environment |= variables
+            environment |= variables | {SANITIZER: tool}
             marker = "cuda and sanitize"
             launcher = ["compute-sanitizer", "--tool", tool, "--log-file", str(log), "--check-exit-code", "no"]
             launcher += ["--require-cuda-init", "no", *options]
-        counts = run_pytest(marker, select, folder, launcher, environment)
+        counts, output = run_pytest(marker, select, folder, launcher, environment, timeout)
         part: dict[str, Any] = {"tool": tool, "shard": shard, **counts}
         if tool != "tests":
             text = log.read_text(errors="replace") if log.exists() else ""
             part["errors"] = sanitizer_errors(tool, text)
             if part["errors"]:
-                for place, count in Counter(reports(text)).most_common(40):
-                    print(f"{count:6} at {place}")
-                print(text[:20_000])
-            print(*text.splitlines()[-1:], sep="", flush=True)
+                places = Counter(reports(text)).most_common(40)
+                output += "".join(f"{count:6} at {place}\n" for place, count in places) + text[:20_000]
+            output += "".join(text.splitlines(keepends=True)[-1:])
     part["seconds"] = round(time.monotonic() - start, 1)
-    return part
+    return part, output
+
+
+def run_parts(
+    tools: list[str], shards: list[str], jobs: int, select: str, timeout: float
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each tool over each shard, `jobs` at a time, in the order in which they end."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        parts = [pool.submit(run_part, tool, shard, select, threads, timeout) for tool in tools for shard in shards]
+        for part in as_completed(parts):
+            yield part.result()
+    finally:  # none outlives this process
+        pool.shutdown(wait=False, cancel_futures=True)
+        for run in list(RUNNING):
+            end(run)
 
 
 def merge(old: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
@@ -145,12 +205,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tools = ["tests", *SANITIZERS]
     parser.add_argument("--only", nargs="+", choices=tools, default=tools, help="what to run")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="run the I-th of N parts of the tests")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="run N shards of the tests of each side by side"
+    )
+    parser.add_argument("--shard", metavar="I/N", help="run the I-th of N shards of the tests only")
+    parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="end a shard after so many seconds")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest's -k; records nothing")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/gpu_tests.json instead")
     arguments = parser.parse_args()
-    if not re.fullmatch(r"[1-9]\d*/[1-9]\d*", arguments.shard):
+    if arguments.shard is not None and not re.fullmatch(r"[1-9]\d*/[1-9]\d*", arguments.shard):
         parser.error(f"--shard: expected I/N such as 2/3, got {arguments.shard}")
+    if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.shard):
+        parser.error("--jobs: expected a number from 1 on, and no --shard with more than 1")
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     import torch
 
@@ -177,11 +245,11 @@ def main() -> None:
             parts = old["parts"] if old["sources"] == sources and old["gpu"] == gpu else []
             break
     good = True
-    for tool in arguments.only:
-        part = run_part(tool, arguments.shard, arguments.select)
+    shards = [arguments.shard] if arguments.shard else [f"{i}/{arguments.jobs}" for i in range(1, arguments.jobs + 1)]
+    for part, output in run_parts(arguments.only, shards, arguments.jobs, arguments.select, arguments.timeout):
+        print(f"== {part['tool']} {part['shard']}\n{output}{json.dumps(part)}", flush=True)
         good = good and part["failed"] == 0 and part.get("errors", 0) == 0
         if arguments.select:
-            print(json.dumps(part))
             continue
         date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         parts = merge(parts, part | {"date": date})

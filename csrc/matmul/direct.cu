@@ -1,3 +1,5 @@
+#include "device/integer.h"
+#include "device/launch.h"
 #include "device/tensor_map.h"
 #include "matmul/direct_launch.h"
 #include "matmul/kernels/direct_fp32.cuh"
@@ -14,19 +16,11 @@ template <DirectTile kTile, int kParts, bool kKMajorB>
 bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
   using Instance = DirectInstance<kTile, kParts, kKMajorB>;
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
-  const auto kernel = direct_fp32<Instance>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) != cudaSuccess) return false;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(ctas);
-  config.blockDim = dim3(32 * direct_detail::kWarps);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, kernel, g);
+  constexpr auto kKernel = direct_fp32<Instance>;
+  if (!allow_shared<kKernel, kBytes>()) return false;
+  enqueue(kKernel,
+          {.blocks = ctas, .threads = 32 * direct_detail::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
+          stream, g);
   return true;
 }
 
@@ -50,14 +44,14 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.a_vectors = plan.a_vectors;
   g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
   g.batch_step_b = shared_b ? 0 : 1;
-  g.rows = static_cast<unsigned>((p.m + rows - 1) / rows), g.columns = static_cast<unsigned>((p.n + kDirectColumns - 1) / kDirectColumns);
+  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kDirectColumns));
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule), g.units = static_cast<unsigned>(plan.units);
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.counters = counters, g.partials = partials;
   g.problem = p;
   if (plan.b_tma) {
     const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;
-    const std::int64_t stride = other == 1 ? (inner + 3) / 4 * 4 : plan.b_k_major ? p.b.col_stride : p.b.row_stride;
+    const std::int64_t stride = other == 1 ? round_up(inner, 4) : plan.b_k_major ? p.b.col_stride : p.b.row_stride;
     if (!make_tensor_map(g.b, {.data = p.b.data,
                                .dtype = DType::f32,
                                .sizes = {inner, other, shared_b ? 1 : p.batches},

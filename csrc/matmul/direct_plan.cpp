@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "device/integer.h"
 #include "matmul/plan.h"
 
 namespace xgemm::matmul {
 namespace {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // What the model counts with; an H200's under load.
 constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;

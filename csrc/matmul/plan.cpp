@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "device/integer.h"
+
 namespace xgemm::matmul {
 namespace {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // What the model counts with; an H200's, and only ratios matter for the choice.
 constexpr double kFmaPerSecondAndSm = 128 * 1.75e9;

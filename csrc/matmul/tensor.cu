@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "device/launch.h"
 #include "matmul/kernels/pack.cuh"
 #include "matmul/kernels/split_fp16.cuh"
 #include "matmul/launch.h"
@@ -12,18 +13,7 @@ namespace {
 template <class Arguments>
 void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
             cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = cluster > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, arguments);
+  enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(threads), .cluster = cluster, .early = true}, stream, arguments);
 }
 
 /// What TMA cannot load as it lies, in one launch (gated: two).

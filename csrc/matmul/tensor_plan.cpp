@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "device/integer.h"
+
 namespace xgemm::matmul {
 namespace {
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 // What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
 constexpr double kHertz = 1.65e9;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "device/integer.h"
 #include "torch/error.h"
 
 namespace xgemm::reduce {
@@ -59,13 +60,6 @@ void fill_map(const char* op, IndexMap& map, DimList& list) {
     map.stride[i] = d.stride;
     map.out[i] = d.out;
   }
-}
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up_pow2(std::int64_t n) {
-  std::int64_t p = 1;
-  while (p < n) p *= 2;
-  return p;
 }
 
 // Both kernels keep four 16-byte loads a thread in flight.

@@ -1,8 +1,8 @@
 #include "softmax/masked.h"
 
 #include <algorithm>
-#include <bit>
 
+#include "device/integer.h"
 #include "torch/error.h"
 
 namespace xgemm::softmax {
@@ -10,9 +10,6 @@ namespace xgemm::softmax {
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kTileThreads = 256;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t round_up_pow2(std::int64_t n) { return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))); }
 
 /// Dims [from, to) as one index; neighbours that both arrays walk through in one stride are merged. Returns their product.
 std::int64_t fill(const char* op, IndexMap& map, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,

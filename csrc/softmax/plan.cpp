@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/integer.h"
 #include "torch/error.h"
 
 namespace xgemm::softmax {
@@ -10,13 +11,6 @@ namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16, kMaxTile = 128, kTileBytes = 128;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up_pow2(std::int64_t n) {
-  std::int64_t p = 1;
-  while (p < n) p *= 2;
-  return p;
-}
 
 /// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
 constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }

@@ -1,5 +1,3 @@
-#include <atomic>
-
 #include "softmax/kernels/instantiate.cuh"
 #include "softmax/kernels/shared.cuh"
 
@@ -7,22 +5,20 @@ namespace xgemm::softmax {
 
 namespace {
 
-/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster: once a kernel and device.
+/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster.
 template <auto kKernel>
 void allow_all() {
-  static std::atomic<std::uint64_t> done = 0;  // a bit a device
-  int device = 0, limit = 0;
-  cudaGetDevice(&device);
-  const std::uint64_t bit = std::uint64_t{1} << (device % 64);
-  if (done.load(std::memory_order_relaxed) & bit) return;
-  cudaFuncAttributes attributes{};
-  cudaFuncGetAttributes(&attributes, kKernel);
-  cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       limit - static_cast<int>(attributes.sharedSizeBytes));
-  cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  done.fetch_or(bit, std::memory_order_relaxed);
+  once_a_device<kKernel>([](int device) {
+    cudaFuncAttributes attributes{};
+    int limit = 0;
+    cudaFuncGetAttributes(&attributes, kKernel);
+    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         limit - static_cast<int>(attributes.sharedSizeBytes));
+    cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return true;
+  });
 }
 
 }  // namespace

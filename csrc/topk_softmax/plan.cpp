@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "device/integer.h"
 #include "torch/error.h"
 
 namespace xgemm::topk_softmax {
@@ -11,13 +12,6 @@ namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;
 constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-constexpr std::int64_t round_up_pow2(std::int64_t n) {
-  std::int64_t p = 1;
-  while (p < n) p *= 2;
-  return p;
-}
 
 /// The dims of the rows, and where a row's results go: the output's shape is the input's with k in place of the length.
 void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {

@@ -1,6 +1,7 @@
 // Launches one instantiation of kernels/tile.cuh.
 #pragma once
 #include "attention/kernels/tile.cuh"
+#include "device/launch.h"
 
 namespace xgemm::attention {
 
@@ -8,8 +9,7 @@ template <int kIndex>
 void launch_tile(const Plan& plan, const Arguments& arguments, cudaStream_t stream) {
   constexpr Tile kTile = kTiles[kIndex];
   constexpr auto kernel = attention_tile<kIndex>;
-  if constexpr (kTile.shared_bytes() > 48 * 1024)  // more must be asked for, on every device
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTile.shared_bytes());
+  if constexpr (kTile.shared_bytes() > 48 * 1024) allow_shared<kernel, kTile.shared_bytes()>();
   kernel<<<static_cast<unsigned>(plan.blocks), kThreads, kTile.shared_bytes(), stream>>>(arguments);
 }
 

@@ -13,19 +13,23 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint3
       : "memory");
 }
 
-/// Shared to global memory, one of this thread's bulk group. Every writer of `from` has called fence_bulk before a barrier.
+/// Shared to global memory, one of this thread's bulk group. Every writer of `from` has called fence_async_shared before
+/// a barrier.
 __device__ __forceinline__ void bulk_store(void* to, const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
                "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
 
-/// Commits this thread's bulk stores and waits until they have read shared memory.
-__device__ __forceinline__ void bulk_store_drain() {
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+/// Ends this thread's group of stores, with a tensor map (tma.cuh) or without.
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until at most kPending of this thread's groups still read shared memory.
+template <int kPending>
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-/// Orders this thread's plain accesses to shared memory before later bulk copies.
-__device__ __forceinline__ void fence_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// Orders this thread's plain accesses to shared memory before later bulk copies: what it has written is visible to them.
+__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace xgemm::ptx

@@ -17,26 +17,14 @@ __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.w
 
 /// Writes `value` to the place of `to` in block `rank`, and completes as many bytes on the place of `barrier` there.
 __device__ __forceinline__ void store_async(const void* to, unsigned value, Barrier* barrier, std::uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 place, remote;\n"
-      "mapa.shared::cluster.u32 place, %0, %3;\n"
-      "mapa.shared::cluster.u32 remote, %2, %3;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [place], %1, [remote];\n"
-      "}" ::"r"(shared_address(to)),
-      "r"(value), "r"(shared_address(barrier)), "r"(rank)
-      : "memory");
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote_address(to, rank)),
+               "r"(value), "r"(remote_address(barrier, rank))
+               : "memory");
 }
 __device__ __forceinline__ void store_async(const void* to, unsigned long long value, Barrier* barrier, std::uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 place, remote;\n"
-      "mapa.shared::cluster.u32 place, %0, %3;\n"
-      "mapa.shared::cluster.u32 remote, %2, %3;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [place], %1, [remote];\n"
-      "}" ::"r"(shared_address(to)),
-      "l"(value), "r"(shared_address(barrier)), "r"(rank)
-      : "memory");
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(remote_address(to, rank)),
+               "l"(value), "r"(remote_address(barrier, rank))
+               : "memory");
 }
 
 }  // namespace xgemm::ptx

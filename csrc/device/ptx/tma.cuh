@@ -4,7 +4,7 @@
 #pragma once
 #include <cuda.h>
 
-#include "device/ptx/mbarrier.cuh"
+#include "device/ptx/bulk_copy.cuh"
 
 namespace xgemm::ptx {
 
@@ -28,13 +28,5 @@ __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* so
                "r"(shared_address(source)), "r"(c0), "r"(c1), "r"(c2)
                : "memory");
 }
-__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until at most kPending of this thread's groups still read shared memory.
-template <int kPending>
-__device__ __forceinline__ void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
-/// Makes what this thread has written to shared memory visible to TMA.
-__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace xgemm::ptx

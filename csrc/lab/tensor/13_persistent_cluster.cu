@@ -34,14 +34,8 @@ __device__ __forceinline__ void tma_multicast(void* destination, const CUtensorM
 
 /// Arrives at the barrier at this place in block `rank` of the cluster.
 __device__ __forceinline__ void arrive_remote(ptx::Barrier* barrier, int rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(ptx::shared_address(barrier)),
-      "r"(rank)
-      : "memory");
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(ptx::remote_address(barrier, rank))
+               : "memory");
 }
 
 /// Row and column of the `index`-th tile of a cluster (256 x 256): down groups of kGroup rows of tiles, then along.

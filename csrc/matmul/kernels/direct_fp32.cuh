@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
+  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 64;
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots_b =
@@ -504,7 +504,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
           for (float& x : results.v) x = fmaf(alpha, x, 0.f);
         } else {
-          results = make_epilogue<float, float>(p, at.batch)(results, at.row + row, column0 + column, count);
+          results = make_epilogue<float, float>(p, at.batch).template quad<float>(results, at.row + row, column0 + column, count);
         }
         simt::store_global(out + static_cast<std::int64_t>(row) * p.n, results, count, p.n);
       };

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "device/launch.h"
 #include "matmul/kernels/gemv.cuh"
 #include "matmul/kernels/simt.cuh"
 
@@ -13,10 +14,10 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   const Problem& p = args.problem;
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
   const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
-  const int shared = kTile.shared_bytes(sizeof(Accumulator<T>));
-  if (shared > 48 * 1024)
-    cudaFuncSetAttribute(simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  simt_gemm<T, kKernel, kVector, kAlongA, kAlongB><<<blocks, kTile.threads(), shared, stream>>>(args);
+  constexpr int kShared = kTile.shared_bytes(sizeof(Accumulator<T>));
+  constexpr auto kGemm = simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>;
+  if constexpr (kShared > 48 * 1024) allow_shared<kGemm, kShared>();
+  kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);
 }
 
 /// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
@@ -51,9 +52,9 @@ void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   const Problem& p = args.simt.problem;
   const std::int64_t tiles = ((args.stream_b ? p.n : p.m) + 31) / 32;
   constexpr int kShared = gemv::kSharedBytes<T, kLines>;
-  cudaFuncSetAttribute(gemv_kernel<T, kLines, kAlongK>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  gemv_kernel<T, kLines, kAlongK>
-      <<<static_cast<unsigned>(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
+  constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
+  if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
+  kGemv<<<static_cast<unsigned>(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "device/launch.h"
 #include "device/tensor_map.h"
 #include "matmul/kernels/wgmma_gemm.cuh"
 #include "matmul/tensor_launch.h"
@@ -78,22 +79,16 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
                                     .box = {128 / static_cast<int>(sizeof(Out)), 16},
                                     .swizzle_bytes = 128});
 
-  const auto kernel = wgmma_gemm<Element, Out, Config>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Boxes::kSharedBytes) != cudaSuccess) return false;
+  constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
+  if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
+  const auto cluster = static_cast<unsigned>(plan.cluster);
   const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles, launch.sm_count / plan.cluster));
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(clusters * static_cast<unsigned>(plan.cluster));
-  config.blockDim = dim3(kConfig.threads());
-  config.dynamicSmemBytes = Boxes::kSharedBytes;
-  config.stream = launch.stream;
-  config.attrs = attributes;
-  config.numAttrs = plan.cluster > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, g);
+  const Grid grid{.blocks = dim3(clusters * cluster),
+                  .threads = dim3(kConfig.threads()),
+                  .shared_bytes = Boxes::kSharedBytes,
+                  .cluster = cluster,
+                  .early = true};
+  enqueue(kKernel, grid, launch.stream, g);
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <utility>
 
+#include "device/launch.h"
 #include "device/numeric.cuh"
 #include "softmax/launch.h"
 
@@ -21,17 +22,11 @@ void dispatch(const Plan& plan, F&& f) {
 template <class... Parameters, class... Arguments>
 void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                      Arguments&&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = plan.cluster > 1 ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
+                  .threads = block,
+                  .shared_bytes = shared_bytes,
+                  .cluster = static_cast<unsigned>(plan.cluster)};
+  enqueue(kernel, grid, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace xgemm::softmax

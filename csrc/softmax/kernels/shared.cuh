@@ -209,14 +209,15 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
             else
               staged.set(i, as_unit(result(unit, 0)));
           });
-          ptx::fence_bulk();
+          ptx::fence_async_shared();
           sync();
           const char* end = reinterpret_cast<const char*>(y + count);
           const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
           each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
           if (thread == 0 && interior.bytes() > 0) {
             ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
-            ptx::bulk_store_drain();
+            ptx::tma_store_commit();
+            ptx::tma_store_wait_read<0>();
           }
           return;
         }

@@ -1,0 +1,61 @@
+// Host side of launches that <<<>>> cannot express, and what a kernel is allowed once and for all.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace xgemm {
+
+struct Grid {
+  dim3 blocks, threads;
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+  unsigned cluster = 1;          ///< blocks a cluster, along x
+  bool early = false;            ///< may begin while the kernel before it ends (ptx/grid.cuh)
+};
+
+template <class... Parameters, class... Arguments>
+void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream, Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  if (grid.early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {grid.cluster, 1, 1};
+  }
+  cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// Calls allow(device), which sets attributes of kKernel, until it has returned true once on the current device (the driver keeps
+/// them). Threads that come at the same time may both call it.
+template <auto kKernel, class Allow>
+bool once_a_device(Allow&& allow) {
+  static std::atomic<std::uint64_t> done = 0;  // a bit a device
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+  if (done.load(std::memory_order_relaxed) & bit) return true;
+  if (!allow(device)) return false;
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return true;
+}
+
+/// Lets kKernel have kBytes of dynamic shared memory, more than the 48 KiB that every kernel has.
+template <auto kKernel, int kBytes>
+bool allow_shared() {
+  return once_a_device<kKernel>(
+      [](int) { return cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) == cudaSuccess; });
+}
+
+}  // namespace xgemm
