@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 64;
+  constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots_b =
@@ -384,23 +384,34 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   } else {
     ptx::acquire_registers<256 - kHelperRegisters>();
     using Layout = ptx::OperandLayout<true, 128, 0>;
-    const int consumer = warp / 4 - 2, warp_here = warp % 4, quad = lane % 4, octet = lane / 4;
+    const int consumer = warp / 4 - 2;
     const int barrier = 1 + consumer;
     float* const rows_here = sum_rows + consumer * kSumRows * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
-    // Which of the warp's 16 columns of C (lines of B) the fragment's rows l / 4 and l / 4 + 8 are: chosen so that reads of swizzled
-    // shared memory meet no bank conflict.
-    const int line0 = kKMajorB ? octet % 4 * 2 + octet / 4 : 2 * octet, line1 = line0 + (kKMajorB ? 8 : 1);
-    const int first_line = warp_here * 16 + line0, second_line = warp_here * 16 + line1;
+    // A thread's place in the fragments, which stands for rows l / 4 and l / 4 + 8 of each warp's 16: the columns of C (lines of B) that it
+    // takes for them are chosen so that reads of swizzled shared memory meet no bank conflict.
+    struct Lines {
+      int lane, warp, quad, first, second;
+      __device__ __forceinline__ Lines() {
+        unsigned thread;  // read anew, so that no register holds all this through the main loop
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        lane = static_cast<int>(thread) % 32, warp = static_cast<int>(thread) / 32 % 4, quad = lane % 4;
+        const int octet = lane / 4;
+        first = warp * 16 + (kKMajorB ? octet % 4 * 2 + octet / 4 : 2 * octet), second = first + (kKMajorB ? 8 : 1);
+      }
+    };
 
     ptx::Ring<kSlotsA> ring_a;
     ptx::Ring<kSlotsB> ring_b;
     using Fragments = std::uint32_t[kSteps][kParts][4];
     // Of the slot: where the thread's first number lies. Its others are at fixed distances, but for the swizzle.
-    const std::uint32_t first_at =
-        kKMajorB ? static_cast<std::uint32_t>((consumer * 64 + first_line) * 128 + ((quad / 2) ^ (line0 % 8)) * 16 + quad % 2 * 8)
-                 : static_cast<std::uint32_t>((consumer * 64 + first_line) / 32 * 8192 + 2 * quad * 128 +
-                                              ((first_line % 32 / 4) ^ (2 * quad)) * 16 + first_line % 4 * 4);
+    const std::uint32_t first_at = [&] {
+      const Lines at;
+      const int line = consumer * 64 + at.first;
+      return static_cast<std::uint32_t>(kKMajorB ? line * 128 + ((at.quad / 2) ^ (line % 8)) * 16 + at.quad % 2 * 8
+                                                 : line / 32 * 8192 + 2 * at.quad * 128 + ((line % 32 / 4) ^ (2 * at.quad)) * 16 +
+                                                       line % 4 * 4);
+    }();
     const auto split_block = [&](Fragments& fragments) {
       const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) + first_at;
       std::uint32_t lost = 0;
@@ -486,15 +497,16 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         for (int i = 0; i < kSums; ++i) total[i] += large[i] + small[i];
       }
 
+      const Lines lines;
       const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
       if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0))
         exact_piece<Config>(total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                             static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows,
                             columns, static_cast<std::int64_t>(walk.block) * kBlock,
-                            min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, first_line, second_line);
+                            min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, lines.first, lines.second);
       const float alpha = static_cast<float>(p.alpha);
-      const int column = lane % 16 * 4, row_first = warp_here * 2 + lane / 16;
+      const int column = lines.lane % 16 * 4, row_first = lines.warp * 2 + lines.lane / 16;
       float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + at.row) * p.n + column0 + column;
       // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction cache.
       const auto store = [&](int row, const Vector<float, 4>& sum) {
@@ -520,13 +532,13 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         for (int j = 0; j < kSumRows / 8; ++j)
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            float* const row = rows_here + (8 * j + 2 * quad + c) * kPitch;
+            float* const row = rows_here + (8 * j + 2 * lines.quad + c) * kPitch;
             const float x = total[row0 / 2 + 4 * j + c], y = total[row0 / 2 + 4 * j + 2 + c];
             if constexpr (kKMajorB) {
-              row[first_line] = x;
-              row[second_line] = y;
+              row[lines.first] = x;
+              row[lines.second] = y;
             } else {
-              store_vector(row + first_line, Vector<float, 2>{{x, y}});
+              store_vector(row + lines.first, Vector<float, 2>{{x, y}});
             }
           }
         ptx::named_barrier_sync(barrier, 128);
