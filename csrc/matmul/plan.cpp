@@ -104,9 +104,10 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const bool any = forced.empty() || forced == "simt";
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
   Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
-  if (std::min(p.m, p.n) <= kGemvLines && (forced.empty() || forced == name(Kernel::gemv))) {
+  if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(Kernel::gemv))) {
     const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
     plan.kernel = Kernel::gemv;
     plan.splits = e.splits;
@@ -116,7 +117,7 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
   double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
-    if (!serves(p, kernel, gpu) || (!forced.empty() && forced != info(kernel).name)) continue;
+    if (!serves(p, kernel, gpu) || (!any && forced != info(kernel).name)) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
       best = plan.seconds = e.seconds;
