@@ -365,7 +365,8 @@ def test_fully_masked_rows(device: torch.device, dtype: torch.dtype) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_causal_alignments(device: torch.device, dtype: torch.dtype) -> None:
-    for sq, sk in [(64, 64), (100, 37), (37, 100), (200, 129), (1, 300), (300, 1), (130, 513)]:
+    lengths = [(64, 64), (100, 37), (37, 100), (200, 129), (1, 300), (300, 1), (130, 513)]
+    for sq, sk in lengths[1:3] + lengths[4:5] if SANITIZED else lengths:
         args = qkv(dtype, device, sq=sq, sk=sk, d=32, batch=(2,))
         for alignment in ("top_left", "bottom_right"):
             check(*args, is_causal=True, causal_alignment=alignment)
