@@ -126,6 +126,60 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
+/// Both planners' answers to one problem.
+struct Plans {
+  std::optional<TensorPlan> tensor;  ///< nothing: CUDA cores
+  Plan simt;
+};
+
+Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  return {plan_tensor(p, gpu, forced), make_plan(p, gpu, forced)};
+}
+
+/// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
+/// everything in a problem but the addresses, of which only the alignment to 16 bytes counts.
+class PlanCache {
+ public:
+  const Plans& find(const Problem& p, const DeviceProperties& gpu) {
+    const Problem key = without_addresses(p);
+    Entry* const set = &entries_[hash(key) % kSets * kWays];
+    for (Entry* e = set; e < set + kWays; ++e)
+      if (e->gpu == &gpu && e->key == key) return e->plans;
+    Entry& oldest = set[next_++ % kWays];
+    oldest = {&gpu, key, make_plans(p, gpu, {})};
+    return oldest.plans;
+  }
+
+ private:
+  static constexpr std::size_t kSets = 32, kWays = 4;
+  struct Entry {
+    const DeviceProperties* gpu = nullptr;  // one object a device
+    Problem key{};
+    Plans plans{};
+  };
+
+  static const void* alignment_of(const void* address) {
+    const auto bits = reinterpret_cast<std::uintptr_t>(address);
+    return reinterpret_cast<const void*>(bits ? 16 | bits % 16 : 0);
+  }
+  static Problem without_addresses(const Problem& p) {
+    Problem key = p;
+    for (Operand* x : {&key.a, &key.b, &key.c, &key.bias, &key.residual, &key.up, &key.bias_up}) x->data = alignment_of(x->data);
+    key.factor = alignment_of(p.factor), key.prepared_b = alignment_of(p.prepared_b);
+    key.out = nullptr;  // the allocator's: always aligned
+    return key;
+  }
+  static std::size_t hash(const Problem& p) {
+    std::uint64_t h = static_cast<std::uint64_t>(p.dtype);
+    for (const std::int64_t x : {p.m, p.n, p.k, p.batches, p.a.row_stride, p.b.row_stride})
+      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9e3779b97f4a7c15u;
+    return h >> 32;
+  }
+
+  std::vector<Entry> entries_ = std::vector<Entry>(kSets * kWays);
+  std::size_t next_ = 0;
+};
+
 /// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
 void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* workspace, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
@@ -173,21 +227,23 @@ Tensor run_cuda(Call& call) {
   p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
   const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
   const std::string_view forced = wanted ? wanted : "";
+  Plans forced_plans;
   std::optional<Tensor> space;
   const auto allocate = [&](std::int64_t bytes) -> void* {
     if (bytes == 0) return nullptr;
     space = workspace(static_cast<std::size_t>(bytes), call.like);
     return view(call.like.op, "workspace", *space).data;
   };
-  if (outer == 0) {
-    if (const auto plan = plan_tensor(p, scope.properties(), forced)) {
-      const bool launched = launch_tensor(p, *plan, allocate(plan->workspace_bytes), scope.properties().sm_count, scope.stream());
-      scope.check_launch();
-      if (launched) return out;
-    }
+  thread_local PlanCache cache;
+  const Plans& plans =
+      forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
+  if (outer == 0 && plans.tensor) {
+    const bool launched =
+        launch_tensor(p, *plans.tensor, allocate(plans.tensor->workspace_bytes), scope.properties().sm_count, scope.stream());
+    scope.check_launch();
+    if (launched) return out;
   }
-  const Plan plan = make_plan(p, scope.properties(), forced);
-  run(p, dims, &plan, allocate(plan.workspace_bytes), scope);
+  run(p, dims, &plans.simt, allocate(plans.simt.workspace_bytes), scope);
   return out;
 }
 

@@ -18,9 +18,11 @@ struct Operand {
   const void* data = nullptr;
   std::int64_t row_stride = 0, col_stride = 0;
   std::int64_t batch_stride[kMaxBatchDims] = {};
+  friend bool operator==(const Operand&, const Operand&) = default;
 };
 
-/// out = activation(alpha * A B + beta * c + bias) + residual; out is contiguous, (batch..., m, n), of the inputs' dtype.
+/// out = (activation(alpha * A B + beta * c + bias) + residual) * factor; out is contiguous, (batch..., m, n), of the inputs'
+/// dtype. Gated: out = activation(A B + bias) * (A up + bias_up).
 struct Problem {
   DType dtype = DType::f32;
   Precision precision = Precision::highest;
@@ -36,7 +38,27 @@ struct Problem {
   Operand bias;      ///< one value a column; col_stride
   Operand residual;  ///< added last
   double alpha = 1, beta = 0;
+  bool gated = false;
+  Operand up;                        ///< as b
+  Operand bias_up;                   ///< as bias
+  const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
+  const void* prepared_b = nullptr;  ///< fp32: b split before (tensor_plan.h, PreparedLayout)
+  bool wide_out = false;             ///< out is of the accumulator's type
   void* out = nullptr;
+  friend bool operator==(const Problem&, const Problem&) = default;
 };
+
+/// A gated product as two: the first writes `temporary` (of the accumulator's type, contiguous as out), the second out.
+inline Problem up_product(const Problem& p, void* temporary) {
+  Problem up = p;
+  up.gated = false, up.b = p.up, up.bias = p.bias_up, up.activation = Activation::none;
+  up.wide_out = true, up.out = temporary;
+  return up;
+}
+inline Problem gate_product(const Problem& p, const void* temporary) {
+  Problem gate = p;
+  gate.gated = false, gate.factor = temporary;
+  return gate;
+}
 
 }  // namespace xgemm::matmul
