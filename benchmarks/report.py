@@ -21,6 +21,7 @@ from benchmarks.results import ROOT, geomean, grouped
 OPS = [
     "matmul",
     "linear",
+    "gated_linear",
     "sum",
     "amax",
     "argmax",
@@ -33,7 +34,7 @@ OPS = [
     "attention",
     "host",
 ]
-COMPUTE = {"matmul", "linear", "attention"}  # the others move bytes: their figure is the cold one
+COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"

@@ -13,6 +13,7 @@ from benchmarks import (
     attention,
     common,
     cross_entropy,
+    gated_linear,
     host,
     linear,
     log_softmax,
@@ -40,10 +41,11 @@ SHARES = {
     topk_softmax: 2,
     matmul: 12,
     linear: 3,
+    gated_linear: 3,
     attention: 12,
 }
 # Where torch.compile makes another kernel of the peer (--compile); the others call the same library either way.
-COMPILED = {softmax, log_softmax, logsumexp, cross_entropy, scaled_masked_softmax, topk_softmax, linear}
+COMPILED = {softmax, log_softmax, logsumexp, cross_entropy, scaled_masked_softmax, topk_softmax, linear, gated_linear}
 BUDGET_S, QUICK_BUDGET_S = 360.0, 90.0
 
 

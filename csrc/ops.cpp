@@ -12,6 +12,11 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   m.def(
       "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "
       "str precision=\"highest\") -> Tensor");
+  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU, GEGLU and their like in one pass
+  // over input; in fp32 or wider, rounded once.
+  m.def(
+      "gated_linear(Tensor input, Tensor weight_gate, Tensor weight_up, Tensor? bias_gate=None, Tensor? bias_up=None, *, "
+      "str activation=\"silu\", str precision=\"highest\") -> Tensor");
 
   // ---- reductions over any dims (all of them when dim is None or empty), any strides ----------------------------------------
   m.def("sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor");

@@ -48,6 +48,11 @@ def _topk_softmax(x: torch.Tensor, k: int, dim: int = -1) -> tuple[torch.Tensor,
     return torch.softmax(values.narrow(dim, 0, k), dim), indices.narrow(dim, 0, k)
 
 
+def _gated_linear(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *biases: torch.Tensor) -> torch.Tensor:
+    linear = torch.nn.functional.linear
+    return torch.nn.functional.silu(linear(x, gate, *biases[:1])) * linear(x, up, *biases[1:])
+
+
 _matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -55,6 +60,7 @@ CALLS = [
     Call("matmul", _tensors((2, 5, 7), (7, 3)), torch.matmul),
     Call("addmm", _tensors((3,), (5, 7), (7, 3)), torch.addmm, {"beta": 0.5, "alpha": 2.0}),
     Call("linear", _tensors((2, 5, 7), (3, 7), (3,)), torch.nn.functional.linear),
+    Call("gated_linear", _tensors((2, 5, 7), (3, 7), (3, 7), (3,), (3,)), _gated_linear),
     Call("sum", _then(_cube, [0, 2]), torch.sum),
     Call("mean", _then(_cube, [1], True), torch.mean),
     Call("amax", _then(_cube, [-1]), torch.amax),

@@ -44,11 +44,23 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
 
 @pytest.mark.parametrize(
     ("op", "kwarg"),
-    [("linear", "bias"), ("linear", "residual"), ("attention", "attn_mask"), ("attention_lse", "attn_mask")],
+    [
+        ("linear", "bias"),
+        ("linear", "residual"),
+        ("gated_linear", "bias_gate"),
+        ("gated_linear", "bias_up"),
+        ("attention", "attn_mask"),
+        ("attention_lse", "attn_mask"),
+    ],
 )
 def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:
-    shapes = {"linear": [(5, 5), (5, 5)], "attention": [(1, 1, 5, 5)] * 3, "attention_lse": [(1, 1, 5, 5)] * 3}[op]
-    extra = randn(5) if kwarg == "bias" else randn(5, 5)
+    shapes = {
+        "linear": [(5, 5), (5, 5)],
+        "gated_linear": [(5, 5)] * 3,
+        "attention": [(1, 1, 5, 5)] * 3,
+        "attention_lse": [(1, 1, 5, 5)] * 3,
+    }[op]
+    extra = randn(5) if kwarg.startswith("bias") else randn(5, 5)
     for way in (getattr(torch.ops.xgemm, op), getattr(torch_ext, op.removesuffix("_lse"))):
         with pytest.raises(RuntimeError, match=MESSAGE):
             way(*(randn(*s) for s in shapes), **{kwarg: extra.requires_grad_()})

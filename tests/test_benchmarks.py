@@ -334,6 +334,7 @@ def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_pa
         "topk_softmax",
         "matmul",
         "linear",
+        "gated_linear",
     }
     assert max(map(len, text.splitlines())) < 140
 

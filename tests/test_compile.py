@@ -31,6 +31,7 @@ CASES = [
     *(("matmul", shapes, {}) for shapes in [((5, 1, 2, 3), (4, 3, 6)), ((0, 3), (3, 4)), ((2, 0), (0, 3))]),
     *(("addmm", ((), (2, 3), (3, 4)), {}), ("addmm", ((2, 1), (2, 3), (3, 4)), {"beta": 0.0})),
     *(("linear", ((3,), (4, 3)), {}), ("linear", ((2, 0, 3), (4, 3), (4,)), {"activation": "gelu"})),
+    *(("gated_linear", s, {}) for s in [((3,), (4, 3), (4, 3)), ((2, 0, 3), (4, 3), (4, 3), (4,), (4,))]),
     *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None,
     [], [0, -1], [1]) for keep in (False, True)), *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in
     ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
@@ -84,6 +85,10 @@ BAD = [
     ("linear", ((2, 3), (3,), (3,)), {}),
     ("linear", ((2, 3), (2, 4, 3)), {}),
     ("linear", ((2, 3), (4, 3)), {"residual": torch.ones(3)}),
+    ("gated_linear", ((2, 3), (4, 2), (4, 2)), {}),
+    ("gated_linear", ((2, 3), (4, 3), (5, 3)), {}),
+    ("gated_linear", ((2, 3), (4, 3), (4, 3), (3,)), {}),
+    ("gated_linear", ((2, 3), (4, 3), (4, 3), (4,), (1, 4)), {}),
     ("sum", ((2, 3),), {"dim": [2]}),
     ("mean", ((2, 3),), {"dim": [0, 0]}),
     ("argmax", ((2, 3),), {"dim": -3}),
@@ -133,6 +138,7 @@ def test_opcheck(call: Call, device: torch.device) -> None:
     ("op", "args", "kwargs"),
     [
         ("linear", [(4, 3), (5, 3), (5,)], {"activation": "silu", "residual": (4, 5)}),
+        ("gated_linear", [(4, 3), (5, 3), (5, 3), (5,)], {"activation": "gelu", "bias_up": (5,)}),
         ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
         ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
     ],
@@ -161,6 +167,7 @@ class Everything(torch.nn.Module):
         y = self.feed(y.transpose(1, 2).flatten(2), residual=x)
         y = y + self.heads(y, y, y, need_weights=False)[0]
         y = y - torch_ext.mean(y, -1, keepdim=True) + torch_ext.logsumexp(y, -1, keepdim=True)
+        y = y + torch_ext.gated_linear(y, self.feed.weight, self.project.weight[:16], bias_up=self.feed.bias)
         y = torch_ext.addmm(y[0, 0], y.flatten(0, 1), self.feed.weight, alpha=0.5).view_as(y)
         spread = torch_ext.amax(y, (1, 2)) - torch_ext.amin(y, (1, 2))
         scores = torch_ext.log_softmax(torch_ext.matmul(y, y.mT), -1)

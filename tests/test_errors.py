@@ -40,7 +40,7 @@ def floating(args: tuple) -> list[int]:
     return [i for i in tensors(args) if args[i].is_floating_point()]
 
 
-SEVERAL = [c for c in CALLS if c.op in ("matmul", "addmm", "linear", "attention")]
+SEVERAL = [c for c in CALLS if c.op in ("matmul", "addmm", "linear", "gated_linear", "attention")]
 SINGLE = [c for c in CALLS if c.op != "attention_lse"]
 
 
@@ -158,6 +158,9 @@ def test_what_is_no_tensor(call: Call) -> None:
         ("linear", [(2, 3), (4, 3), (3,)], r"bias.*\[3\]"),
         ("linear", [(), (4, 3)], r"\[\]"),
         ("linear", [(2, 3), (4, 3, 3)], r"\[4, 3, 3\]"),
+        ("gated_linear", [(2, 3), (4, 2), (4, 2)], r"\[2, 3\].*\[4, 2\]"),
+        ("gated_linear", [(2, 3), (4, 3), (5, 3)], r"weight_up of weight_gate's shape \[4, 3\], got \[5, 3\]"),
+        ("gated_linear", [(2, 3), (4, 3), (4, 3), (3,)], r"bias_gate.*\[4\].*\[3\]"),
         ("attention", [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)], "head size, got 4 and 5"),
         ("attention", [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 3, 4)], "length, got 5 and 3"),
         ("attention", [(1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "enable_gqa=True"),
@@ -210,6 +213,7 @@ def test_unknown_precision(call: Call, device: torch.device) -> None:
 def test_unknown_activation(device: torch.device) -> None:
     x, w = randn(2, 3, device=device), randn(4, 3, device=device)
     check("linear", ValueError, "activation.*tanh", x, w, activation="tanh")
+    check("gated_linear", ValueError, "activation.*tanh", x, w, w, activation="tanh")
     check("linear", RuntimeError, r"residual.*\[5\]", x, w, residual=randn(5, device=device))
     check("linear", RuntimeError, "residual", x, w, residual=randn(2, 4, device=device).double())
 

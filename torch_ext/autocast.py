@@ -1,6 +1,6 @@
 """Autocast as torch's own ops have it, per op and device (https://docs.pytorch.org/docs/stable/amp.html).
 
-- matmul, addmm, linear, attention cast floating inputs to the autocast dtype, on "cuda" and on "cpu".
+- matmul, addmm, linear, gated_linear, attention cast floating inputs to the autocast dtype, on "cuda" and on "cpu".
 - On "cuda" softmax, log_softmax, topk_softmax and sum of a half-precision input give float32 unless `dtype` says
   otherwise, and logsumexp, cross_entropy and scaled_masked_softmax cast their inputs to float32. torch's CPU autocast
   leaves these alone, and so does this.
@@ -52,7 +52,7 @@ def _register(name: str, device: str, prepare: Callable[[tuple, dict, str], tupl
     _library.impl(name, autocast, key, with_keyset=True)
 
 
-for _name in ("matmul", "addmm", "linear", "attention", "attention_lse"):
+for _name in ("matmul", "addmm", "linear", "gated_linear", "attention", "attention_lse"):
     _register(_name, "cuda", _to_autocast_dtype)
     _register(_name, "cpu", _to_autocast_dtype)
 for _name in ("softmax", "log_softmax", "topk_softmax", "sum"):

@@ -135,6 +135,38 @@ def _linear(input, weight, bias=None, *, activation="none", residual=None, preci
     return input.new_empty(shape)
 
 
+@torch.library.register_fake("xgemm::gated_linear")
+def _gated_linear(
+    input, weight_gate, weight_up, bias_gate=None, bias_up=None, *, activation="silu", precision="highest"
+) -> Tensor:
+    weights = {"weight_gate": weight_gate, "weight_up": weight_up}
+    _check_inputs("gated_linear", input=input, **weights, bias_gate=bias_gate, bias_up=bias_up)
+    shapes = f"got shapes {_shape(input.shape)} and {_shape(weight_gate.shape)}"
+    torch._check(
+        input.dim() > 0 and weight_gate.dim() == 2,
+        lambda: f"xgemm::gated_linear: expected input with at least 1 dim and weight_gate with 2 dims, {shapes}",
+    )
+    torch._check(
+        input.shape[-1] == weight_gate.shape[-1],
+        lambda: f"xgemm::gated_linear: expected input's last dim to equal weight_gate's last dim, {shapes}",
+    )
+    message = (
+        f"xgemm::gated_linear: expected weight_up of weight_gate's shape {_shape(weight_gate.shape)}, "
+        f"got {_shape(weight_up.shape)}"
+    )
+    torch._check(weight_up.dim() == 2, lambda: message)
+    for x, y in zip(weight_up.shape, weight_gate.shape, strict=True):
+        torch._check(x == y, lambda: message)
+    for name, bias in (("bias_gate", bias_gate), ("bias_up", bias_up)):
+        if bias is not None:
+            expected = f"xgemm::gated_linear: expected {name} of shape {_shape(weight_gate.shape[:1])}"
+            torch._check(bias.dim() == 1, lambda e=expected, b=bias: f"{e}, got {_shape(b.shape)}")
+            torch._check(
+                bias.shape[0] == weight_gate.shape[0], lambda e=expected, b=bias: f"{e}, got {_shape(b.shape)}"
+            )
+    return input.new_empty([*input.shape[:-1], weight_gate.shape[0]])
+
+
 def _wrap_dim(op: str, input: Tensor, dim: int) -> int:
     rank = max(input.dim(), 1)
     torch._check(-rank <= dim < rank, lambda: f"xgemm::{op}: expected dim in [{-rank}, {rank - 1}], got {dim}")

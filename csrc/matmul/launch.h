@@ -14,6 +14,7 @@ struct LineStats;
 struct FailedPairs {
   const LineStats *a = nullptr, *b = nullptr;  ///< [batch or one][line]
   int batch_step_a = 0, batch_step_b = 0;      ///< 0: one matrix for all batches
+  const LineStats* up = nullptr;               ///< gated: of the other weight, one matrix for all batches
 };
 
 /// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. Errors show in cudaGetLastError. One instantiation

@@ -1,4 +1,4 @@
-// matmul, addmm, linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
+// matmul, addmm, linear, gated_linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
 #include <algorithm>
 #include <cstdlib>
 
@@ -130,10 +130,12 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
 struct Plans {
   std::optional<TensorPlan> tensor;  ///< nothing: CUDA cores
   Plan simt;
+  Plan simt_up;  ///< gated: of the other product
 };
 
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  return {plan_tensor(p, gpu, forced), make_plan(p, gpu, forced)};
+  return {plan_tensor(p, gpu, forced), make_plan(p, gpu, forced),
+          p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
 }
 
 /// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
@@ -180,6 +182,9 @@ class PlanCache {
   std::size_t next_ = 0;
 };
 
+/// Bytes of an element that the kernels sum in.
+constexpr std::int64_t accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
+
 /// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
 void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* workspace, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
@@ -188,13 +193,15 @@ void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* work
   if (dims.size() > kMaxBatchDims) {
     std::int64_t inner = p.m * p.n;
     for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
+    const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
     for (std::int64_t i = 0; i < dims[0].size; ++i) {
       run(p, dims.subspan(1), plan, workspace, scope);
       advance(p.a, dims[0].a);
       advance(p.b, dims[0].b);
       advance(p.c, dims[0].c);
       advance(p.residual, dims[0].residual);
-      p.out = static_cast<char*>(p.out) + inner * static_cast<std::int64_t>(size_of(p.dtype));
+      p.out = static_cast<char*>(p.out) + inner * out;
+      if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
     }
     return;
   }
@@ -209,7 +216,8 @@ Tensor run_cuda(Call& call) {
   p.out = view(call.like.op, "out", out).data;
   std::int64_t batches = 1;
   for (const std::int64_t size : call.batch) batches *= size;
-  if (p.m == 0 || p.n == 0 || batches == 0) return out;
+  const std::int64_t elements = batches * p.m * p.n;
+  if (elements == 0) return out;
 
   std::vector<BatchDim> dims = merge(call);
   fold_rows(p, dims);
@@ -243,7 +251,18 @@ Tensor run_cuda(Call& call) {
     scope.check_launch();
     if (launched) return out;
   }
-  run(p, dims, &plans.simt, allocate(plans.simt.workspace_bytes), scope);
+  if (!p.gated) {
+    run(p, dims, &plans.simt, allocate(plans.simt.workspace_bytes), scope);
+    return out;
+  }
+  // Two products: the first one's sums wait, unrounded, in out where it is wide enough, else in the workspace.
+  const std::int64_t wide = accumulator_bytes(p.dtype),
+                     partial = (std::max(plans.simt.workspace_bytes, plans.simt_up.workspace_bytes) + 255) / 256 * 256;
+  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
+  char* const memory = static_cast<char*>(allocate(partial + (own ? 0 : batches * elements * wide)));
+  void* const sums = enough ? p.out : memory + partial;
+  run(up_product(p, sums), dims, &plans.simt_up, memory, scope);
+  run(gate_product(p, sums), dims, &plans.simt, memory, scope);
   return out;
 }
 
@@ -402,9 +421,64 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
 #endif
 }
 
+Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor& weight_up,
+                    const std::optional<Tensor>& bias_gate, const std::optional<Tensor>& bias_up, const std::string& activation,
+                    const std::string& precision) {
+  const char* const op = "gated_linear";
+  const TensorView vx = view(op, "input", input), vg = view(op, "weight_gate", weight_gate),
+                   vu = view(op, "weight_up", weight_up);
+  check_dtype(vx, kFloating);
+  check_like(vx, vg);
+  check_like(vx, vu);
+  Call call{.like = vx};
+  Problem& p = call.problem;
+  p.activation = parse_activation(op, activation);
+  p.precision = parse_precision(op, precision);
+  check(vx.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  check(vg.dim() == 2, op, "expected weight_gate with 2 dims, got shape ", to_string(vg.sizes));
+  check(vu.dim() == 2 && vu.size(0) == vg.size(0) && vu.size(1) == vg.size(1), op, "expected weight_up of weight_gate's shape ",
+        to_string(vg.sizes), ", got ", to_string(vu.sizes));
+  const bool row = vx.dim() == 1;
+  p.m = row ? 1 : vx.size(-2), p.k = vx.size(-1), p.n = vg.size(0);
+  check(p.k == vg.size(1), op, "expected input's last dim to equal weight_gate's last dim, got shapes ", to_string(vx.sizes),
+        " and ", to_string(vg.sizes));
+  call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
+  call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
+  call.out_shape.push_back(p.n);
+  const auto bias = [&](const std::optional<Tensor>& tensor, const char* name) -> Operand {
+    if (!tensor) return {};
+    const TensorView v = view(op, name, *tensor);
+    check_like(vx, v);
+    check(v.dim() == 1 && v.size(0) == p.n, op, "expected ", name, " of shape [", p.n, "], got ", to_string(v.sizes));
+    return operand(v, 0, v.stride(0));
+  };
+  p.bias = bias(bias_gate, "bias_gate"), p.bias_up = bias(bias_up, "bias_up");
+  if (!vx.cuda) {
+    const auto product = [&](const Tensor& weight, const std::optional<Tensor>& b) {
+      const Tensor y = aten("matmul", "", widen(input), aten("t", "", widen(weight)));
+      return b ? add(y, widen(*b)) : y;
+    };
+    const Tensor gate = activate(product(weight_gate, bias_gate), p.activation);
+    return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
+  }
+#ifdef XGEMM_WITH_CUDA
+  p.dtype = to_dtype(vx.dtype);
+  p.gated = true;
+  p.a = operand(vx, row ? 0 : vx.stride(-2), vx.stride(-1));
+  p.b = operand(vg, vg.stride(1), vg.stride(0));
+  p.up = operand(vu, vu.stride(1), vu.stride(0));
+  call.a = batch_strides(vx, 2, call.batch);
+  call.b.assign(call.batch.size(), 0);
+  return run_cuda(call);
+#else
+  fail(op, kBuiltWithoutCuda);
+#endif
+}
+
 XGEMM_REGISTER(xgemm, matmul, matmul);
 XGEMM_REGISTER(xgemm, addmm, addmm);
 XGEMM_REGISTER(xgemm, linear, linear);
+XGEMM_REGISTER(xgemm, gated_linear, gated_linear);
 
 }  // namespace
 }  // namespace xgemm::matmul

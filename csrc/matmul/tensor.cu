@@ -26,9 +26,8 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
   cudaLaunchKernelEx(&config, kernel, arguments);
 }
 
-/// What TMA cannot load as it lies, in one launch.
+/// What TMA cannot load as it lies, in one launch (gated: two).
 void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
-  if (!plan.a.copied && !plan.b.copied) return;
   const auto fill = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride,
                         std::int64_t k_stride) -> PackOperand {
     return {.operand = x,
@@ -41,15 +40,15 @@ void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* worksp
             .batches = t.batches,
             .pieces = t.copied ? t.batches * t.other * (t.ld / 8) : 0};
   };
-  PackArguments g{
-      .problem = p,
-      .operands = {fill(p.a, plan.a, p.a.row_stride, p.a.col_stride), fill(p.b, plan.b, p.b.col_stride, p.b.row_stride)},
-      .blocks_first = 0};
   const auto blocks = [](const PackOperand& x) {
     return static_cast<unsigned>(std::min<std::int64_t>((x.pieces + 255) / 256, 1 << 20));
   };
-  g.blocks_first = blocks(g.operands[0]);
-  launch(pack, g.blocks_first + blocks(g.operands[1]), 256, 1, g, stream);
+  const auto copy = [&](const PackOperand& first, const PackOperand& second) {
+    const PackArguments g{.problem = p, .operands = {first, second}, .blocks_first = blocks(first)};
+    if (g.blocks_first + blocks(second) > 0) launch(pack, g.blocks_first + blocks(second), 256, 1, g, stream);
+  };
+  copy(fill(p.a, plan.a, p.a.row_stride, p.a.col_stride), fill(p.b, plan.b, p.b.col_stride, p.b.row_stride));
+  if (p.gated) copy(fill(p.up, plan.up, p.up.col_stride, p.up.row_stride), {});
 }
 
 template <int kParts>
@@ -91,15 +90,25 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
   } else {
     split(p.a, plan.a, p.a.row_stride, p.a.col_stride);
     split(p.b, plan.b, p.b.col_stride, p.b.row_stride);
+    if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride);
   }
   const WgmmaLaunch launch{p, plan, space, sm_count, stream};
-  if (plan.parts == 0) return p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
-  if (!(plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch))) return false;
-  launch_simt<float>(p, plan.rest, nullptr, stream,
-                     {.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
-                      .b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
-                      .batch_step_a = plan.a.batch_step,
-                      .batch_step_b = plan.b.batch_step});
+  if (plan.parts == 0)
+    return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
+  if (!(p.gated ? launch_wgmma_gated(launch) : plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch)))
+    return false;
+  FailedPairs failed{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
+                     .b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
+                     .batch_step_a = plan.a.batch_step,
+                     .batch_step_b = plan.b.batch_step};
+  if (!p.gated) {
+    launch_simt<float>(p, plan.rest, nullptr, stream, failed);
+    return true;
+  }
+  // The two products agree on which elements failed: the first leaves its sums in out, and the second multiplies by them.
+  failed.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
+  launch_simt<float>(up_product(p, p.out), plan.rest_up, nullptr, stream, failed);
+  launch_simt<float>(gate_product(p, p.out), plan.rest, nullptr, stream, failed);
   return true;
 }
 

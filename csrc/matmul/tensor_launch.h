@@ -20,6 +20,7 @@ bool launch_wgmma_half(const WgmmaLaunch& launch);
 bool launch_wgmma_bf16(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x1(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x3(const WgmmaLaunch& launch);
+bool launch_wgmma_gated(const WgmmaLaunch& launch);
 
 /// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot
 /// carry. False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.

@@ -30,6 +30,9 @@ struct Choice {
 bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits) {
   if (t == TensorTile::large && (parts == 2 || splits > 1)) return false;  // no registers for promotion, nor for sums of parts
   if (info(t).m == 64 && (parts != 0 || p.m > 64)) return false;
+  // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
+  if (p.gated && (splits > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
+  if (p.gated && parts != 0 && t != TensorTile::middle) return false;
   return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
@@ -40,11 +43,11 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 /// The tile and cluster of least predicted time. `splits`: parts of K; 0: as many as are best.
 Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
   const std::int64_t products = parts == 2 ? 3 : 1;
-  Choice best{TensorTile::small, std::max<std::int64_t>(1, splits), 1};
+  Choice best{p.gated ? TensorTile::middle : TensorTile::small, std::max<std::int64_t>(1, splits), 1};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const TensorTile t = static_cast<TensorTile>(i);
     if (forced.find('_') != forced.npos && forced != info(t).name) continue;
-    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, info(t).n) * p.batches;
+    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, columns(p, t)) * p.batches;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
       if (!serves(parts, b_k_major, p, t, cut) || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
       for (std::int64_t cluster = splits ? 1 : cut; cluster <= cut; cluster = cluster < cut ? cut : cut + 1) {
@@ -65,7 +68,7 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
   bool shared = true;
   for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
   TensorOperand t{};
-  t.k_major = k_stride == 1 || line_stride != 1;
+  t.k_major = k_stride == 1 || line_stride != 1 || p.gated;  // gated: K-major kernels only, others are copied
   t.inner = t.k_major ? p.k : lines;
   t.other = t.k_major ? lines : p.k;
   t.batch_step = shared ? 0 : 1;
@@ -90,7 +93,8 @@ double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& ch
     const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
     return std::max((4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
   };
-  return choice.cycles / kHertz + kLaunch + kSplitLaunches + passes(plan.a, p.m) + passes(plan.b, p.n);
+  return choice.cycles / kHertz + kLaunch + kSplitLaunches + passes(plan.a, p.m) + passes(plan.b, p.n) +
+         (p.gated ? passes(plan.up, p.n) : 0);
 }
 
 }  // namespace
@@ -119,8 +123,9 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (plan.parts == 2 && p.k < 128 && !any) return {};
   plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
   plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
+  if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
-  const std::int64_t splits = !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
+  const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
   Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
   if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
   plan.tile = choice.tile, plan.splits = choice.splits, plan.cluster = choice.cluster;
@@ -142,12 +147,16 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
         for (std::int64_t& size : q.batch) size = 1;
       }
       const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
-      if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds) return {};
+      if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
     }
-    plan.rest = make_plan(ieee, gpu);
-    if (plan.rest.kernel == Kernel::gemv)
-      plan.rest = make_plan(ieee, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
-    plan.rest.splits = 1, plan.rest.workspace_bytes = 0;                 // its check must cost little where nothing failed
+    const auto make_rest = [&](const Problem& r) {
+      Plan rest = make_plan(r, gpu);
+      if (rest.kernel == Kernel::gemv) rest = make_plan(r, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+      rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
+      return rest;
+    };
+    plan.rest = make_rest(ieee);
+    if (p.gated) plan.rest_up = make_rest(up_product(ieee, nullptr));
   }
 
   std::int64_t bytes = 0;
@@ -156,8 +165,8 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     bytes = round_up(bytes + size, 256);
     return at;
   };
-  for (TensorOperand* x : {&plan.a, &plan.b}) {
-    if (!x->copied) continue;
+  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
+    if (!x->copied) continue;  // nor is what is not there
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
   }

@@ -51,13 +51,18 @@ struct TensorPlan {
   std::int64_t cluster;       ///< CTAs that share a tile's parts: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
-  Plan rest;  ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  TensorOperand up;  ///< of a gated problem
+  Plan rest;         ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  Plan rest_up;      ///< the same of a gated problem's other product
   std::int64_t workspace_bytes;
 };
 
 /// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 768 long
 /// each. Large M takes the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
+
+/// Columns of C that a tile has: gated, half of its columns are the other weight's.
+constexpr int columns(const Problem& p, TensorTile t) { return p.gated ? info(t).n / 2 : info(t).n; }
 
 /// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
 /// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and

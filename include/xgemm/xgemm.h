@@ -86,6 +86,19 @@ inline at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, cons
   return op.call(input, weight, bias, activation, residual, precision);
 }
 
+/// activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up), for input (..., K), weights (N, K) and biases
+/// (N): SwiGLU with "silu", GEGLU with "gelu". activation: as in linear.
+inline at::Tensor gated_linear(const at::Tensor& input, const at::Tensor& weight_gate, const at::Tensor& weight_up,
+                               const std::optional<at::Tensor>& bias_gate = std::nullopt,
+                               const std::optional<at::Tensor>& bias_up = std::nullopt, std::string_view activation = "silu",
+                               std::string_view precision = "highest") {
+  static const auto op =
+      detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                              const std::optional<at::Tensor>&, std::string_view, std::string_view)>("xgemm::gated_linear");
+  detail::check_forward_only("xgemm::gated_linear", input, weight_gate, weight_up, bias_gate, bias_up);
+  return op.call(input, weight_gate, weight_up, bias_gate, bias_up, activation, precision);
+}
+
 // ---- reductions --------------------------------------------------------------------------------------------------------------
 // Over the dims given, all of them when none is; any strides. Sums are kept in float32 or wider; `keepdim` keeps reduced dims
 // as 1.

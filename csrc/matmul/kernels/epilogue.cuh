@@ -1,4 +1,5 @@
-// The end of every product: out = activation(alpha * sum + beta * c + bias) + residual, in the accumulator's type, rounded once.
+// The end of every product: out = (activation(alpha * sum + beta * c + bias) + residual) * factor, in the accumulator's type,
+// rounded once.
 // The multiplications and additions name their rounding, so that no compiler fuses them in one kernel and not in another: a sum's
 // bits decide an element's bits, whichever kernel the plan took.
 #pragma once
@@ -103,22 +104,31 @@ struct Epilogue {
   std::int64_t c_row, c_col, bias_col, residual_row, residual_col;
   Acc alpha, beta;
   Activation activation;
+  const Acc* factor;
+  std::int64_t factor_row;
 
-  __device__ __forceinline__ T operator()(Acc sum, std::int64_t row, std::int64_t col) const {
+  /// Before the rounding.
+  __device__ __forceinline__ Acc exact(Acc sum, std::int64_t row, std::int64_t col) const {
     Acc x = fma(alpha, sum, Acc(0));  // + 0: a sum of -0 would depend on how far a kernel pads k with zeros
     if (c) x = fma(beta, convert<Acc>(c[row * c_row + col * c_col]), x);
     if (bias) x = plus(x, convert<Acc>(bias[col * bias_col]));
     x = activate_for<T>(x, activation);
     if (residual) x = plus(x, convert<Acc>(residual[row * residual_row + col * residual_col]));
-    return convert<T>(x);
+    if (factor) x = fma(x, factor[row * factor_row + col], Acc(0));  // + 0: as the gated kernel's epilogue
+    return x;
+  }
+
+  __device__ __forceinline__ T operator()(Acc sum, std::int64_t row, std::int64_t col) const {
+    return convert<T>(exact(sum, row, col));
   }
 
   /// (row, col) .. (row, col + 3), of which the first `count` exist.
-  __device__ __forceinline__ Quad<T> operator()(const Quad<Acc>& sum, std::int64_t row, std::int64_t col, int count) const {
-    Quad<T> q{};
+  template <class Out>
+  __device__ __forceinline__ Quad<Out> quad(const Quad<Acc>& sum, std::int64_t row, std::int64_t col, int count) const {
+    Quad<Out> q{};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      if (j < count) q.v[j] = (*this)(sum.v[j], row, col + j);
+      if (j < count) q.v[j] = convert<Out>(exact(sum.v[j], row, col + j));
     return q;
   }
 };
@@ -148,7 +158,9 @@ __device__ __forceinline__ Epilogue<T, Acc> make_epilogue_at(const Problem& p) {
           p.residual.col_stride,
           static_cast<Acc>(p.alpha),
           static_cast<Acc>(p.beta),
-          p.activation};
+          p.activation,
+          static_cast<const Acc*>(p.factor),
+          p.n};
 }
 
 template <class T, class Acc>
@@ -157,6 +169,7 @@ __device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std:
   if (e.c) e.c += batch_offset(p, p.c, batch);
   if (e.bias) e.bias += batch_offset(p, p.bias, batch);
   if (e.residual) e.residual += batch_offset(p, p.residual, batch);
+  if (e.factor) e.factor += batch * p.m * p.n;
   return e;
 }
 

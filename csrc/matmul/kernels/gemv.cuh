@@ -168,7 +168,11 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
     if (lane >= lines_here) continue;
     Acc total = chunk_sums[j * 32 + lane];
     for (std::int64_t chunk = 1; chunk < end; ++chunk) total += chunk_sums[(chunk * kLines + j) * 32 + lane];
-    out[offset(j)] = args.stream_b ? epilogue(total, j, line) : epilogue(total, line, j);
+    const Acc x = args.stream_b ? epilogue.exact(total, j, line) : epilogue.exact(total, line, j);
+    if (p.wide_out)
+      static_cast<Acc*>(p.out)[batch * p.m * p.n + offset(j)] = x;
+    else
+      out[offset(j)] = convert<T>(x);
   }
 }
 

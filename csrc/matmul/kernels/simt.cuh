@@ -198,7 +198,13 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
     const std::int64_t line = row ? row0 + i : col0 + i - kBM;
     const LineStats* const lines = row ? only.a + batch * only.batch_step_a * p.m : only.b + batch * only.batch_step_b * p.n;
     LineQuality mine{1 << 14, 1 << 14};
-    if (i < kBM + kBN && line < (row ? p.m : p.n)) mine = line_quality(lines[line], p.k);
+    if (i < kBM + kBN && line < (row ? p.m : p.n)) {
+      mine = line_quality(lines[line], p.k);
+      if (!row && only.up) {  // the worse of both weights' columns
+        const LineQuality up = line_quality(only.up[line], p.k);
+        mine = {min(mine.density, up.density), min(mine.filled, up.filled)};
+      }
+    }
     if (i < kBM + kBN) quality[i] = mine;
     // The lanes of the same side: a warp may hold both.
     const unsigned same = __ballot_sync(kFullWarp, row) ^ (row ? 0u : kFullWarp);
@@ -340,7 +346,7 @@ __global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per
     const Epilogue<T, Acc> epilogue = make_epilogue<T, Acc>(p, batch);
     T* const out = static_cast<T*>(p.out) + batch * p.m * p.n;
     Acc* const partial = static_cast<Acc*>(args.partial) + (chunk * p.batches + batch) * p.m * p.n;
-#pragma unroll 2
+#pragma unroll 1
     for (int q = 0; q < kQuadsAll; ++q) {
       const int r = row + q / kQuadsN / 4 * 4 * kTile.lanes_m + q / kQuadsN % 4, c = col + q % kQuadsN * 4 * kTile.lanes_n;
       if (r >= rows_here || c >= cols_here) continue;
@@ -358,7 +364,14 @@ __global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per
           continue;
         }
       }
-      simt::store_global(out + at, epilogue(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
+      if constexpr (!std::is_same_v<T, Acc>) {
+        if (p.wide_out) {
+          simt::store_global(static_cast<Acc*>(p.out) + batch * p.m * p.n + at,
+                             epilogue.template quad<Acc>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
+          continue;
+        }
+      }
+      simt::store_global(out + at, epilogue.template quad<T>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
     }
   }
 }
@@ -374,7 +387,11 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
     const std::int64_t batch = i / matrix, within = i % matrix;
     Acc sum = partial[i];
     for (std::int64_t chunk = 1; chunk < args.chunks; ++chunk) sum += partial[chunk * count + i];
-    static_cast<T*>(p.out)[i] = make_epilogue<T, Acc>(p, batch)(sum, within / p.n, within % p.n);
+    const Acc x = make_epilogue<T, Acc>(p, batch).exact(sum, within / p.n, within % p.n);
+    if (p.wide_out)
+      static_cast<Acc*>(p.out)[i] = x;
+    else
+      static_cast<T*>(p.out)[i] = convert<T>(x);
   }
 }
 

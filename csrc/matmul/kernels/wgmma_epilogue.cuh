@@ -1,4 +1,4 @@
-// From the accumulators of a wgmma warp to memory. Three ways, equal in every bit:
+// From the accumulators of a wgmma warp to memory. Three ways, equal in every bit, and store_gated:
 //   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16
 //   rows of
 //          128 bytes), stored by TMA, which clips the edges, while the warp goes on;
@@ -148,7 +148,8 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       const int at = column + round * kColumns;
       if (at >= n) break;
       unsigned char* const buffer = staging + round % 2 * 2048;
-      if (lane == 0) ptx::tma_store_wait_read<1>();  // the store before the last, which read this buffer
+      // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
+      if (lane == 0) round == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
@@ -216,6 +217,101 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
                                                 if (columns.paired) return load_vector<2>(place(r, columns.first));
                                                 return {{*place(r, columns.first), *place(r, columns.second)}};
                                               });
+  }
+}
+
+/// A gated tile: activation(gate's sums + bias) * (up's sums + bias), 16 columns a turn of a run-time loop (unrolled, it spills);
+/// then as `boxes` where out allows it, else straight from the registers, a few bytes at a time: that is for few rows and odd n.
+template <class Out, class Config>
+__device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                            int column, int batch, int lane, unsigned char* staging) {
+  constexpr int kColumns = Config::kValue.columns(), kTurn = 16, kTurns = kColumns / kTurn, kHalf = kColumns / 2;
+  constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn;  // turns
+  constexpr bool kScaled = Config::kValue.scaled;
+  const Problem& p = g.problem;
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  if (row >= m) return;
+  const int quad = lane % 4, first = lane / 4;
+  const Out* const bias_gate = static_cast<const Out*>(g.bias_gate.data);
+  const Out* const bias_up = static_cast<const Out*>(g.bias_up.data);
+  Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
+  int exponents[2] = {};
+  if constexpr (kScaled) {
+    const LineStats* const lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * m;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(lines_a[min(row + first + 8 * h, m - 1)].max_bits);
+  }
+#pragma unroll 1
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int at = column + turn * kTurn;
+    if (at >= n) break;
+    float x[8], y[8];  // of column 8 (i / 4) + 2 quad + i % 2 and row first + 8 (i % 4 / 2)
+#pragma unroll
+    for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
+      if (known != turn) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = sums[8 * known + i], y[i] = sums[kHalf + 8 * known + i];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int here = min(at + 8 * (j / 2) + 2 * quad + j % 2, n - 1);
+      int exponent_gate = 0, exponent_up = 0;
+      if constexpr (kScaled) {
+        exponent_gate = -split_exponent(g.lines_b[here].max_bits);
+        exponent_up = -split_exponent(g.lines_up[here].max_bits);
+      }
+      const float add_gate = bias_gate ? convert<float>(bias_gate[here * g.bias_gate.col_stride]) : 0.f;
+      const float add_up = bias_up ? convert<float>(bias_up[here * g.bias_up.col_stride]) : 0.f;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = j / 2 * 4 + 2 * h + j % 2;
+        if constexpr (kScaled) {
+          x[i] = unscale(x[i], exponents[h] + exponent_gate);
+          y[i] = unscale(y[i], exponents[h] + exponent_up);
+        }
+        x[i] = plus(plus(x[i], 0.f), add_gate);  // + 0: see epilogue.cuh
+        y[i] = plus(plus(y[i], 0.f), add_up);
+      }
+    }
+    activate_all<Out>(x, g.activation);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = fmaf(x[i], y[i], 0.f);
+    if (kColumns * sizeof(Out) >= 128 && g.boxes) {
+      unsigned char* const buffer = staging + turn / kBox % 2 * 2048;
+      if (turn % kBox == 0) {
+        if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();  // as store_tile
+        __syncwarp();
+      }
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const int r = first + 8 * (pair % 2);
+        const int offset = (turn % kBox * kTurn + 8 * (pair / 2) + 2 * quad) * static_cast<int>(sizeof(Out));
+        store_vector(reinterpret_cast<Out*>(buffer + r * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
+                     Vector<Out, 2>{{convert<Out>(x[2 * pair]), convert<Out>(x[2 * pair + 1])}});
+      }
+      if (turn % kBox == kBox - 1 || at + kTurn >= n) {
+        ptx::fence_async_shared();
+        __syncwarp();
+        if (lane == 0) {
+          ptx::tma_store(&g.out, buffer, column + turn / kBox * kBox * kTurn, row, batch);
+          ptx::tma_store_commit();
+        }
+      }
+    } else {
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const int r = row + first + 8 * (pair % 2), c = at + 8 * (pair / 2) + 2 * quad;
+        if (r >= m || c >= n) continue;
+        Out* const target = out + static_cast<std::int64_t>(r) * p.n + c;
+        const Vector<Out, 2> results{{convert<Out>(x[2 * pair]), convert<Out>(x[2 * pair + 1])}};
+        if (n % 2 == 0) {
+          store_vector(target, results);
+        } else {
+          target[0] = results[0];
+          if (c + 1 < n) target[1] = results[1];
+        }
+      }
+    }
   }
 }
 

@@ -22,6 +22,8 @@
 //   CTA that does
 //             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores.
+//   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
+//             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
 //   tile
 //             and the place in it do not change its bits.
@@ -51,8 +53,10 @@ struct WgmmaConfig {
   int group;            ///< rows of tiles walked together before the next column of tiles
   int parts = 1;        ///< 2: operands are hi and lo
   bool scaled = false;  ///< operands' lines were scaled by powers of two (line_scale.cuh)
+  bool gated = false;   ///< K-major b and up side by side
   constexpr int consumers() const { return tile_m / 64; }
-  constexpr bool may_split() const { return tile_n < 256; }  ///< the largest has no registers to spare for the merge
+  constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
+  constexpr bool may_split() const { return tile_n < 256 && !gated; }    ///< the largest has no registers to spare for the merge
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
 
@@ -66,6 +70,11 @@ struct WgmmaArguments {
   int chunk_blocks, split_blocks, splits, cluster;
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
+  // Gated: the other weight; biases and activation are here and not in `problem`, whose epilogue gets the results.
+  CUtensorMap up;
+  const LineStats* lines_up;
+  Operand bias_gate, bias_up;
+  Activation activation;
 };
 
 /// The boxes that the kernel's loads move, which the host writes in the tensor maps; a K-major A may have fewer rows.
@@ -74,7 +83,7 @@ struct WgmmaBoxes {
   static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kRowBytes = 128;
   static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks* kWgmmaTileK};
-  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.tile_n : kConfig.blocks* kWgmmaTileK};
+  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.columns() : kConfig.blocks* kWgmmaTileK};
   static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
@@ -87,6 +96,7 @@ struct WgmmaBoxes {
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
+  static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
 
 }  // namespace xgemm::matmul
@@ -109,7 +119,7 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
   const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
   const int height = min(g.rows - group * kConfig.group, kConfig.group);
   const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
-  return {row * kConfig.tile_m, column * kConfig.tile_n, batch};
+  return {row * kConfig.tile_m, column * kConfig.columns(), batch};
 }
 
 /// Position in the ring of slots: parity flips each time round.
@@ -157,6 +167,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
+    if constexpr (kConfig.gated) ptx::prefetch_tensor_map(&g.up);
     if (g.boxes) ptx::prefetch_tensor_map(&g.out);
   }
   __syncthreads();
@@ -204,7 +215,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
               if constexpr (kConfig.k_major_b)
                 ptx::tma_load(target + i * Boxes::kBytesB, &g.b, landed, k + kWgmmaTileK * i, tile.column, batch_b + part);
-              else
+              if constexpr (kConfig.gated)
+                ptx::tma_load(target + i * Boxes::kBytesB + kConfig.columns() * kRowBytes, &g.up, landed, k + kWgmmaTileK * i,
+                              tile.column, batch_b + part);
+              if constexpr (!kConfig.k_major_b)
                 ptx::tma_load(target + i * kPieceBytes, &g.b, landed, tile.column + 64 * i, k, batch_b + part);
             }
           }
@@ -323,8 +337,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           continue;
         }
       }
-      wgmma_detail::store_tile<Out, Config>(total, g, tile.row + consumer * 64 + warp * 16, tile.column, tile.batch, lane,
-                                            staging + (consumer * 4 + warp) * Boxes::kStagingBytes);
+      const int row = tile.row + consumer * 64 + warp * 16;
+      unsigned char* const own_staging = staging + (consumer * 4 + warp) * Boxes::kStagingBytes;
+      if constexpr (kConfig.gated) {
+        wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, lane, own_staging);
+      } else {
+        wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, lane, own_staging);
+      }
     }
     if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
   }

@@ -10,7 +10,7 @@ namespace xgemm::matmul {
 
 /// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a
 /// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
-template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB>
+template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
 struct WgmmaInstance {
   static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
   static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
@@ -22,7 +22,8 @@ struct WgmmaInstance {
                                       .k_major_b = kKMajorB,
                                       .group = info(kTile).n == 256 ? 16 : 12,
                                       .parts = kParts,
-                                      .scaled = kScaled};
+                                      .scaled = kScaled,
+                                      .gated = kGated};
 };
 
 template <class Element, class Out, class Config>
@@ -38,7 +39,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK), g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
   g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
   g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m),
-  g.columns = static_cast<int>((p.n + kConfig.tile_n - 1) / kConfig.tile_n);
+  g.columns = static_cast<int>((p.n + kConfig.columns() - 1) / kConfig.columns());
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
   g.lines_a = reinterpret_cast<const LineStats*>(in_workspace(plan.a.stats));
   g.lines_b = reinterpret_cast<const LineStats*>(in_workspace(plan.b.stats));
@@ -58,8 +59,15 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) ||
       !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], Boxes::kBoxB[1]))
     return false;
-  constexpr bool kWholeBoxes = kConfig.tile_n * sizeof(Out) >= 128;
-  const bool simple = kWholeBoxes && !p.c.data && !p.residual.data && p.activation == Activation::none && plan.cluster == 1;
+  if constexpr (kConfig.gated) {
+    if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
+    g.lines_up = reinterpret_cast<const LineStats*>(in_workspace(plan.up.stats));
+    g.bias_gate = p.bias, g.bias_up = p.bias_up, g.activation = p.activation;
+    g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
+  }
+  constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
+  const bool simple =
+      kWholeBoxes && !p.c.data && !p.residual.data && g.problem.activation == Activation::none && plan.cluster == 1;
   g.boxes = simple && tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
                                     .dtype = p.dtype,

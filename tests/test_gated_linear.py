@@ -1,0 +1,253 @@
+"""torch.ops.xgemm.gated_linear: activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up)."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from common import FLOATING, LAYOUTS, assert_as_good_as, poison, randn
+from test_linear import ACTIVATIONS
+
+gated_linear = torch.ops.xgemm.gated_linear
+Tensors = tuple[torch.Tensor | None, ...]
+
+
+def torchs(x, gate, up, bias_gate=None, bias_up=None, activation: str = "silu") -> torch.Tensor:
+    return ACTIVATIONS[activation](F.linear(x, gate, bias_gate)) * F.linear(x, up, bias_up)
+
+
+def exact(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tensor:
+    return torchs(*(None if t is None else t.double() for t in tensors), activation=activation)
+
+
+def bound(x, gate, up, bias_gate=None, bias_up=None, activation: str = "silu") -> torch.Tensor:
+    """How large an error fp32 sums may leave, componentwise: each factor's error times the other factor."""
+
+    def wide(t: torch.Tensor | None) -> torch.Tensor | None:
+        return None if t is None else t.double()
+
+    def size(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return F.linear(x.double().abs(), weight.double().abs(), None if bias is None else bias.double().abs())
+
+    g = ACTIVATIONS[activation](F.linear(x.double(), gate.double(), wide(bias_gate))).abs()
+    u = F.linear(x.double(), up.double(), wide(bias_up)).abs()
+    # The activations' slopes are at most 1.13.
+    return (2 * math.sqrt(x.shape[-1]) + 8) * 2**-24 * (
+        1.13 * size(gate, bias_gate) * u + g * size(up, bias_up)
+    ) + 2**-22 * g * u
+
+
+def check(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tensor:
+    x = tensors[0]
+    poison(x.device, megabytes=1)
+    out = gated_linear(*tensors, activation=activation)
+    reference = exact(*tensors, activation=activation)
+    assert out.shape == reference.shape
+    assert out.dtype == x.dtype
+    assert out.is_contiguous()
+    if x.dtype is torch.float32:
+        error = (out.double() - reference).abs()
+        assert not torch.isnan(error).any()
+        assert (error <= bound(*tensors, activation=activation) + 1e-37).all()
+        return out
+    ulps = 2 * math.sqrt(x.shape[-1]) + 8 if x.dtype is torch.float64 else 4
+    assert_as_good_as(out, torchs(*tensors, activation=activation), reference, ulps=ulps)
+    return out
+
+
+def arguments(m: int, n: int, k: int, dtype: torch.dtype, device: torch.device | str, biases: bool = True) -> Tensors:
+    """Weights of which a row has length 1, so that the activations see numbers around 1."""
+    x = randn(m, k, dtype=dtype, device=device)
+    gate, up = ((randn(n, k, dtype=torch.float64, device=device) / k**0.5).to(dtype) for _ in range(2))
+    return x, gate, up, *((randn(n, dtype=dtype, device=device) if biases else None) for _ in range(2))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_epilogues(device: torch.device, dtype: torch.dtype, activation: str) -> None:
+    for m, n, k in [(5, 7, 9), (1, 40, 64), (65, 36, 20), (40, 2, 300), (33, 130, 520)]:
+        x, gate, up, bias_gate, bias_up = arguments(m, n, k, dtype, device)
+        check(x, gate, up, activation=activation)
+        check(x, gate, up, bias_gate, activation=activation)
+        check(x, gate, up, None, bias_up, activation=activation)
+        check(x, gate, up, bias_gate, bias_up, activation=activation)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(9,), (5, 9), (2, 5, 9), (4, 1, 3, 9), (2, 1, 3, 2, 2, 2, 9)], ids=str)
+def test_shapes(device: torch.device, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, weights = randn(*shape, dtype=dtype, device=device), arguments(1, 7, 9, dtype, device)[1:]
+    assert check(x, *weights).shape == (*shape[:-1], 7)
+    if len(shape) > 1:  # batch dims that do not fold
+        check(x.transpose(0, -2), *weights)
+        check(x.expand(3, *shape), *weights)
+    if len(shape) == 7:
+        check(x.permute(5, 0, 4, 1, 3, 2, 6), *weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout_w", LAYOUTS)
+@pytest.mark.parametrize("layout_x", LAYOUTS)
+def test_layouts(device: torch.device, dtype: torch.dtype, layout_x: str, layout_w: str) -> None:
+    for m, n, k in [(33, 20, 12), (1, 40, 64), (3, 36, 300), (130, 72, 136)]:
+        x, gate, up, *biases = arguments(m, n, k, dtype, device)
+        check(LAYOUTS[layout_x](torch.stack([x, x + 1])), LAYOUTS[layout_w](gate), up, *biases)
+        check(LAYOUTS[layout_x](x), gate, LAYOUTS[layout_w](up), randn(2 * n, dtype=dtype, device=device)[::2])
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_empty(device: torch.device, dtype: torch.dtype) -> None:
+    def new(*shape: int) -> torch.Tensor:
+        return randn(*shape, dtype=dtype, device=device)
+
+    bias = new(7)
+    out = gated_linear(new(3, 0), new(7, 0), new(7, 0), bias, bias)
+    reference = F.silu(bias.double()) * bias.double()
+    assert_as_good_as(out, (F.silu(bias) * bias).expand(3, 7), reference.expand(3, 7))
+    assert not gated_linear(new(3, 0), new(7, 0), new(7, 0)).any()
+    assert gated_linear(new(0, 5), new(7, 5), new(7, 5)).shape == (0, 7)
+    assert gated_linear(new(2, 0, 5), new(7, 5), new(7, 5), bias).shape == (2, 0, 7)
+    assert gated_linear(new(3, 5), new(0, 5), new(0, 5)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.dtype, activation: str) -> None:
+    special = [math.nan, math.inf, -math.inf, 0.0, -0.0, 88.0, -88.0, 3e38]
+    x = torch.zeros(64, 136, device=device, dtype=dtype)
+    x[:, 0] = torch.tensor(special, device=device).repeat(8)
+    x[:, 1] = torch.tensor(special, device=device).repeat_interleave(8)
+    x[3:, 2:] = 1e-3
+    for n in (1, 200):
+        gate, up = torch.zeros(n, 136, device=device, dtype=dtype), torch.zeros(n, 136, device=device, dtype=dtype)
+        gate[:, 0], up[:, 1] = 1, 1
+        wide = [t.float() for t in (x, gate, up)]
+        ours = gated_linear(x, gate, up, activation=activation)
+        torch.testing.assert_close(
+            ours, torchs(*wide, activation=activation).to(dtype), equal_nan=True, rtol=1.6e-2, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
+        ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
+        ({"bias_gate": (3,)}, r"bias_gate.*\[7\].*\[3\]"),
+        ({"bias_up": (1, 7)}, r"bias_up.*\[7\].*\[1, 7\]"),
+        ({"weight_gate": (7, 8), "weight_up": (7, 8)}, r"\[5, 9\].*\[7, 8\]"),
+        ({"weight_up": (8, 9)}, r"weight_up.*\[7, 9\].*\[8, 9\]"),
+        ({"weight_gate": (9,)}, r"weight_gate.*2 dims.*\[9\]"),
+        ({"input": ()}, r"\[\]"),
+    ],
+)
+def test_bad_arguments_give_one_line(device: torch.device, kwargs: dict, message: str) -> None:
+    shapes = {"input": (5, 9), "weight_gate": (7, 9), "weight_up": (7, 9), **kwargs}
+    tensors = {k: randn(*v, device=device) if isinstance(v, tuple) else v for k, v in shapes.items()}
+    with pytest.raises(RuntimeError, match=message) as caught:
+        gated_linear(**tensors)
+    assert str(caught.value).startswith("xgemm::gated_linear: ")
+    assert "\n" not in str(caught.value)
+
+
+TILES = [(1, 1000, 512), (64, 768, 4096), (70, 768, 1000), (129, 133, 100), (300, 520, 264), (260, 2304, 768)]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> None:
+    """Few rows, ragged edges, odd n, large tiles."""
+    for m, n, k in TILES:
+        tensors = arguments(m, n, k, dtype, "cuda")
+        check(*tensors, activation=activation)
+        check(*tensors[:3], activation=activation)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kernel", ["wgmma_128x256", "wgmma_128x128", "wgmma_64x64", "simt_64x64"])
+@pytest.mark.parametrize("dtype", FLOATING[:3], ids=str)
+def test_every_kernel(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str) -> None:
+    monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
+    for m, n, k in [(1, 8, 16), (64, 127, 129), (129, 136, 64), (200, 300, 1000), (40, 1304, 264)]:
+        check(*arguments(m, n, k, dtype, "cuda"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["ieee", "high", "medium"])
+def test_precisions(precision: str) -> None:
+    for m, n, k in [(300, 520, 264), (1000, 1000, 512)]:
+        tensors = arguments(m, n, k, torch.float32, "cuda")
+        out = gated_linear(*tensors, precision=precision)
+        allowed = bound(*tensors) * (1 if precision == "ieee" else 2**11)
+        assert ((out.double() - exact(*tensors)).abs() <= allowed).all()
+
+
+@pytest.mark.cuda
+def test_what_the_split_cannot_carry() -> None:
+    """Inf, NaN, lines that span many decades: in input or either weight, whole or only here and there."""
+    m, n, k = 520, 640, 512
+    for where in range(3):
+        for rows in (slice(0, 1), slice(100, 140), slice(None)):
+            tensors = [t for t in arguments(m, n, k, torch.float32, "cuda", biases=False) if t is not None]
+            tensors[where][rows] *= torch.logspace(-12, 12, k, device="cuda")
+            check(*tensors)
+            for bad in (math.inf, math.nan):
+                broken = [t.clone() for t in tensors]
+                broken[where][rows, 7] = bad
+                for tensor in broken:
+                    tensor[3, 9] = 0
+                ours, theirs = gated_linear(*broken), exact(*broken)
+                assert torch.equal(torch.isnan(ours), torch.isnan(theirs))
+                assert torch.equal(torch.isinf(ours), torch.isinf(theirs.float()))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_a_row_has_the_same_bits_in_any_batch(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, activation: str
+) -> None:
+    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
+    for n, k in [(260, 320), (512, 4096), (129, 200)]:
+        x, *rest = arguments(600, n, k, dtype, "cuda")
+        full = gated_linear(x, *rest, activation=activation)
+        assert torch.equal(gated_linear(x, *rest, activation=activation), full)
+        for m in (1, 2, 4, 5, 16, 17, 64, 65, 129, 300):
+            assert torch.equal(gated_linear(x[:m], *rest, activation=activation), full[:m]), (n, k, m)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_cuda_graph(dtype: torch.dtype) -> None:
+    for m in (4, 300):
+        x, *weights = arguments(m, 1024, 512, dtype, "cuda")
+        gated_linear(x, *weights)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = gated_linear(x, *weights)
+        x.copy_(randn(m, 512, dtype=dtype, device="cuda"))
+        graph.replay()
+        assert torch.equal(out, gated_linear(x, *weights))
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize(
+    ("dtype", "kernel"),
+    [
+        *((dtype, kernel) for dtype in (torch.bfloat16, torch.float32) for kernel in ("wgmma_128x128", "simt_64x64")),
+        (torch.bfloat16, "wgmma_128x256"),
+        (torch.float16, "wgmma_64x64"),
+        (torch.float64, "simt_16x128"),
+        (torch.bfloat16, "gemv"),
+    ],
+    ids=str,
+)
+def test_small_cases(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str) -> None:
+    """Against float64 on the CPU: the sanitizers are to see no kernel but ours."""
+    monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
+    for m, n, k in [(3, 37, 300), (20, 136, 136)] if kernel != "gemv" else [(3, 40, 72)]:
+        tensors = arguments(m, n, k, dtype, "cpu")
+        ours = gated_linear(*(t.cuda() for t in tensors)).cpu()
+        assert_as_good_as(ours, torchs(*tensors), exact(*tensors), factor=4, ulps=8)
