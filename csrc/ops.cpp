@@ -12,6 +12,14 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   m.def(
       "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "
       "str precision=\"highest\") -> Tensor");
+  // The copy of a weight (N, K) that fp32 products on Hopper's tensor cores make at every call, to be kept: bytes for
+  // linear_prepared; none where no product would use them.
+  m.def("prepare(Tensor weight, *, str precision=\"highest\") -> Tensor");
+  // linear with such a copy, which has to be of this weight as it is now: the op cannot see whether it is. For few rows it is
+  // what makes tensor cores pay.
+  m.def(
+      "linear_prepared(Tensor input, Tensor weight, Tensor prepared, Tensor? bias=None, *, str activation=\"none\", "
+      "Tensor? residual=None, str precision=\"highest\") -> Tensor");
   // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU, GEGLU and their like in one pass
   // over input; in fp32 or wider, rounded once.
   m.def(

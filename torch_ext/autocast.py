@@ -52,7 +52,7 @@ def _register(name: str, device: str, prepare: Callable[[tuple, dict, str], tupl
     _library.impl(name, autocast, key, with_keyset=True)
 
 
-for _name in ("matmul", "addmm", "linear", "gated_linear", "attention", "attention_lse"):
+for _name in ("matmul", "addmm", "linear", "linear_prepared", "gated_linear", "attention", "attention_lse"):
     _register(_name, "cuda", _to_autocast_dtype)
     _register(_name, "cpu", _to_autocast_dtype)
 for _name in ("softmax", "log_softmax", "topk_softmax", "sum"):

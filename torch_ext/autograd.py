@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 # argmax and argmin are not here: their results are indices, which have no gradient in torch either.
 DIFFERENTIABLE = (
-    *("matmul", "addmm", "linear", "gated_linear"),
+    *("matmul", "addmm", "linear", "linear_prepared", "gated_linear"),
     *("sum", "mean", "amax", "amin", "logsumexp", "cross_entropy"),
     *("softmax", "log_softmax", "topk_softmax", "scaled_masked_softmax"),
     *("attention", "attention_lse"),

@@ -117,22 +117,45 @@ def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: s
 
 @torch.library.register_fake("xgemm::linear")
 def _linear(input, weight, bias=None, *, activation="none", residual=None, precision="highest") -> Tensor:
-    _check_inputs("linear", input=input, weight=weight, bias=bias, residual=residual)
+    return _linear_like("linear", input, weight, bias, residual)
+
+
+def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+    _check_inputs(op, input=input, weight=weight, bias=bias, residual=residual)
     shapes = f"got shapes {_shape(input.shape)} and {_shape(weight.shape)}"
     torch._check(
         input.dim() > 0 and weight.dim() in (1, 2),
-        lambda: f"xgemm::linear: expected input with at least 1 dim and weight with 1 or 2 dims, {shapes}",
+        lambda: f"xgemm::{op}: expected input with at least 1 dim and weight with 1 or 2 dims, {shapes}",
     )
     torch._check(
         input.shape[-1] == weight.shape[-1],
-        lambda: f"xgemm::linear: expected input's last dim to equal weight's last dim, {shapes}",
+        lambda: f"xgemm::{op}: expected input's last dim to equal weight's last dim, {shapes}",
     )
     shape = [*input.shape[:-1], *weight.shape[:-1]]
     if bias is not None:
-        _expands("linear", "bias", bias, "", weight.shape[:-1] or [1])
+        _expands(op, "bias", bias, "", weight.shape[:-1] or [1])
     if residual is not None:
-        _expands("linear", "residual", residual, "the output's shape ", shape)
+        _expands(op, "residual", residual, "the output's shape ", shape)
     return input.new_empty(shape)
+
+
+@torch.library.register_fake("xgemm::prepare")
+def _prepare(weight, *, precision="highest") -> Tensor:
+    _check_inputs("prepare", weight=weight)
+    torch._check(weight.dim() == 2, lambda: f"xgemm::prepare: expected weight with 2 dims, got {_shape(weight.shape)}")
+    n, k = weight.shape
+    used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
+    if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
+        return weight.new_empty([0], dtype=torch.uint8)
+    parts = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)
+    return weight.new_empty([(parts + 255) // 256 * 256 + 16 * n], dtype=torch.uint8)
+
+
+@torch.library.register_fake("xgemm::linear_prepared")
+def _linear_prepared(
+    input, weight, prepared, bias=None, *, activation="none", residual=None, precision="highest"
+) -> Tensor:
+    return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
 @torch.library.register_fake("xgemm::gated_linear")

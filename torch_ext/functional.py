@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from torch_ext.autograd import check_forward_only
+from torch_ext.prepared import PreparedWeight
 
 __all__ = [
     "addmm",
@@ -42,6 +43,7 @@ __all__ = [
     "logsumexp",
     "matmul",
     "mean",
+    "prepare",
     "scaled_masked_softmax",
     "softmax",
     "sum",
@@ -53,7 +55,7 @@ _ops = torch.ops.xgemm
 _matmul, _addmm, _linear = _ops.matmul.default, _ops.addmm.default, _ops.linear.default
 _sum, _mean, _amax, _amin = _ops.sum.default, _ops.mean.default, _ops.amax.default, _ops.amin.default
 _argmax, _argmin, _logsumexp = _ops.argmax.default, _ops.argmin.default, _ops.logsumexp.default
-_gated_linear = _ops.gated_linear.default
+_gated_linear, _linear_prepared = _ops.gated_linear.default, _ops.linear_prepared.default
 _cross_entropy = _ops.cross_entropy.default
 _softmax, _log_softmax, _topk_softmax = _ops.softmax.default, _ops.log_softmax.default, _ops.topk_softmax.default
 _scaled_masked_softmax = _ops.scaled_masked_softmax.default
@@ -159,7 +161,7 @@ def addmm(
 
 def linear(
     input: Tensor,
-    weight: Tensor,
+    weight: Tensor | PreparedWeight,
     bias: Tensor | None = None,
     *,
     activation: str = "none",
@@ -170,7 +172,7 @@ def linear(
 
     Args:
         input: (..., K), float32, float16, bfloat16 or float64.
-        weight: (N, K).
+        weight: (N, K), or what :func:`prepare` made of it.
         bias: (N,) or None.
         activation: "none", "relu", "gelu" (by erf), "gelu_tanh" (its tanh approximation) or "silu".
         residual: added after the activation; broadcasts to the result. All tensors of one dtype and device.
@@ -181,13 +183,73 @@ def linear(
         rounding.
 
     Raises:
-        RuntimeError: shapes that do not fit; and what the module's text lists.
-        ValueError: an unknown activation.
+        RuntimeError: shapes that do not fit; a weight that has changed since it was prepared; and what the module's
+            text lists.
+        ValueError: an unknown activation; a precision other than the one that the weight was prepared for.
 
     Source: GELU after Hendrycks and Gimpel (2016), SiLU after Elfwing et al. (2017); fused epilogues as in CUTLASS.
     """
+    if type(weight) is PreparedWeight:
+        return _linear_with_copy(input, weight, bias, activation, residual, precision)
     precision = _precision() if precision is None else precision
     return _call(_linear, input, weight, bias, activation=activation, residual=residual, precision=precision)
+
+
+def _linear_with_copy(
+    input: Tensor,
+    prepared: PreparedWeight,
+    bias: Tensor | None,
+    activation: str,
+    residual: Tensor | None,
+    precision: str | None,
+) -> Tensor:
+    if precision not in (None, prepared.precision):
+        raise ValueError(
+            f"xgemm::linear: expected precision {prepared.precision!r}, which the weight was prepared for, "
+            f"got {precision!r}"
+        )
+    options = {"activation": activation, "residual": residual, "precision": prepared.precision}
+    if _compiling():  # a compiled graph could not see whether the copy is fresh
+        return _call(_linear, input, prepared.weight, bias, **options)
+    if not prepared.is_fresh():
+        raise RuntimeError(
+            "xgemm::linear: expected the weight as it was when it was prepared, got one that has been written to or "
+            "moved since; call update() of the prepared weight"
+        )
+    return _call(_linear_prepared, input, prepared.weight, prepared.copy, bias, **options)
+
+
+def prepare(weight: Tensor, precision: str | None = None) -> PreparedWeight:
+    """Splits a weight for fp32 products on Hopper's tensor cores, once: ``linear(x, prepare(weight))``.
+
+    Without it every call splits the weight anew, which costs more than the product itself where rows are few. The
+    result has the bits of the tensor cores' product of the plain weight. The copy is as large as the weight ("highest":
+    two fp16 parts; "high" and "medium": half of that) and is kept beside it; its `memory` says the bytes. Where no
+    product would use a copy (on the CPU, on other GPUs, of other dtypes, for "ieee") there is none, and linear does the
+    plain product.
+
+    A weight that is written to or moved after that is an error at the next call, by its version counter and address;
+    the result's `update()` copies it again. What goes round the counter goes round the check: do not write through
+    ``weight.data``. A CUDA graph holds the copy and does not check: call `update()` after a change, before the next
+    replay. Under torch.compile the plain product is compiled.
+
+    Args:
+        weight: (N, K), float32 (others are left as they are).
+        precision: what the copy is for, see the module's text.
+
+    Returns:
+        What :func:`linear` takes in the weight's place.
+
+    Raises:
+        RuntimeError: a weight that is not 2-D or was made under ``torch.inference_mode()``; and what the module's text
+            lists.
+
+    Source: Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+    """
+    try:
+        return PreparedWeight(weight, _precision() if precision is None else precision)
+    except RuntimeError as error:
+        raise _python_error(_ops.prepare.default, error) from None
 
 
 def gated_linear(

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from torch_ext import functional as F
+from torch_ext.prepared import PreparedWeight
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 
@@ -15,7 +16,15 @@ class Linear(torch.nn.Linear):
         in_features, out_features, bias, device, dtype: as in torch.
         activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
         precision: for float32, see :mod:`torch_ext.functional`; None follows ``torch.get_float32_matmul_precision()``.
+        prepared: keep the weight's copy that :func:`torch_ext.prepare` makes, for float32 weights on Hopper: as many
+            bytes again as the weight for "highest", half of it for "high"; `prepared_memory` says how many there are
+            now. It is made at the first call and again when the weight has been written to or moved, is not part of
+            the state_dict, and a copied or pickled layer makes its own. :meth:`prepare` asks for it later.
     """
+
+    # Class attributes too: a torch layer whose class is changed (torch_ext.replace) has none of its own.
+    prepared: bool = False
+    _copy: PreparedWeight | None = None
 
     def __init__(
         self,
@@ -27,6 +36,7 @@ class Linear(torch.nn.Linear):
         *,
         activation: str = "none",
         precision: str | None = None,
+        prepared: bool = False,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(
@@ -35,6 +45,7 @@ class Linear(torch.nn.Linear):
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.precision = precision
+        self.prepared = prepared
 
     @classmethod
     def from_torch(cls, linear: torch.nn.Linear, *, activation: str = "none", precision: str | None = None) -> "Linear":
@@ -52,12 +63,48 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         """(..., in_features) to (..., out_features); residual broadcasts to the result."""
+        weight = self._fresh_copy() if self.prepared else self.weight
         return F.linear(
-            input, self.weight, self.bias, activation=self.activation, residual=residual, precision=self.precision
+            input, weight, self.bias, activation=self.activation, residual=residual, precision=self.precision
         )
 
+    def prepare(self) -> "Linear":
+        """Keeps the weight's copy from now on, and makes it now; see `prepared` above."""
+        self.prepared = True
+        self._fresh_copy()
+        return self
+
+    @property
+    def prepared_memory(self) -> int:
+        """Bytes of the weight's copy that the layer holds now."""
+        return 0 if self._copy is None else self._copy.memory
+
+    def _fresh_copy(self) -> Tensor | PreparedWeight:
+        """The weight with its copy; the weight alone where a copy could not be kept fresh."""
+        weight, precision = self.weight, F._precision() if self.precision is None else self.precision
+        if torch.compiler.is_compiling() or type(weight) is not torch.nn.Parameter or not weight.is_cuda:
+            return weight
+        copy = self._copy
+        if copy is not None and copy.weight is weight and copy.precision == precision and copy.is_fresh():
+            return copy
+        if weight.is_inference() or torch.cuda.is_current_stream_capturing():  # what a graph would fill, not this call
+            return weight
+        if copy is not None and copy.weight is weight and copy.precision == precision:
+            copy.update()
+        else:
+            self._copy = copy = PreparedWeight(weight, precision)
+        return copy
+
+    def _apply(self, fn, recurse: bool = True) -> "Linear":
+        self._copy = None  # the weight moves: nothing is to hold its old memory
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), "_copy": None}  # of another weight's memory, once copied or loaded
+
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, activation={self.activation}"
+        memory = f", prepared, {self.prepared_memory} bytes" if self.prepared else ""
+        return f"{super().extra_repr()}, activation={self.activation}{memory}"
 
 
 class Softmax(torch.nn.Softmax):

@@ -268,6 +268,17 @@ Tensor run_cuda(Call& call) {
 
 #endif  // XGEMM_WITH_CUDA
 
+/// Bytes that prepare() makes of a weight; none where no product would use them: on the CPU, on GPUs without wgmma, of half
+/// precision, of "ieee".
+std::int64_t prepared_bytes([[maybe_unused]] const TensorView& weight, [[maybe_unused]] Precision precision) {
+#ifdef XGEMM_WITH_CUDA
+  if (weight.cuda && weight.dtype == ScalarType::Float && device_properties(weight.device_index).major == 9 &&
+      split_parts(precision) > 0 && weight.numel() > 0)
+    return prepared_layout(weight.size(0), weight.size(1), split_parts(precision)).bytes;
+#endif
+  return 0;
+}
+
 // ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do ----
 
 Tensor widen(const Tensor& x) {
@@ -360,9 +371,10 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 #endif
 }
 
-Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
-              const std::optional<Tensor>& residual, const std::string& precision) {
-  const char* const op = "linear";
+/// `prepared`: null, or what prepare() made of the weight.
+Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
+                   const std::optional<Tensor>& bias, const std::string& activation, const std::optional<Tensor>& residual,
+                   const std::string& precision) {
   const TensorView vx = view(op, "input", input), vw = view(op, "weight", weight);
   check_dtype(vx, kFloating);
   check_like(vx, vw);
@@ -381,6 +393,18 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
   call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
   call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
   if (!column) call.out_shape.push_back(p.n);
+  if (prepared) {
+    const TensorView v = view(op, "prepared", *prepared);
+    check_same_device(vx, v);
+    check(v.dtype == ScalarType::Byte && v.dim() == 1, op, "expected prepared to be what prepare(weight) gives, got ",
+          to_string(v.dtype), " of shape ", to_string(v.sizes));
+    const std::int64_t wanted = column ? 0 : prepared_bytes(vw, p.precision);
+    if (wanted > 0 && v.size(0) > 0) {
+      check(v.size(0) == wanted && v.stride(0) == 1, op, "expected prepared to be what prepare(weight, precision=", precision,
+            ") gives, ", wanted, " bytes, got ", v.size(0));
+      p.prepared_b = v.data;
+    }
+  }
   if (bias) {
     const TensorView v = view(op, "bias", *bias);
     check_like(vx, v);
@@ -419,6 +443,37 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
 #else
   fail(op, kBuiltWithoutCuda);
 #endif
+}
+
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
+              const std::optional<Tensor>& residual, const std::string& precision) {
+  return linear_with("linear", input, weight, nullptr, bias, activation, residual, precision);
+}
+
+Tensor linear_prepared(const Tensor& input, const Tensor& weight, const Tensor& prepared, const std::optional<Tensor>& bias,
+                       const std::string& activation, const std::optional<Tensor>& residual, const std::string& precision) {
+  return linear_with("linear_prepared", input, weight, &prepared, bias, activation, residual, precision);
+}
+
+Tensor prepare(const Tensor& weight, const std::string& precision) {
+  const char* const op = "prepare";
+  const TensorView v = view(op, "weight", weight);
+  check_dtype(v, kFloating);
+  check(v.dim() == 2, op, "expected weight with 2 dims, got shape ", to_string(v.sizes));
+  const Precision how = parse_precision(op, precision);
+  const std::int64_t bytes = prepared_bytes(v, how);
+  Tensor out = workspace(static_cast<std::size_t>(bytes), v);
+#ifdef XGEMM_WITH_CUDA
+  if (bytes > 0) {
+    CudaScope scope(v);
+    Problem p{};
+    p.dtype = DType::f32, p.precision = how, p.n = v.size(0), p.k = v.size(1);
+    p.b = operand(v, v.stride(1), v.stride(0));
+    launch_prepare(p, split_parts(how), view(op, "prepared", out).data, scope.stream());
+    scope.check_launch();
+  }
+#endif
+  return out;
 }
 
 Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor& weight_up,
@@ -479,6 +534,8 @@ XGEMM_REGISTER(xgemm, matmul, matmul);
 XGEMM_REGISTER(xgemm, addmm, addmm);
 XGEMM_REGISTER(xgemm, linear, linear);
 XGEMM_REGISTER(xgemm, gated_linear, gated_linear);
+XGEMM_REGISTER(xgemm, prepare, prepare);
+XGEMM_REGISTER(xgemm, linear_prepared, linear_prepared);
 
 }  // namespace
 }  // namespace xgemm::matmul

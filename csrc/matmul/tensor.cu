@@ -77,6 +77,11 @@ void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, st
 
 }  // namespace
 
+void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream) {
+  const auto split = parts == 2 ? launch_split<2> : launch_split<1>;
+  split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), stream);
+}
+
 bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, int sm_count, cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
@@ -89,7 +94,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
     launch_pack(p, plan, space, stream);
   } else {
     split(p.a, plan.a, p.a.row_stride, p.a.col_stride);
-    split(p.b, plan.b, p.b.col_stride, p.b.row_stride);
+    if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride);
     if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride);
   }
   const WgmmaLaunch launch{p, plan, space, sm_count, stream};
@@ -98,7 +103,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
   if (!(p.gated ? launch_wgmma_gated(launch) : plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch)))
     return false;
   FailedPairs failed{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
-                     .b = reinterpret_cast<const LineStats*>(space + plan.b.stats),
+                     .b = reinterpret_cast<const LineStats*>(memory_of(plan.b, p, space) + plan.b.stats),
                      .batch_step_a = plan.a.batch_step,
                      .batch_step_b = plan.b.batch_step};
   if (!p.gated) {

@@ -15,12 +15,20 @@ struct WgmmaLaunch {
   cudaStream_t stream;
 };
 
+/// Where the copy of an operand and its statistics count from.
+inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsigned char* workspace) {
+  return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
+}
+
 // One a file wgmma_<operands>.cu. False: the driver refused a tensor map.
 bool launch_wgmma_half(const WgmmaLaunch& launch);
 bool launch_wgmma_bf16(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x1(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x3(const WgmmaLaunch& launch);
 bool launch_wgmma_gated(const WgmmaLaunch& launch);
+
+/// Enqueues the split of b, a weight, to `prepared` of prepared_layout's size.
+void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream);
 
 /// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot
 /// carry. False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.

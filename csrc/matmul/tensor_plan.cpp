@@ -29,7 +29,8 @@ struct Choice {
 
 bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits) {
   if (t == TensorTile::large && (parts == 2 || splits > 1)) return false;  // no registers for promotion, nor for sums of parts
-  if (info(t).m == 64 && (parts != 0 || p.m > 64)) return false;
+  if (info(t).m == 64 && (parts == 1 || p.m > 64)) return false;
+  if (t == TensorTile::few_rows_32 && parts != 0) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (splits > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
   if (p.gated && parts != 0 && t != TensorTile::middle) return false;
@@ -89,15 +90,32 @@ double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& ch
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
   // cost their start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
+    if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
     return std::max((4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
   };
-  return choice.cycles / kHertz + kLaunch + kSplitLaunches + passes(plan.a, p.m) + passes(plan.b, p.n) +
+  const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
+  return choice.cycles / kHertz + kLaunch + launches + passes(plan.a, p.m) + passes(plan.b, p.n) +
          (p.gated ? passes(plan.up, p.n) : 0);
 }
 
 }  // namespace
+
+TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
+  const PreparedLayout layout = prepared_layout(n, k, parts);
+  return {.copied = true,
+          .prepared = true,
+          .k_major = true,
+          .inner = k,
+          .other = n,
+          .ld = layout.ld,
+          .plane = n * layout.ld,
+          .batch_step = 0,
+          .batches = 1,
+          .copy = 0,
+          .stats = layout.stats};
+}
 
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
@@ -118,11 +136,12 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     return {};
 
   TensorPlan plan{};
-  plan.parts = !fp32 ? 0 : p.precision == Precision::highest ? 2 : 1;
+  plan.parts = fp32 ? split_parts(p.precision) : 0;
   // Below, a product's own error (2^-22) shows beside SGEMM's sum.
   if (plan.parts == 2 && p.k < 128 && !any) return {};
   plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
-  plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
+  plan.b =
+      fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
   if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
   const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
@@ -166,7 +185,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     return at;
   };
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
-    if (!x->copied) continue;  // nor is what is not there
+    if (!x->copied || x->prepared) continue;  // nor is what is not there
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
   }

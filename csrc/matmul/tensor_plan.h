@@ -35,6 +35,7 @@ constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<s
 /// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
 struct TensorOperand {
   bool copied;
+  bool prepared;              ///< the copy was made before: its offsets are in Problem::prepared_b
   bool k_major;               ///< contiguous along k, else along its lines (rows of A, columns of B)
   std::int64_t inner, other;  ///< sizes of the contiguous dim and of the other
   std::int64_t ld, plane;     ///< strides in elements: of the other dim, and of batches (of parts)
@@ -42,6 +43,22 @@ struct TensorOperand {
   std::int64_t batches;       ///< matrices: 1 or the problem's
   std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
 };
+
+/// A weight (n, k) that was split before: its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
+struct PreparedLayout {
+  std::int64_t ld, stats, bytes;  ///< ld in elements
+};
+constexpr PreparedLayout prepared_layout(std::int64_t n, std::int64_t k, int parts) {
+  const std::int64_t ld = (k + 7) / 8 * 8, stats = (2 * parts * n * ld + 255) / 256 * 256;
+  return {ld, stats, stats + 16 * n};
+}
+/// As an operand of a product.
+TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts);
+
+/// Parts that fp32 operands are split in; 0: they are not.
+constexpr int split_parts(Precision precision) {
+  return precision == Precision::highest ? 2 : precision == Precision::ieee ? 0 : 1;
+}
 
 struct TensorPlan {
   int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands

@@ -50,6 +50,9 @@ void run(at::Device device) {
   compare(d, "linear relu", xgemm::linear(a, b.t(), bias, "relu"), at::linear(a64, b64.t(), bias.to(at::kDouble)).relu(), 1e-5);
   compare(d, "addmm", xgemm::addmm(bias, a[0], b, 0.5, 2), at::addmm(bias.to(at::kDouble), a64[0], b64, 0.5, 2), 1e-5);
 
+  const at::Tensor weight = b.t().contiguous();
+  compare(d, "linear_prepared", xgemm::linear_prepared(a, weight, xgemm::prepare(weight), bias),
+          at::linear(a64, b64.t(), bias.to(at::kDouble)), 1e-5);
   const at::Tensor up = at::randn({190, 65}, f32), up64 = up.to(at::kDouble);
   compare(d, "gated_linear", xgemm::gated_linear(a, b.t(), up, bias),
           at::silu(at::linear(a64, b64.t(), bias.to(at::kDouble))) * at::linear(a64, up64), 1e-5);

@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       } else {
         // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two
         // items ahead at the barrier; from `stages` blocks on, the ring holds it back.
-        bool stagger = end - begin >= kStages;
+        bool stagger = kConfig.consumers() == 2 && end - begin >= kStages;
 #pragma unroll
         for (int i = 0; i < kAccumulators; ++i) total[i] = 0;
         for (int block = begin; block < end; block += g.chunk_blocks) {

@@ -32,7 +32,9 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   using Boxes = WgmmaBoxes<Config>;
   const Problem& p = launch.problem;
   const TensorPlan& plan = launch.plan;
-  const auto in_workspace = [&](std::int64_t offset) { return launch.workspace + offset; };
+  const auto lines_of = [&](const TensorOperand& x) {
+    return reinterpret_cast<const LineStats*>(memory_of(x, p, launch.workspace) + x.stats);
+  };
   WgmmaArguments g{};
   g.problem = p;
   g.batch_step_a = plan.a.batch_step, g.batch_step_b = plan.b.batch_step;
@@ -41,10 +43,10 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m),
   g.columns = static_cast<int>((p.n + kConfig.columns() - 1) / kConfig.columns());
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
-  g.lines_a = reinterpret_cast<const LineStats*>(in_workspace(plan.a.stats));
-  g.lines_b = reinterpret_cast<const LineStats*>(in_workspace(plan.b.stats));
+  g.lines_a = lines_of(plan.a);
+  g.lines_b = lines_of(plan.b);
   const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const void* data, int box0, int box1) {
-    return make_tensor_map(map, {.data = x.copied ? in_workspace(x.copy) : data,
+    return make_tensor_map(map, {.data = x.copied ? memory_of(x, p, launch.workspace) + x.copy : data,
                                  .dtype = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
                                  .sizes = {x.inner, x.other, x.batches * kConfig.parts},
                                  .strides = {x.ld, x.plane},
@@ -61,7 +63,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     return false;
   if constexpr (kConfig.gated) {
     if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
-    g.lines_up = reinterpret_cast<const LineStats*>(in_workspace(plan.up.stats));
+    g.lines_up = lines_of(plan.up);
     g.bias_gate = p.bias, g.bias_up = p.bias_up, g.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }

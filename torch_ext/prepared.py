@@ -1,0 +1,65 @@
+"""Weights of fp32 products that are split for the tensor cores once and not at every call."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+_prepare = torch.ops.xgemm.prepare.default
+
+
+def _state(weight: Tensor) -> tuple:
+    try:
+        return weight._version, weight.data_ptr(), weight.stride()
+    except RuntimeError:
+        raise RuntimeError(
+            "xgemm::prepare: expected a weight with storage that counts its versions, got one made under "
+            "torch.inference_mode(), or a fake one; clone() it outside"
+        ) from None
+
+
+class PreparedWeight:
+    """A weight and the copy that fp32 products on Hopper's tensor cores make of it. Made by :func:`torch_ext.prepare`.
+
+    Attributes:
+        weight: the weight itself; not copied.
+        precision: what the copy is good for.
+        copy: the copy, uint8; empty where no product would use one.
+        memory: bytes of the copy.
+    """
+
+    def __init__(self, weight: Tensor, precision: str) -> None:
+        self.weight = weight
+        self.precision = precision
+        self._read()
+        self.copy = _prepare(self._source, precision=precision)
+
+    @property
+    def memory(self) -> int:
+        return self.copy.numel()
+
+    def is_fresh(self) -> bool:
+        """Whether the weight is, storage and version, the one that was copied."""
+        return self._state == _state(self.weight)
+
+    def update(self) -> None:
+        """Copies the weight as it is now, into the same memory where that fits."""
+        self._read()
+        new = _prepare(self._source, precision=self.precision)
+        if new.device == self.copy.device and new.numel() == self.copy.numel():
+            with torch.inference_mode():  # where the copy may have been made
+                self.copy.copy_(new)  # a captured graph may read it
+        else:
+            self.copy = new
+
+    def _read(self) -> None:
+        """Notes which weight is copied. While the old storage is held, no other one can have its address."""
+        self._state = _state(self.weight)
+        self._source = self.weight.detach()
+
+    def __deepcopy__(self, memo: dict) -> "PreparedWeight":
+        return PreparedWeight(copy.deepcopy(self.weight, memo), self.precision)
+
+    def __repr__(self) -> str:
+        n, k = self.weight.shape
+        return f"PreparedWeight({n} x {k}, precision={self.precision}, memory={self.memory} bytes)"
