@@ -19,19 +19,21 @@ PROGRAM = r"""
 using namespace xgemm;
 using namespace xgemm::matmul;
 // Reads: dtype precision batch_invariant m n k batch
-//        a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  sm_count forced("-": none).
+//        a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  gated prepared sm_count
+//        forced("-": none).
 int main() {
   Problem p;
   int dtype, precision;
   std::int64_t a_offset, b_offset;
   std::string forced;
+  bool prepared;
   DeviceProperties gpu{.major = 9, .sm_count = 132, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   while (true) {
     p = Problem{};
     std::cin >> dtype >> precision >> p.batch_invariant >> p.m >> p.n >> p.k >> p.batches;
     std::cin >> p.a.row_stride >> p.a.col_stride >> p.a.batch_stride[0] >> a_offset;
     std::cin >> p.b.row_stride >> p.b.col_stride >> p.b.batch_stride[0] >> b_offset;
-    if (!(std::cin >> gpu.sm_count >> forced))
+    if (!(std::cin >> p.gated >> prepared >> gpu.sm_count >> forced))
       return 0;
     p.dtype = static_cast<DType>(dtype);
     p.precision = static_cast<Precision>(precision);
@@ -39,13 +41,17 @@ int main() {
     p.batch[0] = p.batches;
     p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
     p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
+    if (p.gated)
+      p.up = p.b;
+    if (prepared)
+      p.prepared_b = p.b.data;
     const Plan plan = make_plan(p, gpu, forced == "-" ? "" : forced);
     std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
     const auto t = plan_tensor(p, gpu, forced == "-" ? "" : forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' ' << t->split_length << ' '
-                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << std::endl;
+                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << std::endl;
     else
       std::cout << "-" << std::endl;
   }
@@ -65,6 +71,7 @@ class Tensor:
     chunk: int
     copies_a: bool
     copies_b: bool
+    workspace: int
 
 
 @dataclass(frozen=True)
@@ -96,13 +103,16 @@ class Problem:
     forced: str = "-"
     precision: int = IEEE
     batch_invariant: bool = False
+    gated: bool = False
+    prepared: bool = False
 
     def words(self) -> str:
         a, b = self.a or (self.k, 1), self.b or (self.n, 1)
         batch_a, batch_b = (self.m * self.k, self.k * self.n) if self.batch > 1 else (0, 0)
         sizes = [self.dtype, self.precision, int(self.batch_invariant), self.m, self.n, self.k, self.batch]
         operands = [*a, batch_a, self.offset * SIZE[self.dtype], *b, batch_b, 0]
-        return " ".join(map(str, [*sizes, *operands, self.sm_count, self.forced]))
+        flags = [int(self.gated), int(self.prepared)]
+        return " ".join(map(str, [*sizes, *operands, *flags, self.sm_count, self.forced]))
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +134,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
         *numbers, vector = map(int, rest[:5])
         tensor = None
         if rest[5] != "-":
-            *sizes, copies_a, copies_b = map(int, rest[6:])
-            tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b))
+            *sizes, copies_a, copies_b, workspace = map(int, rest[6:])
+            tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace)
         return Plan(kernel, *numbers, vector == 1, tensor)
 
     yield ask
@@ -246,6 +256,33 @@ def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
     assert plan(Problem(16, 4096, 4096, precision=HIGHEST)).tensor is None
 
 
+def test_gated_takes_few_kernels(plan: Ask) -> None:
+    def gated(m: int, n: int, k: int, **options) -> Tensor | None:
+        return plan(Problem(m, n, k, gated=True, **{"b": (1, k)} | options)).tensor
+
+    assert gated(8192, 14336, 4096, dtype=BF16).tile == "wgmma_128x256"
+    assert gated(16, 14336, 4096, dtype=BF16).tile == "wgmma_64x64"
+    assert gated(2048, 4096, 1024, precision=HIGHEST).tile == "wgmma_128x128"
+    assert gated(2048, 4096, 1024, precision=HIGH).tile == "wgmma_128x128"
+    assert gated(16, 512, 8192, dtype=BF16).splits == 1
+    assert gated(300, 7, 512, dtype=BF16) is None
+    # K-major kernels only: other layouts are copied.
+    assert not gated(300, 512, 512, dtype=BF16).copies_b
+    assert gated(300, 512, 512, dtype=BF16, b=(512, 1)).copies_b
+    assert gated(300, 512, 512, dtype=BF16, a=(1, 300)).copies_a
+
+
+def test_a_prepared_weight_costs_no_pass_over_it(plan: Ask) -> None:
+    for n, k in [(4096, 4096), (14336, 4096), (8192, 8192)]:
+        for m in (16, 64):
+            plain = plan(Problem(m, n, k, precision=HIGHEST, b=(1, k), forced="wgmma")).tensor
+            prepared = plan(Problem(m, n, k, precision=HIGHEST, b=(1, k), prepared=True)).tensor
+            assert (prepared.tile, prepared.splits, prepared.chunk) == (plain.tile, plain.splits, plain.chunk)
+            assert prepared.workspace < 8 * m * (k + 8)  # A's copy alone
+    assert plan(Problem(16, 4096, 4096, precision=HIGHEST, b=(1, 4096))).tensor is None
+    assert plan(Problem(16, 4096, 4096, precision=IEEE, b=(1, 4096), prepared=True)).tensor is None
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     m=size,
@@ -254,12 +291,13 @@ def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
     batch=st.integers(1, 100),  # beyond 2^31 tiles CUDA cores do it
     dtype=st.sampled_from([F16, BF16]),
     k_major=st.booleans(),
+    gated=st.booleans(),
 )
 def test_half_precisions_order_of_additions_does_not_depend_on_m(
-    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, k_major: bool
+    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, k_major: bool, gated: bool
 ) -> None:
     b = (1, k) if k_major else (n, 1)
-    here, alone = plan(Problem(m, n, k, batch, dtype, b=b)).tensor, plan(Problem(1, n, k, 1, dtype, b=b)).tensor
+    here, alone = (plan(Problem(*s, dtype, b=b, gated=gated)).tensor for s in ((m, n, k, batch), (1, n, k, 1)))
     assert (here is None) == (alone is None)
     if here is None:
         return
@@ -273,10 +311,20 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
 
 
 @settings(max_examples=200, deadline=None)
-@given(m=size, n=size, k=st.integers(1, 1 << 18), batch=st.integers(1, 100))
-def test_batch_invariant_fp32s_order_does_not_depend_on_m(plan: Ask, m: int, n: int, k: int, batch: int) -> None:
+@given(
+    m=size,
+    n=size,
+    k=st.integers(1, 1 << 18),
+    batch=st.integers(1, 100),
+    what=st.sampled_from(["", "gated", "prepared"]),
+)
+def test_batch_invariant_fp32s_order_does_not_depend_on_m(
+    plan: Ask, m: int, n: int, k: int, batch: int, what: str
+) -> None:
+    flags = {what: True} if what else {}
     here, alone = (
-        plan(Problem(*sizes, precision=HIGHEST, batch_invariant=True)) for sizes in ((m, n, k, batch), (1, n, k, 1))
+        plan(Problem(*sizes, precision=HIGHEST, batch_invariant=True, **flags))
+        for sizes in ((m, n, k, batch), (1, n, k, 1))
     )
     assert (here.tensor is None) == (alone.tensor is None)
     if here.tensor is not None:
