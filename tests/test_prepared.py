@@ -204,7 +204,7 @@ def test_bits_are_those_of_the_plain_product(monkeypatch: pytest.MonkeyPatch, pr
 @hopper
 @pytest.mark.cuda
 def test_few_rows_are_as_exact_as_sgemm() -> None:
-    for m, n, k in [(1, 4096, 4096), (16, 4096, 4096), (64, 1024, 8192), (33, 768, 3072)]:
+    for m, n, k in [(16, 4096, 4096), (64, 1024, 8192), (33, 768, 3072)]:
         x, w = randn(m, k, device="cuda"), randn(n, k, device="cuda")
         exact, scale = highest(x, w), highest(x.abs(), w.abs())
         ours, theirs = torch_ext.linear(x, torch_ext.prepare(w)), torch.nn.functional.linear(x, w)
