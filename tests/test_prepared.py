@@ -175,6 +175,16 @@ def test_layer_compiles(backend: str, device: torch.device) -> None:
         ours.weight.neg_()
 
 
+def test_a_compiled_product_takes_the_plain_weight(device: torch.device) -> None:
+    torch._dynamo.reset()
+    w, x = randn(200, 136, device=device), randn(70, 136, device=device)
+    prepared = torch_ext.prepare(w)
+    compiled = torch.compile(lambda x: torch_ext.linear(x, prepared), fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x).double(), highest(x, w), rtol=1e-5, atol=1e-4)
+        w.neg_()
+
+
 # ---- on Hopper -------------------------------------------------------------------------------------------------------
 
 hopper = pytest.mark.skipif(
