@@ -259,7 +259,7 @@ Tensor run_cuda(Call& call) {
   const std::int64_t wide = accumulator_bytes(p.dtype),
                      partial = (std::max(plans.simt.workspace_bytes, plans.simt_up.workspace_bytes) + 255) / 256 * 256;
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
-  char* const memory = static_cast<char*>(allocate(partial + (own ? 0 : batches * elements * wide)));
+  char* const memory = static_cast<char*>(allocate(partial + (enough ? 0 : elements * wide)));
   void* const sums = enough ? p.out : memory + partial;
   run(up_product(p, sums), dims, &plans.simt_up, memory, scope);
   run(gate_product(p, sums), dims, &plans.simt, memory, scope);
