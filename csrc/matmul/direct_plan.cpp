@@ -10,7 +10,7 @@ namespace {
 
 // What the model counts with; an H200's under load.
 constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
-constexpr double kLaunch = 2.6e-6, kShare = 3.5e-6;
+constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: eight rows of up to four pieces
 
 /// One matrix for all batches?
 bool is_shared(const Problem& p, const Operand& x) {
@@ -56,7 +56,10 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
       const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
       const double cycles = static_cast<double>(most * granule) * block +
                             static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * tile.fixed;
-      const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? kShare : 0);
+      const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
+      const double sharing = kShare + static_cast<double>(tile.rows / 8 * ceil_div(pieces, 4)) * kRead;
+      const double seconds =
+          std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
       if (seconds < plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<DirectTile>(i);

@@ -86,8 +86,8 @@ inline at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, cons
   return op.call(input, weight, bias, activation, residual, precision);
 }
 
-/// The copy of a weight (N, K) that fp32 products on Hopper's tensor cores make at every call, to be kept for linear_prepared: bytes,
-/// none where no product would use them.
+/// The copy of a weight (N, K) that fp32 products on Hopper's tensor cores make at every call, to be kept for linear_prepared:
+/// bytes, none where no product would use them.
 inline at::Tensor prepare(const at::Tensor& weight, std::string_view precision = "highest") {
   static const auto op = detail::find<at::Tensor(const at::Tensor&, std::string_view)>("xgemm::prepare");
   return op.call(weight, precision);
@@ -98,9 +98,9 @@ inline at::Tensor linear_prepared(const at::Tensor& input, const at::Tensor& wei
                                   const std::optional<at::Tensor>& bias = std::nullopt, std::string_view activation = "none",
                                   const std::optional<at::Tensor>& residual = std::nullopt,
                                   std::string_view precision = "highest") {
-  static const auto op = detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                                 const std::optional<at::Tensor>&, std::string_view,
-                                                 const std::optional<at::Tensor>&, std::string_view)>("xgemm::linear_prepared");
+  static const auto op =
+      detail::find<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                              std::string_view, const std::optional<at::Tensor>&, std::string_view)>("xgemm::linear_prepared");
   detail::check_forward_only("xgemm::linear_prepared", input, weight, bias, residual);
   return op.call(input, weight, prepared, bias, activation, residual, precision);
 }

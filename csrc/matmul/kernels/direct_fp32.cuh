@@ -62,6 +62,8 @@ namespace direct_detail {
 inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2;
 inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting warps take at once
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
+/// What truncation takes off sums of one sign, less so off others (measured): a part of what the tensor core returned.
+inline constexpr float kTruncated = 0.2f * 0x1p-24f;
 inline constexpr int kSumRows = 32, kPitch = 64 + 4;  // sums on their way from registers to rows of C
 
 template <class Config>
@@ -494,9 +496,14 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         release(empty_a, ring_a.slot);
         ring_a.advance();
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) total[i] += large[i] + small[i];
+        for (int i = 0; i < kSums; ++i) total[i] += large[i] + fmaf(large[i], kTruncated, small[i]);
       }
 
+      // A sum beyond fp32's range may be one only because hi was rounded up.
+      float finite = 0;
+#pragma unroll
+      for (const float x : total) finite = fmaf(x, 0.f, finite);
+      if (isnan(finite)) lost = 1;
       const Lines lines;
       const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
@@ -569,11 +576,19 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll 1
           for (int row = row_first; row < rows; row += 8) {
             Vector<float, 4> sum{};
-            for (unsigned cta = cta0; cta <= cta1; ++cta) {
-              const float4 part = __ldcg(reinterpret_cast<const float4*>(partial(cta) + row * 64));
-              const Vector<float, 4> v{{part.x, part.y, part.z, part.w}};
+#pragma unroll 1
+            for (unsigned cta = cta0; cta <= cta1; cta += 4) {
+              float4 parts[4];  // asked for together
 #pragma unroll
-              for (int i = 0; i < 4; ++i) sum[i] = cta == cta0 ? v[i] : sum[i] + v[i];
+              for (unsigned i = 0; i < 4; ++i)
+                parts[i] = __ldcg(reinterpret_cast<const float4*>(partial(min(cta + i, cta1)) + row * 64));
+#pragma unroll
+              for (unsigned i = 0; i < 4; ++i) {
+                if (cta + i > cta1) break;
+                const Vector<float, 4> v{{parts[i].x, parts[i].y, parts[i].z, parts[i].w}};
+#pragma unroll
+                for (int j = 0; j < 4; ++j) sum[j] = cta + i == cta0 ? v[j] : sum[j] + v[j];
+              }
             }
             store(row, sum);
           }

@@ -221,8 +221,9 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 }
 
 /// A gated tile: activation(gate's sums + bias) * (up's sums + bias), 16 columns a turn; then as `boxes` where out allows it,
-/// else straight from the registers, a few bytes at a time: that is for few rows and odd n. Unrolled: a loop that selects its
-/// registers at run time takes four times the instructions.
+/// else straight from the registers, a few bytes at a time: that is for few rows and odd n. For half types the turns are
+/// unrolled, as selecting registers at run time takes four times the instructions; fp32's long activations would leave the
+/// instruction cache.
 template <class Out, class Config>
 __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                             int column, int batch, int lane, unsigned char* staging) {
@@ -242,13 +243,17 @@ __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.t
 #pragma unroll
     for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(lines_a[min(row + first + 8 * h, m - 1)].max_bits);
   }
-#pragma unroll
+#pragma unroll(kScaled ? 1 : kTurns)
   for (int turn = 0; turn < kTurns; ++turn) {
     const int at = column + turn * kTurn;
     if (at >= n) break;
     float x[8], y[8];  // of column 8 (i / 4) + 2 quad + i % 2 and row first + 8 (i % 4 / 2)
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = sums[8 * turn + i], y[i] = sums[kHalf + 8 * turn + i];
+    for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
+      if (known != turn) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = sums[8 * known + i], y[i] = sums[kHalf + 8 * known + i];
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int here = min(at + 8 * (j / 2) + 2 * quad + j % 2, n - 1);
