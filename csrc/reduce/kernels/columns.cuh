@@ -130,8 +130,12 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
     sum = join_columns<Op>(s, lanes, shared);
   }
   const std::int64_t c = tile * columns + threadIdx.x;
-  if (static_cast<int>(threadIdx.x) < columns && c < plan.columns)
-    Op::finish(plan, convert, sum, in + at.in + c * plan.column_stride, out, at.out + c * plan.column_out);
+  if (static_cast<int>(threadIdx.x) < columns && c < plan.columns) {
+    const std::int64_t to = at.out + c * plan.column_out;
+    typename Op::Extra extra{};
+    extra.look(plan, in + at.in + c * plan.column_stride, to);
+    Op::finish(plan, convert, sum, extra, out, to);
+  }
 }
 
 }  // namespace xgemm::reduce
