@@ -62,6 +62,7 @@ TFLOPS = {
 }
 LAUNCH_BOUND_S = 300e-6  # a call shorter than this is also measured inside a CUDA graph
 GRAPH_CALLS_S = 1e-3  # work captured into one graph
+COMPILED = "torch_compile"
 MAX_COPIES = 256  # of a case's data, when they rotate; smaller data than this can make cold are measured hot only
 
 
@@ -125,6 +126,7 @@ class Options:
     dtypes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     compile: bool = False
+    compile_filter: str = ""
     out: Path | None = None
 
     @property
@@ -150,7 +152,7 @@ def compiled(call: Callable[..., torch.Tensor], options: Options) -> list[Conten
     if not options.compile:
         return []
     torch._dynamo.config.recompile_limit = 1000  # each case is a shape of its own, and none is to fall back to eager
-    return [Contender("torch_compile", torch.compile(call, dynamic=False))]
+    return [Contender(COMPILED, torch.compile(call, dynamic=False))]
 
 
 def row_case(
@@ -487,7 +489,10 @@ class Benchmark:
                 inputs = case.make(self.options.device)
                 reference = case.reference(*inputs)
                 passed: list[tuple[Contender, dict]] = []
+                compiles = re.search(self.options.compile_filter, case.key)
                 for contender in case.contenders:
+                    if contender.name == COMPILED and not compiles:
+                        continue
                     with self._guard(case, contender.name):
                         passed.append((contender, self._check(case, contender, inputs, reference)))
                 del reference
@@ -718,6 +723,7 @@ def parser(description: str = "") -> argparse.ArgumentParser:
         "--modes", default="", help="fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
     )
     found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
+    found.add_argument("--compile-filter", default="", help="and of which cases, as --filter: each takes seconds")
     found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
     found.add_argument("--device", type=torch.device, default=Options().device)
     return found

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -253,6 +254,23 @@ def test_filter_and_dtypes() -> None:
     bench = benchmark(dataclasses.replace(CPU, dtypes=("bf16",)))
     bench.run([tiny_case()])
     assert bench.rows == []
+
+
+def test_a_run_compiles_few_cases() -> None:
+    """Compiling takes seconds a case: a run of everything keeps to a few of each op, and each choice names cases."""
+    options = common.Options(device=torch.device("cuda"), compile=True)
+    chosen = {
+        module.OP: sum(re.search(pattern, case.key) is not None for case in module.cases(options))
+        for module, pattern in run.COMPILED.items()
+    }
+    assert all(0 < count <= 6 for count in chosen.values()), chosen
+
+
+def test_compile_filter_leaves_the_compiled_peer_out() -> None:
+    case = tiny_case(name=common.COMPILED)
+    for pattern, names in (("", {common.COMPILED, "torch"}), ("^other", {"torch"})):
+        rows = benchmark(dataclasses.replace(CPU, compile_filter=pattern)).measure(case)
+        assert {row["contender"] for row in rows} == names
 
 
 # ---- result files ----------------------------------------------------------------------------------------------------

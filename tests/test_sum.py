@@ -137,6 +137,7 @@ def test_bad_arguments(device):
             (lambda: op.sum(x, [0, -2]), "xgemm::sum: expected every dim at most once, got -2 twice"),
             (lambda: op.sum(x.to(torch.complex64)), "xgemm::sum: expected input of dtype float32"),
             (lambda: op.sum(x, dtype=torch.complex64), "xgemm::sum: expected dtype to be a real"),
+            (lambda: op.sum(x.view(3, 4, *[1] * 63)), "xgemm::sum: expected input of at most 64 dims, got 65"),
             (lambda: op.sum(x.to_sparse()), "xgemm::sum: expected input to be a dense (strided) tensor"),
         ]
     )
@@ -147,6 +148,30 @@ def test_bad_arguments(device):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_promises(dtype):
     check_promises(lambda x, dim: op.sum(x, dim), dtype)
+
+
+@pytest.mark.cuda
+def test_captured_calls_share_no_counters():
+    """Graphs beside each other and beside calls, and more captured calls than there are counters set aside for them."""
+    x = torch.randn(1 << 20, device=CUDA)
+    wanted, graphs = op.sum(x), []
+    for _ in range(3):
+        graph, stream, results = torch.cuda.CUDAGraph(), torch.cuda.Stream(), []
+        with torch.cuda.graph(graph):
+            results = [op.sum(x) for _ in range(400)]
+        graphs.append((graph, stream, results))
+    for _ in range(3):
+        for _, _, results in graphs:
+            for result in results:
+                result.fill_(float("nan"))
+        torch.cuda.synchronize()
+        for graph, stream, _ in graphs:
+            with torch.cuda.stream(stream):
+                graph.replay()
+        called = [op.sum(x) for _ in range(400)]
+        torch.cuda.synchronize()
+        assert all(torch.equal(r, wanted) for r in called)
+        assert all(torch.equal(torch.stack(results), wanted.expand(400)) for _, _, results in graphs)
 
 
 @pytest.mark.cuda

@@ -35,6 +35,38 @@ __device__ __forceinline__ To convert(From x) {
     return static_cast<To>(x);
 }
 
+/// The larger value; NaN is larger than everything.
+template <class V>
+__device__ __forceinline__ V larger(V a, V b) {
+  if constexpr (std::is_same_v<V, float>) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+  } else if constexpr (std::is_same_v<V, double>) {
+    return a > b || a != a ? a : b;
+  } else {
+    return a > b ? a : b;
+  }
+}
+
+/// The same for each of the two 16-bit values T of a word.
+template <class T>
+__device__ __forceinline__ unsigned larger_pair(unsigned a, unsigned b) {
+  unsigned r;
+  if constexpr (std::is_same_v<T, half>)
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+/// 2^x in one instruction, to about an ulp; what is not a normal float is 0.
+__device__ __forceinline__ float exp2_approx(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 template <class T>
 struct Type {
   using type = T;

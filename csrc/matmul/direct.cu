@@ -18,17 +18,17 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
   constexpr auto kKernel = direct_fp32<Instance>;
   if (!allow_shared<kKernel, kBytes>()) return false;
-  enqueue(kKernel,
-          {.blocks = ctas, .threads = 32 * direct_detail::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
-          stream, g);
+  enqueue(
+      kKernel,
+      {.blocks = ctas, .threads = 32 * direct_detail::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
+      stream, g);
   return true;
 }
 
 template <DirectTile kTile>
 bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.parts == 3)
-    return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
+  if (plan.parts == 3) return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
   return plan.b_k_major ? launch<kTile, 2, true>(g, ctas, stream) : launch<kTile, 2, false>(g, ctas, stream);
 }
 
@@ -45,7 +45,8 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
   g.batch_step_b = shared_b ? 0 : 1;
   g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kDirectColumns));
-  g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule), g.units = static_cast<unsigned>(plan.units);
+  g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
+  g.units = static_cast<unsigned>(plan.units);
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.counters = counters, g.partials = partials;
   g.problem = p;

@@ -58,8 +58,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
                             static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * tile.fixed;
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
       const double sharing = kShare + static_cast<double>(tile.rows / 8 * ceil_div(pieces, 4)) * kRead;
-      const double seconds =
-          std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
+      const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
       if (seconds < plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<DirectTile>(i);

@@ -28,17 +28,17 @@ constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_
 
 struct DirectPlan {
   DirectTile tile;
-  int parts;                     ///< bf16 parts an element: 3 "highest", 2 "high" and "medium"
-  bool b_k_major;                ///< B's columns are contiguous (else its rows)
-  bool b_tma;                    ///< B comes by TMA, else by cp.async an element
-  bool a_vectors;                ///< quads of A are aligned accesses
-  std::int64_t tiles;            ///< of all batches
-  std::int64_t blocks;           ///< of k
-  std::int64_t granule;          ///< blocks a unit of work
-  std::int64_t units;            ///< a tile: ceil(blocks / granule)
-  std::int64_t ctas;             ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
-  std::int64_t partial_bytes;    ///< sums of tiles that several CTAs share; 0: none does
-  double seconds;                ///< predicted
+  int parts;                   ///< bf16 parts an element: 3 "highest", 2 "high" and "medium"
+  bool b_k_major;              ///< B's columns are contiguous (else its rows)
+  bool b_tma;                  ///< B comes by TMA, else by cp.async an element
+  bool a_vectors;              ///< quads of A are aligned accesses
+  std::int64_t tiles;          ///< of all batches
+  std::int64_t blocks;         ///< of k
+  std::int64_t granule;        ///< blocks a unit of work
+  std::int64_t units;          ///< a tile: ceil(blocks / granule)
+  std::int64_t ctas;           ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
+  std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
+  double seconds;              ///< predicted
   std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 8 : 0; }
 };
 

@@ -78,8 +78,8 @@ std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
 std::string_view name(Kernel k);  ///< of every kernel, gemv included
 
-/// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that cannot do
-/// the problem leaves simt_64x64, which does every problem.
+/// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that
+/// cannot do the problem leaves simt_64x64, which does every problem.
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

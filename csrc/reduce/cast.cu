@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(256) cast_strided(const __grid_constant__ Inde
 }  // namespace
 
 void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream) {
-  const auto [map, count] = contiguous_map(op, source);
+  const auto [map, count] = contiguous_map(op, source.sizes, source.strides);
   if (count == 0) return;
   const std::int64_t blocks = std::min<std::int64_t>((count + 255) / 256, 1 << 16);
   cast_strided<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);

@@ -48,16 +48,6 @@ Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ign
 }
 
 #ifdef XGEMM_WITH_CUDA
-bool is_contiguous(const TensorView& v) {
-  std::int64_t step = 1;
-  for (std::size_t d = v.sizes.size(); d-- > 0;) {
-    if (v.sizes[d] == 1) continue;
-    if (v.strides[d] != step) return false;
-    step *= v.sizes[d];
-  }
-  return true;
-}
-
 Tensor run_cuda(const Call& call) {
   const TensorView &v = call.input, &t = call.target;
   CudaScope scope(v);
@@ -69,7 +59,9 @@ Tensor run_cuda(const Call& call) {
   if (!each) losses = empty({&count, 1}, wide == DType::f64 ? ScalarType::Double : ScalarType::Float, v);
   if (count > 0) {
     const void* target = t.data;
-    if (t.dtype != ScalarType::Long || !is_contiguous(t)) {
+    const IndexMap dims = reduce::contiguous_map(kOp, t.sizes, t.strides).map;
+    const bool contiguous = dims.dims == 0 || (dims.dims == 1 && dims.stride[0] == 1);
+    if (t.dtype != ScalarType::Long || !contiguous) {
       targets = empty(t.sizes, ScalarType::Long, v);
       target = targets->data_ptr();
       reduce::launch_cast(kOp, {t.data, to_dtype(t.dtype), t.sizes, t.strides}, targets->data_ptr(), DType::i64, scope.stream());

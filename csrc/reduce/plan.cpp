@@ -10,8 +10,6 @@ namespace xgemm::reduce {
 
 namespace {
 
-constexpr int kMaxRank = 64;
-
 struct Dim {
   std::int64_t size, stride, out;
 };
@@ -33,21 +31,22 @@ struct DimList {
 
 /// Outermost first; expanded dims (stride 0) outermost of all, so that neighbours in memory are neighbours in the list.
 void sort_by_stride(DimList& list) {
-  std::stable_sort(list.begin(), list.end(), [](const Dim& a, const Dim& b) {
-    return (a.stride == 0 ? INT64_MAX : a.stride) > (b.stride == 0 ? INT64_MAX : b.stride);
-  });
+  const auto rank = [](const Dim& d) { return d.stride == 0 ? INT64_MAX : d.stride; };
+  for (Dim* d = list.begin(); d != list.end(); ++d)  // a few dims: std::stable_sort would ask for memory
+    for (Dim* e = d; e != list.begin() && rank(e[-1]) < rank(*e); --e) std::swap(e[-1], *e);
 }
 
 /// Joins a dim to the one outside it where both are steps of one run, in input and output.
 void merge(DimList& list) {
-  DimList out;
-  for (const Dim& d : list) {
-    if (out.count > 0 && out.last().stride == d.stride * d.size && out.last().out == d.out * d.size)
-      out.last() = {out.last().size * d.size, d.stride, d.out};
+  const int count = list.count;
+  list.count = 0;
+  for (int i = 0; i < count; ++i) {
+    const Dim d = list.dims[static_cast<std::size_t>(i)];
+    if (list.count > 0 && list.last().stride == d.stride * d.size && list.last().out == d.out * d.size)
+      list.last() = {list.last().size * d.size, d.stride, d.out};
     else
-      out.push(d);
+      list.push(d);
   }
-  list = out;
 }
 
 void fill_map(const char* op, IndexMap& map, DimList& list) {
@@ -66,12 +65,12 @@ void fill_map(const char* op, IndexMap& map, DimList& list) {
 constexpr std::int64_t kUnroll = 4;
 constexpr std::int64_t kThreads = 256;
 
-/// Strips by the row's length alone; how many of them (or of short rows) a block takes also by the number of rows. `vectors`:
-/// 16-byte vectors of a row.
-void plan_rows(Plan& plan, std::int64_t vectors, const DeviceProperties& gpu) {
+/// Strips by the row's length alone; how many of them (or of short rows) a block takes also by the number of rows.
+void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll;
   constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
+  const std::int64_t vectors = plan.vectors;
   plan.kernel = Kernel::rows;
   if (vectors <= kStrip) {
     plan.chunk = std::max<std::int64_t>(vectors, 1);
@@ -191,9 +190,10 @@ bool converts_on_load(Kind kind, DType from, DType to) {
 Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t reduced, DType out, const DeviceProperties& gpu) {
   Plan plan{.kind = kind, .kernel = Kernel::rows, .in = source.dtype, .out = out};
   const std::size_t rank = source.sizes.size();
+  check(rank <= kMaxRank, op, "expected input of at most ", kMaxRank, " dims, got ", rank);
   DimList kept, gone;
   std::int64_t out_step = 1;
-  std::array<std::int64_t, kMaxRank> out_strides{};
+  std::array<std::int64_t, kMaxRank> out_strides;
   for (std::size_t d = rank; d-- > 0;)
     if (!(reduced >> d & 1)) {
       out_strides[d] = out_step;
@@ -237,7 +237,9 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan_columns(plan, kept.product(), width, gpu);
   } else {
     plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || gone.last().size % width == 0);
-    plan_rows(plan, ceil_div(plan.length, width), gpu);
+    plan.vectors = ceil_div(plan.length, width);
+    plan.full = plan.vector ? plan.length / width : 0;
+    plan_rows(plan, gpu);
   }
   fill_map(op, plan.kept, kept);
   fill_padding(plan);
@@ -253,17 +255,17 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   return plan;
 }
 
-ContiguousMap contiguous_map(const char* op, const Source& source) {
+ContiguousMap contiguous_map(const char* op, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                             std::span<const std::int64_t> out) {
   DimList list;
-  std::int64_t count = 1;
-  for (std::size_t d = 0; d < source.sizes.size(); ++d) {
-    count *= source.sizes[d];
-    if (source.sizes[d] > 1) list.push({source.sizes[d], source.strides[d], 0});
+  ContiguousMap result{.map = {}, .count = 1};
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    result.count *= sizes[d];
+    if (sizes[d] > 1) list.push({sizes[d], strides[d], out.empty() ? 0 : out[d]});
   }
   merge(list);
-  ContiguousMap out{.map = {}, .count = count};
-  fill_map(op, out.map, list);
-  return out;
+  fill_map(op, result.map, list);
+  return result;
 }
 
 }  // namespace xgemm::reduce

@@ -10,6 +10,8 @@
 
 namespace xgemm::reduce {
 
+inline constexpr int kMaxRank = 64;  ///< of an input: torch's own limit for reductions
+
 /// mean_loss: of cross_entropy's losses.
 enum class Kind : std::uint8_t { sum, mean, amax, amin, argmax, argmin, logsumexp, cross_entropy, mean_loss };
 
@@ -41,7 +43,7 @@ struct Loss {
   float ignored = 0;  ///< the loss of an ignored target: -0 where the mean is to leave it out
 };
 
-/// States that a block of the row kernel holds in shared memory.
+/// States that a block of the row kernel holds in shared memory, at most.
 inline constexpr std::int64_t kMaxStates = 512;
 
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
@@ -57,6 +59,7 @@ struct Plan {
   int threads = 0;     ///< a block
   int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
   std::int64_t outputs = 0, length = 0;
+  std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
   std::int64_t tiles = 1;                                       ///< columns: tiles side by side
   std::int64_t chunk = 0;                                       ///< rows: 16-byte vectors a strip; columns: elements a block
@@ -75,11 +78,12 @@ struct Plan {
 /// messages.
 Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t reduced, DType out, const DeviceProperties& gpu);
 
-/// Logical position -> offset of the whole array, and its number of elements.
+/// Logical position -> offset in an array (and, `out`, in a second one of the same sizes), and the number of positions.
 struct ContiguousMap {
   IndexMap map;
   std::int64_t count;
 };
-ContiguousMap contiguous_map(const char* op, const Source& source);
+ContiguousMap contiguous_map(const char* op, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                             std::span<const std::int64_t> out = {});
 
 }  // namespace xgemm::reduce

@@ -13,7 +13,7 @@ namespace {
 using reduce::Kind;
 using Dims = std::optional<std::vector<std::int64_t>>;
 
-constexpr int kMaxRank = 64;  // torch's own limit
+using reduce::kMaxRank;
 
 constexpr std::initializer_list<ScalarType> kRealAndBool = {
     ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
@@ -46,6 +46,7 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
   const TensorView& v = call.input;
   const bool index = kind == Kind::argmax || kind == Kind::argmin, extremum = kind == Kind::amax || kind == Kind::amin;
   check_dtype(v, index ? kReal : kRealAndBool);
+  check(v.dim() <= kMaxRank, op, "expected input of at most ", kMaxRank, " dims, got ", v.dim());
   if (dtype) {
     bool known = false;
     for (auto t : kRealAndBool) known |= t == *dtype;

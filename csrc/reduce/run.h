@@ -8,18 +8,26 @@ namespace xgemm::reduce {
 inline void run(const Plan& plan, const void* in, void* out, const CudaScope& scope, const TensorView& like) {
   const std::size_t partials = plan.workspace_bytes - plan.counter_bytes;
   std::optional<Tensor> scratch;  // given back to torch's allocator on return, and used again in the stream's order
-  void* standing = nullptr;
-  if (plan.workspace_bytes > 0 && plan.counter_bytes <= CudaScope::kStandingCounterBytes &&
-      partials <= CudaScope::kStandingBytes - CudaScope::kStandingCounterBytes)
-    standing = scope.standing_workspace();
-  if (plan.workspace_bytes == 0) {
-    launch(plan, in, out, Workspace{nullptr, nullptr}, scope.stream());
-  } else if (standing != nullptr) {
-    launch(plan, in, out, Workspace{standing, static_cast<char*>(standing) + CudaScope::kStandingCounterBytes}, scope.stream());
-  } else {
-    scratch = workspace(plan.workspace_bytes, like);
-    launch(plan, in, out, scratch->data_ptr(), scope.stream());
+  Workspace shared{nullptr, nullptr};
+  if (plan.workspace_bytes > 0) {
+    const bool captured = scope.captured();
+    if (captured) {
+      shared.counters = counters_for_capture(like.device_index, plan.counter_bytes);
+    } else if (plan.counter_bytes <= CudaScope::kStandingCounterBytes &&
+               partials <= CudaScope::kStandingBytes - CudaScope::kStandingCounterBytes) {
+      prepare_captures(like.device_index);
+      shared.counters = scope.standing_workspace();
+      shared.partials = static_cast<char*>(shared.counters) + CudaScope::kStandingCounterBytes;
+    }
+    if (shared.partials == nullptr) {
+      scratch = workspace(shared.counters != nullptr ? partials : plan.workspace_bytes, like);
+      shared.partials = scratch->data_ptr();
+    }
   }
+  if (plan.workspace_bytes > 0 && shared.counters == nullptr)
+    launch(plan, in, out, shared.partials, scope.stream());
+  else
+    launch(plan, in, out, shared, scope.stream());
   scope.check_launch();
 }
 

@@ -3,35 +3,13 @@
 #include <algorithm>
 
 #include "device/integer.h"
-#include "torch/error.h"
+#include "reduce/plan.h"
 
 namespace xgemm::softmax {
 
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kTileThreads = 256;
-
-/// Dims [from, to) as one index; neighbours that both arrays walk through in one stride are merged. Returns their product.
-std::int64_t fill(const char* op, IndexMap& map, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
-                  std::span<const std::int64_t> mask_strides, std::size_t from, std::size_t to) {
-  std::int64_t count = 1, last = 0;
-  for (std::size_t d = from; d < to; ++d) {
-    count *= sizes[d];
-    if (sizes[d] == 1) continue;
-    const int before = map.dims - 1;
-    if (before >= 0 && map.stride[before] == strides[d] * sizes[d] && map.out[before] == mask_strides[d] * sizes[d]) {
-      last *= sizes[d];
-    } else {
-      check(map.dims < IndexMap::kMaxDims, op, "expected input of at most ", IndexMap::kMaxDims, " dims that do not merge");
-      ++map.dims;
-      last = sizes[d];
-    }
-    map.size[map.dims - 1] = Divider::of(last);
-    map.stride[map.dims - 1] = strides[d];
-    map.out[map.dims - 1] = mask_strides[d];
-  }
-  return count;
-}
 
 }  // namespace
 
@@ -43,8 +21,12 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
     plan.length = sizes[d];
     plan.input_stride = strides[d];
     plan.mask_stride = mask_strides[d];
-    plan.outer = fill(op, plan.outer_map, sizes, strides, mask_strides, 0, d);
-    plan.columns = fill(op, plan.column_map, sizes, strides, mask_strides, d + 1, sizes.size());
+    const auto outer = reduce::contiguous_map(op, sizes.first(d), strides.first(d), mask_strides.first(d));
+    const auto columns = reduce::contiguous_map(op, sizes.subspan(d + 1), strides.subspan(d + 1), mask_strides.subspan(d + 1));
+    plan.outer_map = outer.map;
+    plan.outer = outer.count;
+    plan.column_map = columns.map;
+    plan.columns = columns.count;
   }
   const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
   const bool vector_rows =

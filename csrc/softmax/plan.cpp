@@ -114,8 +114,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   // A softmax over one element is 1 wherever it lies: then all dims are outer ones.
   const std::size_t outer_dims = plan.length == 1 ? source.sizes.size() : softmax_dim;
   for (std::size_t d = outer_dims + 1; plan.length > 1 && d < source.sizes.size(); ++d) plan.columns *= source.sizes[d];
-  const auto [map, outer] =
-      reduce::contiguous_map(op, {source.data, source.dtype, source.sizes.first(outer_dims), source.strides.first(outer_dims)});
+  const auto [map, outer] = reduce::contiguous_map(op, source.sizes.first(outer_dims), source.strides.first(outer_dims));
   plan.kept = map;
   plan.outer = outer;
 

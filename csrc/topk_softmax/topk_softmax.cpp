@@ -1,6 +1,5 @@
 // topk_softmax: the k largest of a softmax -> plan -> launch; the CPU path is ATen.
 #include <algorithm>
-#include <array>
 #include <tuple>
 
 #include "topk_softmax/plan.h"
@@ -48,22 +47,11 @@ Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool
 
 bool is_empty(const Call& call) { return std::ranges::find(call.shape, 0) != call.shape.end(); }
 
-/// Results of one ATen op, all of them.
-template <std::size_t kResults, class... Args>
-std::array<Tensor, kResults> aten_tuple(const char* name, const char* overload, const Args&... args) {
-  std::array<StableIValue, sizeof...(Args)> stack{torch::stable::detail::from(args)...};
-  if (torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
-    throw std::runtime_error(std::string("xgemm: ATen's ") + name + " failed on these arguments");
-  std::array<Tensor, kResults> out;
-  for (std::size_t i = 0; i < kResults; ++i) out[i] = torch::stable::detail::to<Tensor>(stack[i]);
-  return out;
-}
-
 Result run_cpu(const Call& call) {
   const TensorView& v = call.input;
   const Tensor x = v.dtype == call.output ? *v.tensor : torch::stable::to(*v.tensor, call.output);
   // A stable sort: of equal elements the first; NaN comes first of all.
-  const auto [sorted, order] = aten_tuple<2>("aten::sort", "stable", x, std::optional(true), call.dim, true);
+  const auto [sorted, order] = aten_results<2>("sort", "stable", x, std::optional(true), call.dim, true);
   const auto first = [&](const Tensor& t) {
     return call.shape.empty() ? t : aten("narrow", "", t, call.dim, std::int64_t{0}, call.k);
   };

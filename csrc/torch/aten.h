@@ -1,5 +1,6 @@
 // Any ATen op by name, through the dispatcher: the CPU paths are made of these.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -7,14 +8,22 @@
 
 namespace xgemm {
 
-/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first result.
+/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first results.
 /// Arguments are validated by the caller: the stable ABI keeps no message of a failing call.
-template <class Result = Tensor, class... Args>
-Result aten(const char* name, const char* overload, const Args&... args) {
-  std::array<StableIValue, sizeof...(Args) < 4 ? 4 : sizeof...(Args)> stack{torch::stable::detail::from(args)...};
+template <std::size_t kResults, class Result = Tensor, class... Args>
+std::array<Result, kResults> aten_results(const char* name, const char* overload, const Args&... args) {
+  std::array<StableIValue, std::max({sizeof...(Args), kResults, std::size_t{4}})> stack{torch::stable::detail::from(args)...};
   if (torch_call_dispatcher((std::string("aten::") + name).c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
     throw std::runtime_error(std::string("xgemm: ATen's ") + name + " failed on these arguments");
-  return torch::stable::detail::to<Result>(stack[0]);
+  std::array<Result, kResults> out;
+  for (std::size_t i = 0; i < kResults; ++i) out[i] = torch::stable::detail::to<Result>(stack[i]);
+  return out;
+}
+
+/// The same where one result is wanted.
+template <class Result = Tensor, class... Args>
+Result aten(const char* name, const char* overload, const Args&... args) {
+  return aten_results<1, Result>(name, overload, args...)[0];
 }
 
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).

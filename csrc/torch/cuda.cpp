@@ -21,14 +21,16 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   properties_ = &device_properties(v.device_index);
 }
 
-void* CudaScope::standing_workspace() const {
+bool CudaScope::captured() const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream_, &capture) == cudaSuccess) return capture != cudaStreamCaptureStatusNone;
+  cudaGetLastError();  // asking the default stream while another one is captured is an error
+  return true;
+}
+
+void* CudaScope::standing_workspace() const {
   unsigned long long id = 0;  // unique for the life of the process, which a stream's handle is not
-  if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone ||
-      cudaStreamGetId(stream_, &id) != cudaSuccess) {
-    cudaGetLastError();  // also an error: asking the default stream while another one is captured
-    return nullptr;
-  }
+  if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;
   static auto& standing = *new std::map<std::pair<int, unsigned long long>, Tensor>;  // never freed: torch may be gone by then
   const std::scoped_lock lock(mutex);

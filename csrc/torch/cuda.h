@@ -19,9 +19,12 @@ class CudaScope {
 
   cudaStream_t stream() const { return stream_; }
   const DeviceProperties& properties() const { return *properties_; }
-  /// Memory that belongs to this stream and outlives the call, for a kernel's counters and partial results: kernels of one stream
-  /// follow each other. It starts as zeros and whoever uses its first kStandingCounterBytes leaves zeros there, which saves a
-  /// memset a call. nullptr while the stream is captured: a graph may be replayed anywhere and needs memory of its own.
+  /// Is the stream captured into a graph? Then memory that outlives the call must be the graph's own: it may be replayed
+  /// anywhere.
+  bool captured() const;
+  /// Memory that belongs to this stream, which is not captured, and outlives the call, for a kernel's counters and partial
+  /// results: kernels of one stream follow each other. It starts as zeros and whoever uses its first kStandingCounterBytes leaves
+  /// zeros there, which saves a memset a call.
   void* standing_workspace() const;
   static constexpr std::size_t kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20;
   /// Turns a failed launch into one line; to be called after every launch.

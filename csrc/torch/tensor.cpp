@@ -1,6 +1,7 @@
 #include "torch/tensor.h"
 
 #include <algorithm>
+#include <array>
 
 namespace xgemm {
 
@@ -89,11 +90,9 @@ void check_same_dtype(const TensorView& first, const TensorView& other) {
 }
 
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), v.dtype) != allowed.end()) return;
   std::string names;
-  for (auto t : allowed) {
-    if (v.dtype == t) return;
-    names += (names.empty() ? "" : ", ") + to_string(t);
-  }
+  for (auto t : allowed) names += (names.empty() ? "" : ", ") + to_string(t);
   fail(v.op, "expected ", v.name, " of dtype ", names, ", got ", to_string(v.dtype));
 }
 
@@ -140,14 +139,16 @@ DType to_dtype(ScalarType dtype) {
 }
 
 Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
-  Shape strides(shape.size());
+  std::array<std::int64_t, 8> few;  // no allocation for the usual ranks
+  Shape many(shape.size() > few.size() ? shape.size() : 0);
+  std::int64_t* const strides = many.empty() ? few.data() : many.data();
   std::int64_t step = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     strides[i] = step;
     step *= shape[i] > 1 ? shape[i] : 1;
   }
   AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(),
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides,
                                                   torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
                                                   like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(),
                                                   like.cuda ? like.device_index : 0, &out));

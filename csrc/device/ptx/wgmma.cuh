@@ -42,7 +42,8 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
-/// The same for an A in registers, before wgmma_fence(): an instruction that sets one later makes ptxas run each wgmma alone (C7513).
+/// The same for an A in registers, before wgmma_fence(): an instruction that sets one later makes ptxas run each wgmma alone
+/// (C7513).
 template <int kCount>
 __device__ __forceinline__ void wgmma_pin(std::uint32_t (&a)[kCount]) {
 #pragma unroll
@@ -99,15 +100,15 @@ XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
 #undef XGEMM_WGMMA_HALF
 #undef XGEMM_WGMMA
 
-/// A of bf16 in registers: a[0] holds row l / 4, k 2 (l % 4) and the next one (lower half first); a[1] row l / 4 + 8; a[2], a[3] the
-/// same rows at k + 8. B is K-major. The registers of A must not change before the wait.
-#define XGEMM_WGMMA_REGISTERS(n, registers, a0, a1, a2, a3, b, p, outputs)                                             \
-  __device__ __forceinline__ void wgmma_registers(float(&d)[n / 2], const std::uint32_t(&a)[4], std::uint64_t desc_b,   \
-                                                  bool accumulate) {                                                    \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                     \
-                 "k16.f32.bf16.bf16 {" registers "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"           \
-                 : outputs                                                                                              \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));         \
+/// A of bf16 in registers: a[0] holds row l / 4, k 2 (l % 4) and the next one (lower half first); a[1] row l / 4 + 8; a[2], a[3]
+/// the same rows at k + 8. B is K-major. The registers of A must not change before the wait.
+#define XGEMM_WGMMA_REGISTERS(n, registers, a0, a1, a2, a3, b, p, outputs)                                            \
+  __device__ __forceinline__ void wgmma_registers(float(&d)[n / 2], const std::uint32_t(&a)[4], std::uint64_t desc_b, \
+                                                  bool accumulate) {                                                  \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                   \
+                 "k16.f32.bf16.bf16 {" registers "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"         \
+                 : outputs                                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));       \
   }
 XGEMM_WGMMA_REGISTERS(32, XGEMM_RH, "%16", "%17", "%18", "%19", "%20", "%21", XGEMM_D16(0))
 XGEMM_WGMMA_REGISTERS(64, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_D32(0))

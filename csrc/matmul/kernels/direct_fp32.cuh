@@ -1,26 +1,31 @@
-// fp32 product on Hopper's tensor cores (sm_90a) in one launch: operands are split in bf16 parts on the way, no pass over them, no
-// scaling, no copy in memory. For products that are too small, too narrow or too flat for split_fp16.cuh and wgmma_gemm.cuh, which
-// take half the tensor-core time but read and write the operands first. out = epilogue(A B) as kernels/epilogue.cuh says.
+// fp32 product on Hopper's tensor cores (sm_90a) in one launch: operands are split in bf16 parts on the way, no pass over them,
+// no scaling, no copy in memory. For products that are too small, too narrow or too flat for split_fp16.cuh and wgmma_gemm.cuh,
+// which take half the tensor-core time but read and write the operands first. out = epilogue(A B) as kernels/epilogue.cuh says.
 //
-//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six products (lo hi,
+//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six products
+//   (lo hi,
 //             hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|. Two parts: three products, 2^-16.
-//   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where base or strides
+//   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where
+//   base or strides
 //             are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write the parts as wgmma's
-//             K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in the order of wgmma's register
-//             operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the large operand of a layer, never goes
-//             through shared memory twice. They take turns: one
-//             splits while the other multiplies.
-//   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor core, which
+//             K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in the order of wgmma's
+//             register operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the large operand of a
+//             layer, never goes through shared memory twice. They take turns: one splits while the other multiplies.
+//   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor core,
+//   which
 //             truncates, seldom has to; what the others lose is 2^-8 smaller.
-//   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that several
+//   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
+//   several
 //             CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So the order of
 //             additions depends on the problem and the GPU alone.
-//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while splitting; a warpgroup that met one
+//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while splitting;
+//   a warpgroup that met one
 //             does its piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
-// Floors: 6 (3) products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Per block and CTA 24 KiB (B: 32)
-// of shared memory written and read; about 350 issue slots a warp for splitting, of 770 that its products take (64 rows, 3 parts).
+// Floors: 6 (3) products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Per block and CTA 24 KiB
+// (B: 32) of shared memory written and read; about 350 issue slots a warp for splitting, of 770 that its products take (64 rows,
+// 3 parts).
 #pragma once
 #include <cuda.h>
 
@@ -43,12 +48,12 @@ struct DirectConfig {
 };
 
 struct DirectArguments {
-  CUtensorMap b;     ///< dims (contiguous, other, batch); boxes of 32 by 128 (K-major) or 64
-  bool tma;          ///< else cp.async by the problem's strides
-  bool a_along_k;    ///< quads of A run along k (else along its rows)
-  bool a_vectors;    ///< and are one access each
-  bool plain;        ///< nothing but alpha in the epilogue
-  int batch_step_b;  ///< 0: one matrix for all batches
+  CUtensorMap b;                    ///< dims (contiguous, other, batch); boxes of 32 by 128 (K-major) or 64
+  bool tma;                         ///< else cp.async by the problem's strides
+  bool a_along_k;                   ///< quads of A run along k (else along its rows)
+  bool a_vectors;                   ///< and are one access each
+  bool plain;                       ///< nothing but alpha in the epilogue
+  int batch_step_b;                 ///< 0: one matrix for all batches
   unsigned rows, columns;           ///< tiles of C of a batch
   unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
   unsigned all_units;
@@ -121,7 +126,8 @@ struct Walk {
   __device__ __forceinline__ Place place() const {
     // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
     constexpr unsigned kGroup = 8;
-    const unsigned tile = unit / g.units, per_batch = g.rows * g.columns, in_batch = tile % per_batch, group = in_batch / (kGroup * g.columns);
+    const unsigned tile = unit / g.units, per_batch = g.rows * g.columns, in_batch = tile % per_batch,
+                   group = in_batch / (kGroup * g.columns);
     const unsigned in_group = in_batch - group * kGroup * g.columns, height = min(kGroup, g.rows - group * kGroup);
     return {static_cast<int>(group * kGroup + in_group % height) * Config::kValue.rows,
             static_cast<int>(in_group / height) * kDirectColumns, static_cast<int>(tile / per_batch)};
@@ -160,9 +166,9 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
 /// The product's element-by-element form for a warpgroup's piece: C^T as wgmma leaves it in registers, k from `begin` to `end`.
 /// `stage`: (64 + rows) * 8 floats. The lines of B start at `column`.
 template <class Config>
-__device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 2], const DirectArguments& g, const float* a, const float* b,
-                                         int rows, int columns, std::int64_t begin, std::int64_t end, float* stage, int barrier,
-                                         int first_line, int second_line) {
+__device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 2], const DirectArguments& g, const float* a,
+                                            const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,
+                                            float* stage, int barrier, int first_line, int second_line) {
   constexpr int kRows = Config::kValue.rows, kDepth = 8;
   const int thread = static_cast<int>(threadIdx.x) % 128, quad = thread % 4;
   const Problem& p = g.problem;
@@ -214,8 +220,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
   unsigned char* const slots_a = slots_b + kSlotsB * kSlotBytesB;
   float* const sum_rows = reinterpret_cast<float*>(slots_a + kSlotsA * Memory::kSlotBytesA);
-  ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes +
-                                                                     Memory::kAhead * Memory::kCopyBytes);
+  ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) +
+                                                               2 * Memory::kSumBytes + Memory::kAhead * Memory::kCopyBytes);
   ptx::Barrier *const empty_b = full_b + kSlotsB, *const full_a = empty_b + kSlotsB, *const empty_a = full_a + kSlotsA;
   std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);  // [slot][splitting warp]
   std::uint32_t* const last_here = lost_a + 8 * kSlotsA;                              // [consumer]
@@ -242,7 +248,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 
   if (warp < kWarps - kConsumerWarps) {
     ptx::release_registers<kHelperRegisters>();
-    // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t - kSlotsA.
+    // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t -
+    // kSlotsA.
     Walk<Config> walk_b(g);
     ptx::Ring<kSlotsB> ring_b;
     const bool loads = !g.tma || threadIdx.x == 0;
@@ -288,8 +295,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       constexpr int kUnits = Memory::kUnits, kAhead = Memory::kAhead;
       const int splitter = static_cast<int>(threadIdx.x);
       unsigned char* const copies = reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + splitter * 16;
-      // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each round is
-      // kSplitRows further down.
+      // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each
+      // round is kSplitRows further down.
       const int unit_row = g.a_along_k ? splitter / 16 * 4 : (splitter % 4 + splitter / 64 * 4) * 4;
       const int unit_k = g.a_along_k ? splitter % 16 * 4 : (splitter / 4 % 8 + splitter / 32 % 2 * 8) * 4;
       const int rounds = (kUnits - splitter + kSplitters - 1) / kSplitters;
@@ -317,7 +324,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           const int depth = k_size - ahead.block * kBlock - unit_k;
 #pragma unroll 1
           for (int round = 0; round < rounds; ++round) {
-            const int rows = rows_left - round * kSplitRows, inner = g.a_along_k ? depth : rows, outer = g.a_along_k ? rows : depth;
+            const int rows = rows_left - round * kSplitRows, inner = g.a_along_k ? depth : rows,
+                      outer = g.a_along_k ? rows : depth;
             const float* here = from + round * kSplitRows * p.a.row_stride;
 #pragma unroll
             for (int x = 0; x < 4; ++x, here += outer_stride) {
@@ -390,8 +398,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     const int barrier = 1 + consumer;
     float* const rows_here = sum_rows + consumer * kSumRows * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
-    // A thread's place in the fragments, which stands for rows l / 4 and l / 4 + 8 of each warp's 16: the columns of C (lines of B) that it
-    // takes for them are chosen so that reads of swizzled shared memory meet no bank conflict.
+    // A thread's place in the fragments, which stands for rows l / 4 and l / 4 + 8 of each warp's 16: the columns of C (lines of
+    // B) that it takes for them are chosen so that reads of swizzled shared memory meet no bank conflict.
     struct Lines {
       int lane, warp, quad, first, second;
       __device__ __forceinline__ Lines() {
@@ -508,14 +516,17 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
       if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0))
-        exact_piece<Config>(total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
-                            static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows,
-                            columns, static_cast<std::int64_t>(walk.block) * kBlock,
-                            min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here, barrier, lines.first, lines.second);
+        exact_piece<Config>(
+            total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
+            static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows, columns,
+            static_cast<std::int64_t>(walk.block) * kBlock, min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here,
+            barrier, lines.first, lines.second);
       const float alpha = static_cast<float>(p.alpha);
       const int column = lines.lane % 16 * 4, row_first = lines.warp * 2 + lines.lane / 16;
-      float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + at.row) * p.n + column0 + column;
-      // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction cache.
+      float* const out =
+          static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + at.row) * p.n + column0 + column;
+      // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction
+      // cache.
       const auto store = [&](int row, const Vector<float, 4>& sum) {
         Quad<float> results{{sum[0], sum[1], sum[2], sum[3]}};
         const int count = columns - column;
@@ -528,7 +539,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         simt::store_global(out + static_cast<std::int64_t>(row) * p.n, results, count, p.n);
       };
       // A shared tile is the last piece of its first CTA and the first piece of the others.
-      const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
+      const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit),
+                     cta1 = walk.owner(tile_unit + g.units - 1);
       const auto partial = [&](unsigned cta) {
         return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64) + column;
       };

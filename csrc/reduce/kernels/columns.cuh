@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
         V x[kUnroll];
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) x[j] = convert.template operator()<Op::kOrdered>(packs[j].values[e]);
-        push<Op>(plan, s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
+        push<Op>(
+            plan, s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
       }
     }
   } else if (column < plan.columns) {
@@ -108,8 +109,9 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         if (column + e < plan.columns) {
-          const V x[1] = { convert.template operator()<Op::kOrdered>(p[e * plan.column_stride]) };
-          push<Op>(plan, s[e], x, x[0], [&](int) { return n; }, [](int) { return true; });
+          const V x[1] = {convert.template operator()<Op::kOrdered>(p[e * plan.column_stride])};
+          push<Op>(
+              plan, s[e], x, x[0], [&](int) { return n; }, [](int) { return true; });
         }
       }
     }
@@ -130,8 +132,12 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
     sum = join_columns<Op>(s, lanes, shared);
   }
   const std::int64_t c = tile * columns + threadIdx.x;
-  if (static_cast<int>(threadIdx.x) < columns && c < plan.columns)
-    Op::finish(plan, convert, sum, in + at.in + c * plan.column_stride, out, at.out + c * plan.column_out);
+  if (static_cast<int>(threadIdx.x) < columns && c < plan.columns) {
+    const std::int64_t to = at.out + c * plan.column_out;
+    typename Op::Extra extra{};
+    extra.look(plan, in + at.in + c * plan.column_stride, to);
+    Op::finish(plan, convert, sum, extra, out, to);
+  }
 }
 
 }  // namespace xgemm::reduce

@@ -23,28 +23,40 @@ __device__ __forceinline__ void push(const Plan& plan, S& s, const V (&x)[n], V 
 /// those from `end` on are padding. `whole`: the strip is a row.
 template <class Op, int n>
 __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
-                                          const uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
+                                          uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
                                           [[maybe_unused]] bool whole) {
   using T = typename Op::T;
   using V = typename Op::V;
   constexpr int kWidth = Pack<T>::kCount;
-  V x[n * kWidth];
+  const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
+  const auto convert_all = [&](V(&x)[n * kWidth]) {
 #pragma unroll
-  for (int i = 0; i < n * kWidth; ++i)
-    x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+    for (int i = 0; i < n * kWidth; ++i)
+      x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+  };
+  V x[n * kWidth];
+  if constexpr (Op::kTotal) {
+    if (plan.loss.smoothing != 0) {
+      convert_all(x);
+      Op::push_total(s, x, [&](int i) { return at(i) < end; });
+    }
+#pragma unroll
+    for (int j = 0; j < n; ++j)  // values converted for the total are not kept: raw ones take half of the registers
+      asm volatile("" : "+r"(raw[j].x), "+r"(raw[j].y), "+r"(raw[j].z), "+r"(raw[j].w));
+  }
+  convert_all(x);
   V best;
   if constexpr (kIsHalf<T>)
     best = maximum_of_pairs<T, Op::kOrdered>(raw, convert);
   else
     best = maximum_of(x);
-  const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
   if constexpr (Op::kFindsLater) {
     uint4 step[kUnroll];  // of a single vector the first copy counts
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) step[j] = raw[j < n ? j : 0];
     Op::keep(s, step, best, static_cast<std::uint32_t>(position), distance, whole, convert);
   } else {
-    push<Op>(plan, s, x, best, at, [&](int i) { return at(i) < end; });
+    Op::push(s, x, best, at);
   }
 }
 

@@ -9,16 +9,20 @@
 
 namespace xgemm::reduce {
 
-template <class T, class State>
-void launch_with(void (*kernel)(Plan, const T*, void*, unsigned*, State*), const Plan& plan, const void* in, void* out,
-                 const Workspace& workspace, cudaStream_t stream) {
-  kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
-      plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters), static_cast<State*>(workspace.partials));
+template <class Op>
+void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  reduce_rows<Op>
+      <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), row_shared_bytes<Op>(plan), stream>>>(
+          plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
+          static_cast<typename Op::State*>(workspace.partials));
 }
 
 template <class Op>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_with(plan.kernel == Kernel::rows ? reduce_rows<Op> : reduce_columns<Op>, plan, in, out, workspace, stream);
+  if (plan.kernel == Kernel::rows) return launch_rows<Op>(plan, in, out, workspace, stream);
+  reduce_columns<Op><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
+      plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
+      static_cast<typename Op::State*>(workspace.partials));
 }
 
 template <template <class> class Op>

@@ -80,18 +80,21 @@ __device__ __forceinline__ bool is_nan(double x) { return x != x; }
 __device__ __forceinline__ bool is_nan(std::int32_t) { return false; }
 __device__ __forceinline__ bool is_nan(std::int64_t) { return false; }
 
-/// The larger value; NaN is larger than everything.
+/// The largest value of `lanes` (1 to 32) neighbouring lanes, in each of them.
 template <class V>
-__device__ __forceinline__ V larger(V a, V b) {
-  if constexpr (std::is_same_v<V, float>) {
-    float r;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
-  } else if constexpr (std::is_same_v<V, double>) {
-    return a > b || a != a ? a : b;
-  } else {
-    return a > b ? a : b;
+__device__ __forceinline__ V largest_of(V m, int lanes) {
+  if constexpr (sizeof(V) == 4) {
+    if (lanes == kWarpSize) {  // one instruction, on integers: floats in the order of integers, NaN on top
+      if constexpr (std::is_same_v<V, std::int32_t>) {
+        return __reduce_max_sync(kFullWarp, m);
+      } else {
+        const auto turn = [](int bits) { return bits ^ (bits >> 31 & INT32_MAX); };
+        return __int_as_float(turn(__reduce_max_sync(kFullWarp, is_nan(m) ? INT32_MAX : turn(__float_as_int(m)))));
+      }
+    }
   }
+  for (int offset = lanes / 2; offset > 0; offset /= 2) m = larger(m, __shfl_xor_sync(kFullWarp, m, offset));
+  return m;
 }
 
 template <class V>
@@ -119,16 +122,6 @@ __device__ __forceinline__ V maximum_of(const V (&x)[n]) {
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, half> || std::is_same_v<T, bf16>;
-
-template <class T>
-__device__ __forceinline__ unsigned larger_pair(unsigned a, unsigned b) {
-  unsigned r;
-  if constexpr (std::is_same_v<T, half>)
-    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  else
-    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
 
 /// All ones in each half that equals `value`; NaN equals nothing.
 __device__ __forceinline__ unsigned equal_pair(unsigned pair, half value) {
@@ -178,6 +171,16 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
   }
 }
 
+/// Brings the line at p to the L2 cache.
+__device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+/// What an output is made of beside its elements: loaded ahead of its use, a part before and a part after the row is read.
+struct NoExtra {
+  __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
+  template <class T>
+  __device__ __forceinline__ void look(const Plan&, const T*, std::int64_t) {}
+};
+
 /// What operators share whose Local is their State.
 template <class Op, class S>
 struct SimpleLocal {
@@ -201,6 +204,7 @@ using SumState = Accumulator<std::conditional_t<std::is_same_v<T, Byte>, std::in
 /// Sums and means: fp32 (fp64 for fp64) sums of trees; integers exactly, in int64.
 template <class Element>
 struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
+  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = SumState<T>;
@@ -215,7 +219,7 @@ struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
   }
   static __device__ __forceinline__ State merge(State a, State b) { return a + b; }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     if constexpr (std::is_floating_point_v<State>)
       if (plan.kind == Kind::mean) s = s / static_cast<State>(plan.length);
@@ -225,6 +229,7 @@ struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
 
 template <class Element>
 struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
+  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = V;
@@ -237,7 +242,8 @@ struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
   }
   static __device__ __forceinline__ State merge(State a, State b) { return larger(a, b); }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>& convert, State s, const T*, void* out,
+  static __device__ __forceinline__ State join(State s, int lanes) { return largest_of(s, lanes); }
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>& convert, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     store_as(out, i, plan.out, convert.unflip(s));
   }
@@ -258,6 +264,7 @@ struct MaximumIndex {
     V value;
     std::uint32_t position;  // of the step's first element, or of the maximum; positions in a strip fit 32 bits
   };
+  using Extra = NoExtra;
   static constexpr bool kOrdered = true, kTotal = false, kFindsLater = true;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   static constexpr std::uint32_t kNoStep = std::numeric_limits<std::uint32_t>::max();
@@ -323,8 +330,7 @@ struct MaximumIndex {
   template <class Fetch>
   static __device__ __forceinline__ State state(const Local& s, const Convert<T>& convert, int lanes, bool found,
                                                 std::int64_t first, const Fetch& fetch) {
-    V best = s.value;
-    for (int offset = lanes / 2; offset > 0; offset /= 2) best = larger(best, __shfl_xor_sync(kFullWarp, best, offset));
+    const V best = largest_of(s.value, lanes);
     std::uint32_t index = kNoStep;
     if (ties(s.value, best) && s.position != kNoStep) {
       index = s.position;
@@ -334,22 +340,21 @@ struct MaximumIndex {
         index += offset_in(find(step, best, convert), lanes * Pack<T>::kCount);
       }
     }
-    for (int offset = lanes / 2; offset > 0; offset /= 2) index = min(index, __shfl_xor_sync(kFullWarp, index, offset));
+    if (lanes == kWarpSize)
+      index = __reduce_min_sync(kFullWarp, index);
+    else
+      for (int offset = lanes / 2; offset > 0; offset /= 2) index = min(index, __shfl_xor_sync(kFullWarp, index, offset));
     return {first + index, best};
   }
-  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const T*, void* out, std::int64_t i) {
+  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
+                                                std::int64_t i) {
     static_cast<std::int64_t*>(out)[i] = s.index;
   }
 };
 
-/// e^x for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
-__device__ __forceinline__ float exp_term(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-__device__ __forceinline__ float exp_of(float x) { return exp_term(x * kLog2E); }
+/// e^x for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
+__device__ __forceinline__ float exp_of(float x) { return exp2_approx(x * kLog2E); }
 __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 
 /// The sum of e^(x - m), m finite or NaN and at least every x. In fp32 a term is 2^(x log2 e - m log2 e), one multiply-add and
@@ -361,7 +366,7 @@ __device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
   if constexpr (std::is_same_v<V, float>) {
     if (fabsf(m) < 0x1p16f) {
       const float shift = __fmul_rn(m, kLog2E), p = -fmaf(m, kLog2E, -shift) * kLn2;  // e^-m = 2^-shift e^p, |p| < 2^-8
-      const float sum = tree<n>([&](int i) { return exp_term(fmaf(x[i], kLog2E, -shift)); }, add);
+      const float sum = tree<n>([&](int i) { return exp2_approx(fmaf(x[i], kLog2E, -shift)); }, add);
       return sum * (1.0f + fmaf(0.5f * p, p, p));
     }
   }
@@ -371,8 +376,7 @@ __device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
 /// Brings the sums of `lanes` neighbouring lanes to one maximum first: one exponential a lane instead of two a level.
 template <class Exponentials, class P>
 __device__ __forceinline__ P join_pairs(P s, int lanes) {
-  auto m = s.maximum;
-  for (int offset = lanes / 2; offset > 0; offset /= 2) m = larger(m, __shfl_xor_sync(kFullWarp, m, offset));
+  const auto m = largest_of(s.maximum, lanes);
   s.sum *= exp_of(s.maximum - Exponentials::base(m));
   for (int offset = lanes / 2; offset > 0; offset /= 2) s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset);
   return {m, s.sum};
@@ -386,6 +390,7 @@ struct alignas(2 * sizeof(V)) Pair {
 
 template <class Element>
 struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
+  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = Pair<V>;
@@ -408,7 +413,7 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
     return {__shfl_xor_sync(kFullWarp, s.maximum, offset), __shfl_xor_sync(kFullWarp, s.sum, offset)};
   }
   static __device__ __forceinline__ State join(State s, int lanes) { return join_pairs<LogSumExp>(s, lanes); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     if (plan.pairs)
       static_cast<State*>(out)[i] = s;
@@ -452,15 +457,27 @@ struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element
     for (int offset = lanes / 2; offset > 0; offset /= 2) s.total += __shfl_xor_sync(kFullWarp, s.total, offset);
     return {Exponentials::join(s.pair, lanes), s.total};
   }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T* row, void* out,
+  /// The target's logit; the target itself is read again at the end, which costs less than to keep it.
+  struct Extra {
+    V logit;
+    __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { prefetch(plan.loss.target + i); }
+    __device__ __forceinline__ void look(const Plan& plan, const T* row, std::int64_t i) {
+      const std::int64_t target = plan.loss.target[i];
+      if (is_class(plan, target)) logit = convert<V>(row[plan.reduced.offset(target)]);
+    }
+  };
+  static __device__ __forceinline__ bool is_class(const Plan& plan, std::int64_t target) {
+    return target >= 0 && target < plan.length;
+  }
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra& extra, void* out,
                                                 std::int64_t i) {
     const std::int64_t target = plan.loss.target[i];
     V loss = static_cast<V>(plan.loss.ignored);
     if (target != plan.loss.ignore_index) {
       const V m = s.pair.maximum;
       loss = std::numeric_limits<V>::quiet_NaN();  // for a target that is no class, and an infinite maximum, as torch has it
-      if (target >= 0 && target < plan.length && Exponentials::base(m) == m) {
-        const V log_sum = log(s.pair.sum), nll = log_sum - (convert<V>(row[plan.reduced.offset(target)]) - m);
+      if (is_class(plan, target) && Exponentials::base(m) == m) {
+        const V log_sum = log(s.pair.sum), nll = log_sum - (extra.logit - m);
         const V smoothing = static_cast<V>(plan.loss.smoothing);
         loss = smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
         loss += V{0};  // -0 means ignored
@@ -478,6 +495,7 @@ struct alignas(2 * sizeof(V)) CountedSum {
 /// The mean of losses that are not -0, which stands for one that does not count.
 template <class Element>
 struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
+  using Extra = NoExtra;
   using T = Element;
   using V = Element;
   using State = CountedSum<V>;
@@ -494,7 +512,7 @@ struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.sum, offset), __shfl_xor_sync(kFullWarp, s.count, offset)};
   }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const T*, void* out,
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     store_as(out, i, plan.out, s.sum / s.count);
   }

@@ -44,8 +44,9 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) s = Op::merge(s, next[j]);
   }
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
-  if (blockDim.x == kWarpSize) return s;
+  const int used = count < kWarpSize ? static_cast<int>(count) : kWarpSize;  // the other lanes hold nothing
+  for (int offset = used > 1 ? 1 << (31 - __clz(used - 1)) : 0; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+  if (blockDim.x == kWarpSize || count <= kWarpSize) return s;
   __syncthreads();  // `warps` may still be read from the call before
   if (lane == 0) warps[warp] = s;
   __syncthreads();
@@ -53,6 +54,12 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   s = lane < static_cast<int>(blockDim.x) / kWarpSize ? warps[lane] : Op::identity();
   for (int offset = kRowWarps / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
   return s;
+}
+
+/// Dynamic shared memory of a block: the states of its strips, and no more, since blocks of a warp are many.
+template <class Op>
+std::size_t row_shared_bytes(const Plan& plan) {
+  return plan.strips == 1 ? 0 : static_cast<std::size_t>(plan.per_block) * sizeof(typename Op::State);
 }
 
 template <class Op>
@@ -63,7 +70,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   using V = typename Op::V;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  __shared__ State states[kMaxStates], warps[kRowWarps];
+  extern __shared__ uint4 shared[];
+  __shared__ State warps[kRowWarps];
+  State* const states = reinterpret_cast<State*>(shared);
 
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -76,38 +85,46 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   }
   const std::int64_t first = part * plan.per_block;
   const int units = static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first));
-  const std::int64_t vectors = (plan.length + kWidth - 1) / kWidth, full = plan.vector ? plan.length / kWidth : 0;
   const bool run = plan.vector && plan.reduced.dims == 1;
   IndexMap::Pair at{0, 0};
   if (!whole) at = plan.kept.offsets(row);
 
+  typename Op::Extra extra{};
+  if (!whole && threadIdx.x == 0) extra.aim(plan, at.out);
+  typename Op::Local s = Op::start();
   // Lanes of a warp may be at different rows; they go through the same number of steps.
-  const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) / lanes;
+  const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) >> (31 - __clz(lanes));
   for (int unit = static_cast<int>(threadIdx.x) / lanes; unit - behind < units; unit += teams) {
     const bool exists = unit < units;
     if (whole && exists) at = plan.kept.offsets(first + unit);
     const T* base = in + at.in;
-    const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk, end = min(start + plan.chunk, vectors);
-    const int steps_end = static_cast<int>(max(min(full - start, plan.chunk), std::int64_t{0})), count = exists ? steps_end : 0;
+    const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk, end = min(start + plan.chunk, plan.vectors);
+    const int steps_end = static_cast<int>(max(min(plan.full - start, plan.chunk), std::int64_t{0})),
+              count = exists ? steps_end : 0;
     const bool aligned = misalignment(base) == 0;
-    // Vectors v, v + lanes, ... of the strip, at any alignment, those that are full; or the one of which that cannot be said.
-    const auto fetch_full = [&](uint4(&raw)[kUnroll], int v) {
+    // Vectors v, v + lanes, ... of the row, at any alignment, those below `limit`; or the one of which it cannot be said that it
+    // is full.
+    const auto fetch_full = [&](uint4(&raw)[kUnroll], std::int64_t v, std::int64_t limit) {
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) {
         raw[j] = padding<Op>(plan);
-        if (v + j * lanes < count) raw[j] = load_shifted16(base + plan.reduced.offset((start + v + j * lanes) * kWidth));
+        if (v + j * lanes < limit) raw[j] = load_shifted16(base + plan.reduced.offset((v + j * lanes) * kWidth));
       }
     };
-    const auto fetch_other = [&](int v) {
+    const auto fetch_other = [&](std::int64_t v) {
       Pack<T> pack = as_pack<T>(padding<Op>(plan));
-      const std::int64_t first_element = (start + v) * kWidth;
+      const std::int64_t first_element = v * kWidth;
 #pragma unroll
       for (int e = 0; e < kWidth; ++e)
         if (first_element + e < plan.length) pack.values[e] = base[plan.reduced.offset(first_element + e)];
       return as_raw(pack);
     };
 
-    typename Op::Local s = Op::start();
+    // Where only a position is looked for, a warp looks in all of its strips at once.
+    const bool joint = Op::kFindsLater && !whole;
+    const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0;
+    if (!joint) s = Op::start();
+    if (whole && lane == 0 && exists) extra.aim(plan, at.out);
     for (int step = 0; step < steps_end; step += kUnroll * lanes) {
       const int v = step + lane;
       uint4 raw[kUnroll];
@@ -116,28 +133,38 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       if (run && aligned && complete) {
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(p + j * lanes * kWidth);
-      } else if (run && !aligned && complete && lanes == kWarpSize && start + step + kUnroll * kWarpSize < full) {
+      } else if (run && aligned) {
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) {
+          raw[j] = padding<Op>(plan);
+          if (v + j * lanes < count) raw[j] = load_aligned16(p + j * lanes * kWidth);
+        }
+      } else if (run && !aligned && complete && lanes == kWarpSize && start + step + kUnroll * kWarpSize < plan.full) {
         load_warp_shifted16(p, raw);
       } else {
-        fetch_full(raw, v);
+        fetch_full(raw, start + v, start + count);
       }
-      push_step<Op>(plan, convert, s, raw, v * kWidth, lanes * kWidth, count * kWidth, whole);
+      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, whole);
     }
     // The row's incomplete last vector, or everything in a layout without vectors.
     const int rest = exists ? static_cast<int>(end - start) : 0;
     for (int v = steps_end + lane; v < rest; v += lanes) {
-      const uint4 raw[1] = {fetch_other(v)};
-      push_step<Op>(plan, convert, s, raw, v * kWidth, 0,
+      uint4 raw[1] = {fetch_other(start + v)};
+      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
                     static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), whole);
     }
-    const State joined = Op::state(s, convert, lanes, whole, start * kWidth, [&](uint4(&step)[kUnroll], std::uint32_t position) {
-      const int v = static_cast<int>(position) / kWidth;
-      fetch_full(step, v);
-      if (v >= steps_end) step[0] = fetch_other(v);
-    });
+    if (whole && lane == 0 && exists) extra.look(plan, base, at.out);
+    State joined = Op::identity();
+    if (!joint || unit + teams >= units) {
+      joined = Op::state(s, convert, lanes, whole, (start - origin) * kWidth, [&](uint4(&raw)[kUnroll], std::uint32_t position) {
+        const std::int64_t v = start - origin + position / kWidth;
+        fetch_full(raw, v, plan.full);
+        if (v >= plan.full) raw[0] = fetch_other(v);
+      });
+    }
     if (lane != 0 || !exists) continue;
     if (whole)
-      Op::finish(plan, convert, joined, base, out, at.out);
+      Op::finish(plan, convert, joined, extra, out, at.out);
     else if (plan.split > 1 && !plan.grouped)
       partials[row * plan.strips + first + unit] = joined;
     else
@@ -145,19 +172,22 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   }
   if (whole) return;
 
+  if (threadIdx.x == 0) extra.look(plan, in + at.in, at.out);
   State total = Op::identity();
   if (plan.split == 1 || plan.grouped) {
     __syncthreads();
-    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(
+        units, [&](std::int64_t i) { return states[i]; }, warps);
   }
   if (plan.split > 1) {
     if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
     if (!is_last_block(counters + row, plan.split)) return;
     const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
     const State* mine = partials + row * joined;
-    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+    total = join_block<Op>(
+        joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
   }
-  if (threadIdx.x == 0) Op::finish(plan, convert, total, in + at.in, out, at.out);
+  if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, at.out);
 }
 
 }  // namespace xgemm::reduce

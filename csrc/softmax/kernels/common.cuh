@@ -22,14 +22,6 @@ __device__ __forceinline__ V minus_infinity() {
   return -std::numeric_limits<V>::infinity();
 }
 
-/// The larger value; NaN is larger than everything.
-__device__ __forceinline__ float larger(float a, float b) {
-  float r;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-__device__ __forceinline__ double larger(double a, double b) { return a > b || a != a ? a : b; }
-
 /// What the row kernels read of a plan; small, since a short launch waits for its arguments.
 struct Rows {
   std::int64_t outer, length;
@@ -88,10 +80,8 @@ template <class T>
 struct Largest {
   Unit<T> m = nothing<T>();
   __device__ __forceinline__ void add(Unit<T> unit) {
-    if constexpr (std::is_same_v<T, bf16>)
-      asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(m) : "r"(unit));
-    else if constexpr (sizeof(T) == 2)
-      asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(m) : "r"(unit));
+    if constexpr (sizeof(T) == 2)
+      m = larger_pair<T>(m, unit);
     else
       m = as_unit(larger(element<T>(m, 0), element<T>(unit, 0)));
   }
@@ -122,13 +112,10 @@ __device__ __forceinline__ double exp_for(double x) {
 /// torch's may be subnormal. The division takes the factor out again.
 template <class O>
 __device__ __forceinline__ float scaled_exp(float x, [[maybe_unused]] float bias) {
-  if constexpr (sizeof(O) == 2) {
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(fmaf(x, 1.4426950408889634f, bias)));
-    return r;
-  } else {
+  if constexpr (sizeof(O) == 2)
+    return exp2_approx(fmaf(x, 1.4426950408889634f, bias));
+  else
     return expf(x);
-  }
 }
 template <class O>
 __device__ __forceinline__ double scaled_exp(double x, double) {
@@ -183,6 +170,34 @@ __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps
   __syncthreads();
   return warp_reduce(lane < count ? warps[lane] : identity, op);
 }
+
+/// A thread's place where `lanes` (1 to 32, or a block) threads share a row.
+struct Place {
+  int lanes, lane;
+  bool block, exists;
+  std::int64_t row;
+  __device__ __forceinline__ Place(int row_lanes, std::int64_t outer) : lanes(row_lanes), block(row_lanes > kWarpSize) {
+    const int thread = static_cast<int>(threadIdx.x), log2_lanes = 31 - __clz(lanes);
+    lane = block ? thread : thread & (lanes - 1);
+    row = block ? blockIdx.x
+                : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
+    exists = row < outer;
+  }
+  /// Joins a value of each of the row's threads.
+  template <class V, class F>
+  __device__ __forceinline__ V join(V value, V identity, V* warps, F op) const {
+    value = join_lanes(value, lanes, op);
+    return block ? join_warps(value, identity, lanes / kWarpSize, warps, op) : value;
+  }
+  template <class V>
+  __device__ __forceinline__ V largest(V value, V* warps) const {
+    return join(value, minus_infinity<V>(), warps, [](V a, V b) { return larger(a, b); });
+  }
+  template <class V>
+  __device__ __forceinline__ V sum(const V (&sums)[4], V* warps) const {
+    return join((sums[0] + sums[2]) + (sums[1] + sums[3]), V{0}, warps, [](V a, V b) { return a + b; });
+  }
+};
 
 /// n values of one input vector as output vectors at p (aligned to 16 bytes).
 template <class T, class O, class V>

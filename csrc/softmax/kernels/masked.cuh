@@ -52,13 +52,10 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kSteps = masked_steps(sizeof(T));
   __shared__ V warps[2][kWarpSize];
-  const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x);
-  const bool block = lanes > kWarpSize;
-  const int log2_lanes = 31 - __clz(lanes), lane = block ? thread : thread & (lanes - 1);
-  const std::int64_t row =
-      block ? blockIdx.x
-            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
-  const bool exists = row < plan.outer;
+  const Place place(plan.lanes, plan.outer);
+  const int lanes = place.lanes, lane = place.lane;
+  const std::int64_t row = place.row;
+  const bool exists = place.exists;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
   const T* x = in + at.in + lane * kWidth;
   const int vectors = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
@@ -97,16 +94,13 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
     }
   });
 
-  const auto max_of = [](V a, V b) { return larger(a, b); };
-  const auto sum_of = [](V a, V b) { return a + b; };
   V m = minus_infinity<V>();
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
   }
-  m = join_lanes(m, lanes, max_of);
-  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
+  m = place.largest(m, warps[0]);
 
   V sums[4] = {};
 #pragma unroll
@@ -119,8 +113,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
       }
     }
   }
-  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
-  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
+  const V d = place.sum(sums, warps[1]);
 
   const V r = V{1} / d;
   T* y = out + row * plan.length + lane * kWidth;
@@ -144,13 +137,10 @@ __global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_con
                                                                 const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
   __shared__ V warps[2][kWarpSize];
-  const int lanes = plan.lanes, thread = static_cast<int>(threadIdx.x);
-  const bool block = lanes > kWarpSize;
-  const int log2_lanes = 31 - __clz(lanes), lane = block ? thread : thread & (lanes - 1);
-  const std::int64_t row =
-      block ? blockIdx.x
-            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
-  const bool exists = row < plan.outer;
+  const Place place(plan.lanes, plan.outer);
+  const int lanes = place.lanes, lane = place.lane;
+  const std::int64_t row = place.row;
+  const bool exists = place.exists;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
   const int length = exists ? static_cast<int>(plan.length) : 0;
   const T* x = in + at.in + lane * plan.input_stride;
@@ -176,13 +166,10 @@ __global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_con
                  }
                });
 
-  const auto max_of = [](V a, V b) { return larger(a, b); };
-  const auto sum_of = [](V a, V b) { return a + b; };
   V m = minus_infinity<V>();
 #pragma unroll
   for (int k = 0; k < kElementSteps; ++k) m = larger(m, z[k]);
-  m = join_lanes(m, lanes, max_of);
-  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
+  m = place.largest(m, warps[0]);
 
   V sums[4] = {};
 #pragma unroll
@@ -192,8 +179,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_con
       sums[k % 4] += z[k];
     }
   }
-  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
-  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
+  const V d = place.sum(sums, warps[1]);
 
   const V r = V{1} / d;
   T* y = out + row * plan.length + lane;

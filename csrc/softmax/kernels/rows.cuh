@@ -27,14 +27,10 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
   __shared__ V warps[2][kWarpSize];
 
-  const int lanes = rows.lanes, thread = static_cast<int>(threadIdx.x);
-  const bool block = lanes > kWarpSize;
-  const int lane = block ? thread : thread & (lanes - 1);
-  const int log2_lanes = 31 - __clz(lanes);
-  const std::int64_t row =
-      block ? blockIdx.x
-            : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
-  const bool exists = row < rows.outer;
+  const Place place(rows.lanes, rows.outer);
+  const int lanes = place.lanes, lane = place.lane;
+  const std::int64_t row = place.row;
+  const bool exists = place.exists;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
   const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
 
@@ -75,10 +71,7 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
   }
-  const auto max_of = [](V a, V b) { return larger(a, b); };
-  const auto sum_of = [](V a, V b) { return a + b; };
-  V m = join_lanes(largest.value(), lanes, max_of);
-  if (block) m = join_warps(m, minus_infinity<V>(), lanes / kWarpSize, warps[0], max_of);
+  const V m = place.largest(largest.value(), warps[0]);
 
   const V bias = rows.log ? 0 : kBias;
   V sums[4] = {};
@@ -99,8 +92,7 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
       }
     }
   }
-  V d = join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]), lanes, sum_of);
-  if (block) d = join_warps(d, V{0}, lanes / kWarpSize, warps[1], sum_of);
+  const V d = place.sum(sums, warps[1]);
 
   const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
   const auto finish = [&](const U(&units)[kUnits], V(&y)[kWidth]) {

@@ -128,13 +128,7 @@ __device__ __forceinline__ Value<T> largest(const uint4 (&raw)[kSteps]) {
   } else {
     Value<T> most = element<T>(raw, 0);
 #pragma unroll
-    for (int i = 1; i < kSteps * Pack<T>::kCount; ++i) {
-      const T x = element<T>(raw, i);
-      if constexpr (sizeof(T) == 4)
-        asm("max.NaN.f32 %0, %0, %1;" : "+f"(most) : "f"(x));
-      else
-        most = x > most || x != x ? x : most;
-    }
+    for (int i = 1; i < kSteps * Pack<T>::kCount; ++i) most = xgemm::larger(most, element<T>(raw, i));
     return most;
   }
 }
