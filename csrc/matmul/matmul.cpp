@@ -5,6 +5,8 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
+#include "device/counters.h"
+#include "device/integer.h"
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
 #include "matmul/tensor_launch.h"
@@ -260,12 +262,18 @@ Tensor run_cuda(Call& call) {
     unsigned* counters = nullptr;
     char* partials = nullptr;
     if (plan.partial_bytes > 0) {
-      counters = static_cast<unsigned*>(scope.standing_workspace());
-      const std::int64_t own = counters ? 0 : (plan.counter_bytes() + 255) / 256 * 256;
+      const auto bytes = static_cast<std::size_t>(plan.counter_bytes());
+      if (scope.captured()) {
+        counters = static_cast<unsigned*>(counters_for_capture(call.like.device_index, bytes));
+      } else {
+        prepare_captures(call.like.device_index);
+        counters = static_cast<unsigned*>(scope.standing_workspace());
+      }
+      const std::int64_t own = counters ? 0 : round_up(plan.counter_bytes(), 256);
       partials = static_cast<char*>(allocate(own + plan.partial_bytes)) + own;
       if (!counters) {
         counters = reinterpret_cast<unsigned*>(partials - own);
-        cudaMemsetAsync(counters, 0, static_cast<std::size_t>(plan.counter_bytes()), scope.stream());
+        cudaMemsetAsync(counters, 0, bytes, scope.stream());
       }
     }
     const bool launched = launch_direct(p, plan, counters, reinterpret_cast<float*>(partials), scope.stream());

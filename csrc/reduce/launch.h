@@ -17,11 +17,6 @@ void launch(const Plan& plan, const void* in, void* out, const Workspace& worksp
 /// The same with any memory of plan.workspace_bytes: a memset of the counters goes first where the plan has them.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
-/// Zeroed counters that no other call has been given, for one that is captured into a graph: it saves the graph a memset. nullptr
-/// once a device's 64K are given away, or while none are known: `prepare_captures` looks them up, outside captures only.
-void* counters_for_capture(int device, std::size_t bytes);
-void prepare_captures(int device);
-
 // One a file, so that they compile side by side.
 void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);

@@ -1,5 +1,6 @@
 // Runs a planned reduction where an op runs, with the memory that it needs.
 #pragma once
+#include "device/counters.h"
 #include "reduce/launch.h"
 #include "torch/cuda.h"
 
