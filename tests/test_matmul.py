@@ -27,7 +27,8 @@ matmul = torch.ops.xgemm.matmul
 # Hopper's tensor cores in another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 TENSOR_TILES = ["wgmma_128x256", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]  # Hopper; not fp64
-KERNELS = ["", *TILES, "wgmma"]
+DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
+KERNELS = ["", *TILES, "wgmma", "direct"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [
     (127, 129, 31),
@@ -412,7 +413,7 @@ def data_classes(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, to
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma", *DIRECT_TILES])
 @pytest.mark.parametrize("k", [1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
@@ -435,7 +436,7 @@ def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma", *DIRECT_TILES])
 def test_fp32_nan_and_inf_where_torch_has_them_in_every_kernel(kernel: str) -> None:
     a, b = randn(150, 700, device="cuda"), randn(700, 200, device="cuda")
     a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
@@ -611,6 +612,72 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
             for layout_a in (a, transposed(a)):
                 for layout_b in (b, transposed(b)):
                     check(layout_a, layout_b)
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+def test_small_case_of_every_direct_tile(tile: str) -> None:
+    with forced(tile):
+        for m, n, k in [(40, 136, 136), (70, 132, 1100)]:  # the second in tiles that several CTAs share
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, b)
+            check(transposed(a), transposed(b))
+            check(misaligned(a), sliced(b))
+        check(a * 1e-40, b)  # what the parts do not carry: multiply-adds
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+@pytest.mark.parametrize("precision", ["highest", "high"])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (31, 127, 63), (33, 129, 65), (64, 256, 64), (65, 130, 4097), (300, 1030, 2000), (16, 4096, 4096)],
+    ids=str,
+)
+def test_direct_tiles(tile: str, precision: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    exact, scale = reference(a, b)
+    bound = {"highest": (2 * math.sqrt(k) + 8) * 2**-24, "high": 2**-15}[precision]
+    with forced(tile):
+        out = matmul(a, b, precision=precision)
+        assert componentwise_error(out, exact, scale) <= bound
+        for layout_a, layout_b in [(a, transposed(b)), (transposed(a), b), (misaligned(a), sliced(b))]:
+            for _ in range(3):  # also on repeat, whichever CTA comes last
+                poison("cuda", megabytes=64)
+                assert torch.equal(matmul(layout_a, layout_b, precision=precision), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+def test_direct_tiles_batches_and_graphs(tile: str) -> None:
+    with forced(tile):
+        for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:
+            check(randn(*shape_a, device="cuda"), randn(*shape_b, device="cuda"))
+        a, b = randn(48, 3000, device="cuda"), randn(3000, 200, device="cuda")
+        out = matmul(a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first, second = matmul(a, b), matmul(a, b)
+    for _ in range(3):
+        graph.replay()
+        assert torch.equal(first, out)
+        assert torch.equal(second, out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+def test_direct_tiles_do_not_overflow_before_the_sum_does(tile: str) -> None:
+    """hi, rounded up, may take a product over fp32's range that the number itself does not."""
+    a, b = torch.full((3, 4), 3.40e38, device="cuda"), torch.zeros(4, 130, device="cuda")
+    b[0] = 1 - torch.rand(130, device="cuda") * 1e-3
+    with forced(tile):
+        out = matmul(a, b)
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-6, atol=0)
+    a[1, 1] = math.inf
+    with forced(tile):
+        assert torch.equal(matmul(a, b).isnan(), torch.matmul(a, b).isnan())
 
 
 @pytest.mark.cuda

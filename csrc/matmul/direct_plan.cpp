@@ -49,7 +49,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
-    const double block = tile.block[plan.parts - 2] * (plan.b_tma ? 1.0 : 3.0);
+    const double block = tile.block[plan.parts - 2];
     for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
       const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
@@ -69,6 +69,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
     }
   }
   if (plan.seconds >= 1e30) return {};
+  if (!plan.b_tma) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
   return plan;
 }
 

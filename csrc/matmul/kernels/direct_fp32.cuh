@@ -175,6 +175,7 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
   for (float& sum : sums) sum = 0;
+  float chunk[kRows / 2] = {};  // of 256 k: shorter chains are more exact
   for (std::int64_t k0 = begin; k0 < end; k0 += kDepth) {
     ptx::named_barrier_sync(barrier, 128);
     for (int i = thread; i < kDepth * (kRows + 64); i += 128) {
@@ -194,9 +195,16 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
         const auto rows_here = load_vector<2>(stage + k * kRows + 8 * j + 2 * quad);
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          sums[4 * j + c] = fmaf(x, rows_here[c], sums[4 * j + c]);
-          sums[4 * j + 2 + c] = fmaf(y, rows_here[c], sums[4 * j + 2 + c]);
+          chunk[4 * j + c] = fmaf(x, rows_here[c], chunk[4 * j + c]);
+          chunk[4 * j + 2 + c] = fmaf(y, rows_here[c], chunk[4 * j + 2 + c]);
         }
+      }
+    }
+    if ((k0 - begin) % 256 == 256 - kDepth || k0 + kDepth >= end) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) {
+        sums[i] += chunk[i];
+        chunk[i] = 0;
       }
     }
   }
