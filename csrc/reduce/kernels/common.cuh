@@ -20,11 +20,11 @@ __device__ __forceinline__ void push(const Plan& plan, S& s, const V (&x)[n], V 
 }
 
 /// What an operator keeps of n vectors of a strip. Element e of vector j is at `position` + j * `distance` + e of the strip;
-/// those from `end` on are padding. `whole`: the strip is a row.
+/// those from `end` on are padding. `now`: where the maximum is in a step is looked up at once.
 template <class Op, int n>
 __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
                                           uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
-                                          [[maybe_unused]] bool whole) {
+                                          [[maybe_unused]] bool now) {
   using T = typename Op::T;
   using V = typename Op::V;
   constexpr int kWidth = Pack<T>::kCount;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
     uint4 step[kUnroll];  // of a single vector the first copy counts
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) step[j] = raw[j < n ? j : 0];
-    Op::keep(s, step, best, static_cast<std::uint32_t>(position), distance, whole, convert);
+    Op::keep(s, step, best, static_cast<std::uint32_t>(position), distance, now, convert);
   } else {
     Op::push(s, x, best, at);
   }

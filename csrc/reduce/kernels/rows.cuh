@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     };
 
     // Where only a position is looked for, a warp looks in all of its strips at once.
-    const bool joint = Op::kFindsLater && !whole;
+    const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // look at once: reading again costs more
     const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0;
     if (!joint) s = Op::start();
     if (whole && lane == 0 && exists) extra.aim(plan, at.out);
@@ -144,19 +144,19 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       } else {
         fetch_full(raw, start + v, start + count);
       }
-      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, whole);
+      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, now);
     }
     // The row's incomplete last vector, or everything in a layout without vectors.
     const int rest = exists ? static_cast<int>(end - start) : 0;
     for (int v = steps_end + lane; v < rest; v += lanes) {
       uint4 raw[1] = {fetch_other(start + v)};
       push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
-                    static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), whole);
+                    static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
     }
     if (whole && lane == 0 && exists) extra.look(plan, base, at.out);
     State joined = Op::identity();
     if (!joint || unit + teams >= units) {
-      joined = Op::state(s, convert, lanes, whole, (start - origin) * kWidth, [&](uint4(&raw)[kUnroll], std::uint32_t position) {
+      joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, [&](uint4(&raw)[kUnroll], std::uint32_t position) {
         const std::int64_t v = start - origin + position / kWidth;
         fetch_full(raw, v, plan.full);
         if (v >= plan.full) raw[0] = fetch_other(v);
