@@ -76,7 +76,8 @@ struct LaneColumns {
 /// not this warp's; `sums(r)` gives row + r's sums in this lane's columns.
 template <class Out, bool kScaled, int kRows, class Sums>
 __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
-                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums) {
+                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums,
+                                           const int* row_scales = nullptr, const int* column_scales = nullptr) {
   const Problem& p = g.problem;
   const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
   if (at >= n) return;
@@ -88,8 +89,13 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   if constexpr (kScaled) {
     lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * p.m;
     const LineStats* const lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * p.n;
-    exponents[0] = -split_exponent(lines_b[at].max_bits);
-    exponents[1] = -split_exponent(lines_b[other].max_bits);
+    if (row_scales) {
+      exponents[0] = (column_scales[columns.first] >> 23) - 127;
+      exponents[1] = (column_scales[both ? columns.second : columns.first] >> 23) - 127;
+    } else {
+      exponents[0] = -split_exponent(lines_b[at].max_bits);
+      exponents[1] = -split_exponent(lines_b[other].max_bits);
+    }
   }
   float bias[2] = {};
   if (e.bias) {
@@ -104,7 +110,7 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
       const int r = min(r0 + i, rows - 1);
       const Vector<float, 2> here = sums(r);
       int exponent = 0;
-      if constexpr (kScaled) exponent = -split_exponent(lines_a[row + r].max_bits);
+      if constexpr (kScaled) exponent = row_scales ? (row_scales[r] >> 23) - 127 : -split_exponent(lines_a[row + r].max_bits);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const float value = kScaled ? unscale(here[c], exponent + exponents[c]) : here[c];
@@ -248,11 +254,13 @@ __device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n /
     const auto place = [&](int r, int c) {
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
-    store_rows<Out, kScaled, kScaled ? 2 : 4>(g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
-                                              [&](int r) -> Vector<float, 2> {
-                                                if (columns.paired) return load_vector<2>(place(r, columns.first));
-                                                return {{*place(r, columns.first), *place(r, columns.second)}};
-                                              });
+    store_rows<Out, kScaled, kScaled ? 2 : 4>(
+        g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
+        [&](int r) -> Vector<float, 2> {
+          if (columns.paired) return load_vector<2>(place(r, columns.first));
+          return {{*place(r, columns.first), *place(r, columns.second)}};
+        },
+        scales + row_in_tile, scales + Config::kValue.tile_m + 64 * round);
   }
 }
 

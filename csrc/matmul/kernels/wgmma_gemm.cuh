@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
     if constexpr (kConfig.shares_scales()) {
-      if (g.boxes && threadIdx.x >= 32) {
+      if (cluster == 1 && threadIdx.x >= 32) {
         unsigned parity = 1;
         for (int item = first_tile; item < g.tiles; item += tile_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kConfig.gated) {
         wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging);
       } else {
-        const bool shared_scales = kConfig.shares_scales() && g.boxes;
+        constexpr bool shared_scales = kConfig.shares_scales();  // a cluster did not come here
         // The tile's number in this CTA by a division: a counter would be a register through the main loop.
         if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(item) / gridDim.x & 1);
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
