@@ -73,7 +73,8 @@ struct LaneColumns {
 };
 
 /// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are
-/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns.
+/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and `column_scales` as
+/// fill_scales() left them, from that row and that column on; none: the lines' statistics are read.
 template <class Out, bool kScaled, int kRows, class Sums>
 __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
                                            const LaneColumns& columns, int column_end, int batch, const Sums& sums,

@@ -18,6 +18,10 @@
 //             added to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average
 //             (0.9 of it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there
 //             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
+//   Scales    The producer's three idle warps bring the factors that take the lines' scales out of a tile to shared memory while
+//   it
+//             is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
+//             themselves.
 //   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
 //   CTA that does
 //             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
@@ -146,9 +150,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   int* const scales = reinterpret_cast<int*>(staging + kConsumerWarps * Boxes::kStagingBytes);
   ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(scales) + Boxes::kScaleBytes);
   ptx::Barrier* const empty = full + kStages;
-  ptx::Barrier* const merged = empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
-  ptx::Barrier* const scales_full = merged + 1;
-  ptx::Barrier* const scales_empty = merged + 2;
+  ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
+  ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
+  ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
