@@ -39,7 +39,8 @@ int main() {
     const auto d = plan_direct(p, gpu, forced == "-" ? "" : forced);
     if (d)
       std::cout << info(d->tile).name << ' ' << info(d->tile).rows << ' ' << d->parts << ' ' << d->b_tma << ' '
-                << d->tiles << ' ' << d->blocks << ' ' << d->granule << ' ' << d->units << ' ' << d->ctas << ' ' << d->partial_bytes << ' '
+                << d->tiles << ' ' << d->blocks << ' ' << d->granule
+                << ' ' << d->units << ' ' << d->ctas << ' ' << d->partial_bytes << ' '
                 << d->seconds << std::endl;
     else
       std::cout << "-" << std::endl;

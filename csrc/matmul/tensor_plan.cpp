@@ -54,8 +54,9 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (cluster > sm_count) continue;
         const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
+        const double fixed = parts == 2 ? info(t).fixed_highest : info(t).fixed;
         const double cycles = static_cast<double>(ceil_div(tiles, clusters_at_once(cluster, sm_count))) *
-                              (static_cast<double>(blocks * products) * info(t).block + info(t).fixed + extra);
+                              (static_cast<double>(blocks * products) * info(t).block + fixed + extra);
         if (cycles < best.cycles) best = {t, cut, cluster, cycles};
       }
     }

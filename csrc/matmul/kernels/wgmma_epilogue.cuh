@@ -22,6 +22,30 @@ __device__ __forceinline__ float unscale(float x, int exponent) {
   return x * power_of_two(half_e) * power_of_two(e - half_e);
 }
 
+/// Largest exponent of factors that may be taken one after the other. Sums are below 2^53 and multiples of 2^-71 (products of
+/// scaled fp16 parts are of 2^-48, promotion adds 2^-23 of one): the first product is exact, the second rounds, as unscale().
+inline constexpr int kModerate = 60;
+
+/// By 96 threads: the factors that take the scales out of a tile's rows, then of its columns, as 2^e's bits (outside a float's
+/// range: e + 127 in the bits from 23 on, sign included); then for each warp whether all it saw are moderate.
+template <class Config>
+__device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, int column, int batch, int thread, int* scales) {
+  constexpr int kTileM = Config::kValue.tile_m, kLines = kTileM + Config::kValue.tile_n;
+  const int m = static_cast<int>(g.problem.m), n = static_cast<int>(g.problem.n);
+  const int first_a = batch * g.batch_step_a * m, first_b = batch * g.batch_step_b * n;  // the plan keeps these in 32 bits
+  bool moderate = true;
+#pragma unroll 1  // the producer's registers are few
+  for (int i = thread; i < kLines; i += 96) {
+    const LineStats* const lines = i < kTileM ? g.lines_a : g.lines_b;
+    const int line = i < kTileM ? first_a + min(row + i, m - 1) : first_b + min(column + i - kTileM, n - 1);
+    const int e = -split_exponent(lines[line].max_bits);
+    moderate = moderate && e >= -kModerate && e <= kModerate;
+    scales[i] = (e + 127) << 23;
+  }
+  moderate = __all_sync(0xffffffffu, moderate);
+  if (thread % 32 == 0) scales[kLines + thread / 32] = moderate;
+}
+
 /// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction
 /// cache.
 template <class Out>
@@ -49,10 +73,12 @@ struct LaneColumns {
 };
 
 /// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are
-/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns.
+/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and `column_scales` as
+/// fill_scales() left them, from that row and that column on; none: the lines' statistics are read.
 template <class Out, bool kScaled, int kRows, class Sums>
 __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
-                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums) {
+                                           const LaneColumns& columns, int column_end, int batch, const Sums& sums,
+                                           const int* row_scales = nullptr, const int* column_scales = nullptr) {
   const Problem& p = g.problem;
   const int n = min(static_cast<int>(p.n), column_end), at = base + columns.first;
   if (at >= n) return;
@@ -64,8 +90,13 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   if constexpr (kScaled) {
     lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * p.m;
     const LineStats* const lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * p.n;
-    exponents[0] = -split_exponent(lines_b[at].max_bits);
-    exponents[1] = -split_exponent(lines_b[other].max_bits);
+    if (row_scales) {
+      exponents[0] = (column_scales[columns.first] >> 23) - 127;
+      exponents[1] = (column_scales[both ? columns.second : columns.first] >> 23) - 127;
+    } else {
+      exponents[0] = -split_exponent(lines_b[at].max_bits);
+      exponents[1] = -split_exponent(lines_b[other].max_bits);
+    }
   }
   float bias[2] = {};
   if (e.bias) {
@@ -80,7 +111,7 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
       const int r = min(r0 + i, rows - 1);
       const Vector<float, 2> here = sums(r);
       int exponent = 0;
-      if constexpr (kScaled) exponent = -split_exponent(lines_a[row + r].max_bits);
+      if constexpr (kScaled) exponent = row_scales ? (row_scales[r] >> 23) - 127 : -split_exponent(lines_a[row + r].max_bits);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const float value = kScaled ? unscale(here[c], exponent + exponents[c]) : here[c];
@@ -123,8 +154,8 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
 
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
 template <class Out, class Config>
-__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
-                                           int column, int batch, int lane, unsigned char* staging) {
+__device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
+                                           int batch, int lane, unsigned char* staging, const int* scales, int row_in_tile) {
   constexpr int kTileN = Config::kValue.tile_n;
   constexpr bool kScaled = Config::kValue.scaled;
   const Problem& p = g.problem;
@@ -132,13 +163,21 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
   if (kTileN * sizeof(Out) >= 128 && g.boxes) {
-    int exponents[2] = {};
-    const LineStats* lines_b = nullptr;
+    constexpr int kTileM = Config::kValue.tile_m;
+    const int* const column_scales = scales + kTileM + 2 * quad;
+    float row_factors[2] = {1, 1};
+    bool moderate = true;
     if constexpr (kScaled) {
-      const LineStats* const lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * m;
-      lines_b = g.lines_b + static_cast<std::int64_t>(batch) * g.batch_step_b * n;
+      moderate = (scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2]) != 0;
+      const int rows[2] = {scales[row_in_tile + first], scales[row_in_tile + first + 8]};
+      if (moderate) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(__ldg(&lines_a[min(row + first + 8 * h, m - 1)].max_bits));
+        for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(rows[h]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kTileN / 2; ++i)
+          sums[i] = unscale(sums[i], (rows[i / 2 % 2] >> 23) + (column_scales[i / 4 * 8 + i % 2] >> 23) - 254);
+      }
     }
     const float alpha = static_cast<float>(p.alpha);
     constexpr int kColumns = 128 / static_cast<int>(sizeof(Out)), kPairs = kColumns / 8;
@@ -152,30 +191,34 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       if (lane == 0) round == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        float add[2] = {};
-        int exponent[2] = {};
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int here = min(at + 8 * j + 2 * quad + c, n - 1);
-          if constexpr (kScaled)
-            exponent[c] = -split_exponent(lines_b[here].max_bits);  // no __ldg: it would be hoisted and spill
-          if (bias) add[c] = convert<float>(bias[here * p.bias.col_stride]);
+      for (int i = 0; i < 4 * kPairs; ++i) {
+        float& x = sums[4 * round * kPairs + i];
+        if constexpr (kScaled) {
+          const float factor = moderate ? __int_as_float(column_scales[round * kColumns + i / 4 * 8 + i % 2]) : 1.f;
+          x = x * row_factors[i / 2 % 2] * factor;
         }
+        x = fmaf(alpha, x, 0.f);
+      }
+      if (bias) {
+#pragma unroll
+        for (int j = 0; j < 2 * kPairs; ++j) {
+          const float add = convert<float>(bias[min(at + j / 2 * 8 + 2 * quad + j % 2, n - 1) * p.bias.col_stride]);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float& x = sums[4 * (round * kPairs + j / 2) + 2 * h + j % 2];
+            x = plus(x, add);
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
         // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
         const int offset = (8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          Vector<Out, 2> pair;
-#pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            float x = sums[4 * (round * kPairs + j) + 2 * h + c];
-            if constexpr (kScaled) x = unscale(x, exponents[h] + exponent[c]);
-            x = fmaf(alpha, x, 0.f);
-            if (bias) x = plus(x, add[c]);
-            pair[c] = convert<Out>(x);
-          }
-          store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16), pair);
+          const int i = 4 * (round * kPairs + j) + 2 * h;
+          store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
+                       Vector<Out, 2>{{convert<Out>(sums[i]), convert<Out>(sums[i + 1])}});
         }
       }
       ptx::fence_async_shared();
@@ -212,11 +255,13 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     const auto place = [&](int r, int c) {
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
-    store_rows<Out, kScaled, kScaled ? 2 : 4>(g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
-                                              [&](int r) -> Vector<float, 2> {
-                                                if (columns.paired) return load_vector<2>(place(r, columns.first));
-                                                return {{*place(r, columns.first), *place(r, columns.second)}};
-                                              });
+    store_rows<Out, kScaled, kScaled ? 2 : 4>(
+        g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
+        [&](int r) -> Vector<float, 2> {
+          if (columns.paired) return load_vector<2>(place(r, columns.first));
+          return {{*place(r, columns.first), *place(r, columns.second)}};
+        },
+        scales + row_in_tile, scales + Config::kValue.tile_m + 64 * round);
   }
 }
 

@@ -18,6 +18,10 @@
 //             added to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average
 //             (0.9 of it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there
 //             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
+//   Scales    The producer's three idle warps bring the factors that take the lines' scales out of a tile to shared memory while
+//   it
+//             is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
+//             themselves.
 //   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
 //   CTA that does
 //             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
@@ -57,6 +61,7 @@ struct WgmmaConfig {
   bool gated = false;   ///< K-major b and up side by side
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
+  constexpr bool shares_scales() const { return scaled && !gated; }      ///< the producer's idle warps bring the lines' scales
   constexpr bool may_split() const { return tile_n < 256 && !gated; }    ///< the largest has no registers to spare for the merge
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
@@ -90,9 +95,11 @@ struct WgmmaBoxes {
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
   static constexpr int kStagingBytes = 4096;  // of each consumer warp
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
+  /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales).
+  static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4) : 0;
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + 2 * 8 * kConfig.stages + 8 + 1024;
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 3 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -140,9 +147,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   unsigned char* const slots =
       shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
   unsigned char* const staging = slots + kStages * Boxes::kStageBytes;
-  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + kConsumerWarps * Boxes::kStagingBytes);
+  int* const scales = reinterpret_cast<int*>(staging + kConsumerWarps * Boxes::kStagingBytes);
+  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(scales) + Boxes::kScaleBytes);
   ptx::Barrier* const empty = full + kStages;
-  ptx::Barrier* const merged = empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
+  ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
+  ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
+  ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
@@ -152,6 +162,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(&empty[s], kConsumerWarps);
     }
     ptx::barrier_init(merged, kConsumerWarps);
+    if constexpr (kConfig.shares_scales()) {
+      ptx::barrier_init(scales_full, 96);
+      ptx::barrier_init(scales_empty, kConsumerWarps);
+    }
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
@@ -175,6 +189,18 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const bool loads = threadIdx.x < 32 && ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
+    if constexpr (kConfig.shares_scales()) {
+      if (cluster == 1 && threadIdx.x >= 32) {
+        unsigned parity = 1;
+        for (int item = first_tile; item < g.tiles; item += tile_step, parity ^= 1) {
+          ptx::barrier_wait(scales_empty, parity);
+          const auto tile = wgmma_detail::locate<Config>(g, item);
+          wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, static_cast<int>(threadIdx.x) - 32, scales);
+          ptx::barrier_arrive(scales_full);
+        }
+        return;  // boxes: no cluster, whose barriers would count this warp
+      }
+    }
     for (int item = first_tile; item < g.tiles; item += tile_step) {
       if (loads) {
         if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
@@ -224,7 +250,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kPieceBytes>;
     using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
     const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
-    const int lane = thread % 32, warp = thread / 32 % 4;
+    const int lane = thread % 32;
     const std::uint64_t base_a =
         LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
     const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
@@ -325,12 +351,23 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           continue;
         }
       }
-      const int row = tile.row + consumer * 64 + warp * 16;
-      unsigned char* const own_staging = staging + (consumer * 4 + warp) * Boxes::kStagingBytes;
+      unsigned again;  // read anew, so that no register holds what follows from it through the main loop
+      asm volatile("mov.u32 %0, %%tid.x;" : "=r"(again));
+      const int store_lane = static_cast<int>(again) % 32, store_warp = static_cast<int>(again) / 32 - 4;
+      const int row = tile.row + store_warp * 16;
+      unsigned char* const own_staging = staging + store_warp * Boxes::kStagingBytes;
       if constexpr (kConfig.gated) {
-        wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, lane, own_staging);
+        wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging);
       } else {
-        wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, lane, own_staging);
+        constexpr bool shared_scales = kConfig.shares_scales();  // a cluster did not come here
+        // The tile's number in this CTA by a division: a counter would be a register through the main loop.
+        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(item) / gridDim.x & 1);
+        wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
+                                              store_warp * 16);
+        if (shared_scales) {
+          __syncwarp();
+          if (store_lane == 0) ptx::barrier_arrive(scales_empty);
+        }
       }
     }
     if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
