@@ -74,7 +74,13 @@ bool b_is_vectorisable(const Problem& p) {
                       : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
 }
 
-std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : info(k).name; }
+std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : k == Kernel::dot ? "dot" : info(k).name; }
+
+int dot_warps(std::int64_t lines, std::int64_t k) {
+  int warps = 1;
+  while (warps < kDotMaxWarps && lines * warps < 2112 && k >= 512 * warps) warps *= 2;
+  return warps;
+}
 
 std::int64_t chunk_length(std::int64_t n, std::int64_t k) {
   const std::int64_t wanted = n <= 512 ? 64 : n <= 1024 ? 128 : k <= 512 ? 512 : 256;
@@ -101,6 +107,19 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
   return best;
 }
 
+bool dot_serves(const Problem& p) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
+  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
+         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
+}
+
+/// Each warp keeps some loads under way, so that few lines do not reach the memory's rate.
+double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices) {
+  constexpr double kBytesPerSecondAndWarp = 3.5e9;
+  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
+  return 4 * all * static_cast<double>(k) / std::min(kBytesPerSecond, all * dot_warps(lines, k) * kBytesPerSecondAndWarp);
+}
+
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -113,8 +132,22 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     plan.splits = e.splits;
     plan.seconds = e.seconds;
   }
+  if (dot_serves(p) && (any || forced == name(Kernel::dot))) {
+    // Whether M is 1 or 4, whatever the batch: else a row's bits would depend on them.
+    const bool stream_b = dot_streams_b(p);
+    const Operand& w = stream_b ? p.b : p.a;
+    const std::int64_t lines = stream_b ? p.n : p.m;
+    Problem alone = p;
+    alone.m = 1, alone.n = lines, alone.batches = 1;
+    if (!any || dot_seconds(lines, p.k, 1) <= gemv_estimate(alone, std::max<std::int64_t>(1, ceil_div(p.k, chunk_length(lines, p.k))), gpu.sm_count).seconds) {
+      const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+      plan.kernel = Kernel::dot;
+      plan.splits = 1;
+      plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
+    }
+  }
   // A gemv reads the large operand at the memory's rate; no tile beats that.
-  double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
+  double best = plan.kernel == Kernel::gemv || plan.kernel == Kernel::dot ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
     if (!serves(p, kernel, gpu) || (!any && forced != info(kernel).name)) continue;
