@@ -162,7 +162,7 @@ def test_fp64_sums_fit_the_registers(plan: Ask) -> None:
 def test_few_rows_or_columns_stream(plan: Ask) -> None:
     for lines in (1, 2, 3, 4):
         assert plan(Problem(lines, 4096, 4096)).kernel == "gemv"
-        assert plan(Problem(4096, lines, 4096, a=(1, 4096))).kernel == "gemv"
+        assert plan(Problem(4096, lines, 4096, b=(lines, 1))).kernel == ("gemv" if lines > 1 else "dot")
     assert plan(Problem(5, 4096, 4096)).kernel != "gemv"
     assert plan(Problem(1, 4096, 4096, forced="simt_64x64")).kernel == "simt_64x64"
     assert plan(Problem(5, 4096, 4096, forced="gemv")).kernel != "gemv"
@@ -175,12 +175,13 @@ def test_few_lines_along_k_take_dot(plan: Ask) -> None:
                 few_rows = plan(Problem(lines, n, k, b=(1, k), precision=precision))
                 assert (few_rows.kernel, few_rows.splits, few_rows.workspace) == ("dot", 1, 0)
                 assert few_rows.tensor is None
-                assert plan(Problem(n, lines, k, precision=precision)).kernel == "dot"
+                assert plan(Problem(n, lines, k, b=(1, k), precision=precision)).kernel == "dot"
     assert plan(Problem(1, 4096, 4096, b=(1, 4096), batch=20)).kernel == "dot"
     assert plan(Problem(1, 4096, 4096, b=(1, 4096), forced="dot")).kernel == "dot"
-    # Not: more rows, rows of B that lie along n, other types, batch-invariant problems, so few lines that blocks are few.
+    # Not: more rows, lines that lie across k, other types, batch-invariant problems, too few lines for many blocks.
     assert plan(Problem(5, 4096, 4096, b=(1, 4096))).kernel != "dot"
     assert plan(Problem(1, 4096, 4096)).kernel == "gemv"
+    assert plan(Problem(4, 4096, 4096, a=(1, 4), b=(1, 4096))).kernel == "gemv"
     assert plan(Problem(1, 4096, 4096, forced="dot")).kernel == "simt_64x64"
     for dtype in (F16, BF16, F64):
         assert plan(Problem(1, 4096, 4096, b=(1, 4096), dtype=dtype)).kernel == "gemv"

@@ -120,11 +120,21 @@ double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices) {
   return 4 * all * static_cast<double>(k) / std::min(kBytesPerSecond, all * dot_warps(lines, k) * kBytesPerSecondAndWarp);
 }
 
+std::int64_t chunk_count(std::int64_t n, std::int64_t k) { return std::max<std::int64_t>(1, ceil_div(k, chunk_length(n, k))); }
+
+/// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
+/// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
+bool dot_pays(const Problem& p, std::int64_t lines, int sm_count) {
+  const Problem row{.m = 1, .n = lines, .k = p.k};
+  return a_along_k(p) && b_along_k(p) &&
+         dot_seconds(lines, p.k, 1) <= gemv_estimate(row, chunk_count(lines, p.k), sm_count).seconds;
+}
+
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const bool any = forced.empty() || forced == "simt";
-  const std::int64_t chunk = chunk_length(p.n, p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
+  const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
   Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
   if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(Kernel::gemv))) {
     const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
@@ -132,19 +142,14 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     plan.splits = e.splits;
     plan.seconds = e.seconds;
   }
-  if (dot_serves(p) && (any || forced == name(Kernel::dot))) {
-    // Whether M is 1 or 4, whatever the batch: else a row's bits would depend on them.
-    const bool stream_b = dot_streams_b(p);
+  const bool stream_b = dot_streams_b(p);
+  const std::int64_t lines = stream_b ? p.n : p.m;
+  if (dot_serves(p) && (any ? dot_pays(p, lines, gpu.sm_count) : forced == name(Kernel::dot))) {
     const Operand& w = stream_b ? p.b : p.a;
-    const std::int64_t lines = stream_b ? p.n : p.m;
-    Problem alone = p;
-    alone.m = 1, alone.n = lines, alone.batches = 1;
-    if (!any || dot_seconds(lines, p.k, 1) <= gemv_estimate(alone, std::max<std::int64_t>(1, ceil_div(p.k, chunk_length(lines, p.k))), gpu.sm_count).seconds) {
-      const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-      plan.kernel = Kernel::dot;
-      plan.splits = 1;
-      plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
-    }
+    const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+    plan.kernel = Kernel::dot;
+    plan.splits = 1;
+    plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
   }
   // A gemv reads the large operand at the memory's rate; no tile beats that.
   double best = plan.kernel == Kernel::gemv || plan.kernel == Kernel::dot ? 0 : 1e30;

@@ -2,8 +2,8 @@
 //
 // Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
 // fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split but dot does exactly this, so
-// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU. dot (fp32, up to 4 rows or
-// columns) has an order of its own, which depends on N and K; batch-invariant problems do not take it.
+// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU. dot (fp32, up to 4 rows
+// or columns) has an order of its own, which depends on N and K; batch-invariant problems do not take it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -89,8 +89,8 @@ int dot_warps(std::int64_t lines, std::int64_t k);
 
 std::string_view name(Kernel k);  ///< of every kernel, gemv and dot included
 
-/// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that cannot do
-/// the problem leaves simt_64x64, which does every problem.
+/// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that
+/// cannot do the problem leaves simt_64x64, which does every problem.
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   const std::int64_t lines = args.stream_b ? p.n : p.m;
   const int x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
   const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
-  const std::int64_t w_step = args.stream_b ? wo.col_stride : wo.row_stride, x_step = args.stream_b ? xo.row_stride : xo.col_stride;
+  const std::int64_t w_step = args.stream_b ? wo.col_stride : wo.row_stride,
+                     x_step = args.stream_b ? xo.row_stride : xo.col_stride;
   [[maybe_unused]] const std::int64_t x_k = args.stream_b ? xo.col_stride : xo.row_stride;
 
   // Lines that do not exist repeat the last one; nobody stores their sums.
