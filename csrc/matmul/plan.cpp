@@ -125,7 +125,8 @@ std::int64_t chunk_count(std::int64_t n, std::int64_t k) { return std::max<std::
 /// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
 /// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
 bool dot_pays(const Problem& p, std::int64_t lines, int sm_count) {
-  const Problem row{.m = 1, .n = lines, .k = p.k};
+  Problem row;
+  row.m = 1, row.n = lines, row.k = p.k;
   return a_along_k(p) && b_along_k(p) &&
          dot_seconds(lines, p.k, 1) <= gemv_estimate(row, chunk_count(lines, p.k), sm_count).seconds;
 }

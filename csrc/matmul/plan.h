@@ -36,8 +36,8 @@ inline constexpr std::int64_t kManyRows = 4096;
 /// Rows or columns that kernels/gemv.cuh takes, and the chunks whose sums a block of it can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
 
-/// Warps of a block of kernels/dot.cuh.
-inline constexpr int kDotMaxWarps = 16;
+/// Warps of a block of kernels/dot.cuh: at least, and where they share a line at most.
+inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 struct KernelInfo {
   std::string_view name;

@@ -28,6 +28,10 @@ struct DotArguments {
 
 namespace dot {
 
+/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
+template <int kX, int kLines, bool kVector>
+inline constexpr int kAhead = !kVector || (kX != 2 && kLines == 2) ? 2 : 4;
+
 /// One line of an operand along k. kVector: whole quads only, each an aligned access.
 template <bool kVector>
 struct Line {
@@ -62,9 +66,10 @@ struct Line {
 
 }  // namespace dot
 
-template <int kX, int kLines, int kAhead, bool kVector>
+template <int kX, int kLines, bool kVector>
 __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
   using Quad = Vector<float, 4>;
+  constexpr int kAhead = dot::kAhead<kX, kLines, kVector>;
   const Problem& p = args.problem;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int part = warp % args.warps, groups = static_cast<int>(blockDim.x) / kWarpSize / args.warps;
