@@ -281,6 +281,69 @@ def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(dtype: torch.d
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (3, 7), (768, 768), (37, 4099), (1000, 1024), (131, 14336), (5, 100000), (4096, 512)]
+)
+def test_dot_adds_in_one_order(n: int, k: int) -> None:
+    """Of 1 to 4 rows or columns, however they lie in memory."""
+    a, w = randn(4, k, device="cuda"), randn(n, k, device="cuda")
+    apart = torch.full((n, 2 * k + 3), math.nan, device="cuda")[:, 3 : k + 3].copy_(w)  # contiguous along k alone
+    with forced("dot"):
+        out = check(a, w.mT)
+        for x in (a, misaligned(a), sliced(a), transposed(a)):
+            for y in (w, misaligned(w), apart):
+                for m in (1, 2, 3, 4):
+                    assert torch.equal(matmul(x[:m], y.mT), out[:m]), m
+                    assert torch.equal(matmul(y, x[:m].mT), out[:m].mT), m
+                assert torch.equal(matmul(x[3], y.mT), out[3])
+                assert torch.equal(matmul(y, x[3]), out[3])
+        batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, apart]).mT)
+        assert torch.equal(batched, torch.stack([out, 2 * out, out]))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("rows", [1, 3])
+def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
+    a, b = randn(rows, 700, device="cuda"), transposed(randn(700, 200, device="cuda"))
+    a[0, 5], b[5, 2], b[0, 199], b[300, 77], b[699, 5] = math.inf, 0.0, -math.inf, math.inf, math.nan
+    with forced("dot"):
+        ours = matmul(a, b)
+    exact = a.double() @ b.double()
+    assert torch.equal(ours.isnan(), exact.isnan())
+    assert torch.equal(ours == math.inf, exact == math.inf)
+    assert torch.equal(ours == -math.inf, exact == -math.inf)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("k", [64, 1024, 8192, 262144])
+def test_dot_is_as_good_as_sgemm_on_any_data(k: int) -> None:
+    failed = []
+    for name, a, b in data_classes(4, 300, k):
+        if name == "huge" and k > 8192:
+            continue  # parts of the sum overflow
+        with forced("dot"):
+            ours = matmul(a, transposed(b))
+        exact, scale = reference(a, b)
+        theirs = torch.matmul(a.expand(32, 4, k).reshape(128, k), b)[:4]  # SGEMM, not cuBLAS's gemv
+        norms = [((x.double() - exact).norm() / exact.norm()).item() for x in (ours, theirs)]
+        errors = [componentwise_error(x, exact, scale) for x in (ours, theirs)]
+        if norms[0] > max(norms[1], 2**-24) * 1.5 or errors[0] > 2 * errors[1] + 2**-24:
+            failed.append((name, norms, errors))
+    assert not failed
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
+def test_dot_is_taken_for_few_rows_of_any_precision(precision: str) -> None:
+    a, w = randn(4, 1024, device="cuda"), randn(1000, 1024, device="cuda")
+    with forced("dot"):
+        out = matmul(a, w.mT)
+    for m in (1, 2, 3, 4):
+        assert torch.equal(matmul(a[:m], w.mT, precision=precision), out[:m])
+        assert torch.equal(matmul(w, a[:m].mT, precision=precision), out[:m].mT)
+
+
+@pytest.mark.cuda
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
@@ -600,6 +663,18 @@ def test_small_case_of_every_kernel(kernel: str, dtype: torch.dtype) -> None:
             check(a, b)
             check(transposed(a), transposed(b))
             check(misaligned(a), sliced(b))
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+def test_small_case_of_dot() -> None:
+    with forced("dot"):
+        for m, n, k in [(1, 37, 300), (3, 20, 1030), (2, 5, 9000), (40, 4, 36), (1, 1, 1)]:
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, transposed(b))
+            check(misaligned(a), misaligned(b.mT.contiguous()).mT)
+            check(transposed(a), transposed(b))
+            check(a.expand(3, m, k), transposed(randn(3, k, n, device="cuda")))
 
 
 @pytest.mark.cuda

@@ -144,6 +144,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
 
 
 Ask = Callable[[Problem], Plan]
+size = st.one_of(st.integers(1, 300), st.integers(1, 1 << 17))
 
 
 def test_large_products_take_the_largest_tile_without_a_split(plan: Ask) -> None:
@@ -161,10 +162,38 @@ def test_fp64_sums_fit_the_registers(plan: Ask) -> None:
 def test_few_rows_or_columns_stream(plan: Ask) -> None:
     for lines in (1, 2, 3, 4):
         assert plan(Problem(lines, 4096, 4096)).kernel == "gemv"
-        assert plan(Problem(4096, lines, 4096)).kernel == "gemv"
+        assert plan(Problem(4096, lines, 4096, b=(lines, 1))).kernel == ("gemv" if lines > 1 else "dot")
     assert plan(Problem(5, 4096, 4096)).kernel != "gemv"
     assert plan(Problem(1, 4096, 4096, forced="simt_64x64")).kernel == "simt_64x64"
     assert plan(Problem(5, 4096, 4096, forced="gemv")).kernel != "gemv"
+
+
+def test_few_lines_along_k_take_dot(plan: Ask) -> None:
+    for lines in (1, 2, 3, 4):
+        for n, k in [(768, 768), (4096, 4096), (4096, 14336), (50257, 768), (1000, 4099)]:
+            for precision in (HIGHEST, IEEE, HIGH, MEDIUM):
+                few_rows = plan(Problem(lines, n, k, b=(1, k), precision=precision))
+                assert (few_rows.kernel, few_rows.splits, few_rows.workspace) == ("dot", 1, 0)
+                assert few_rows.tensor is None
+                assert plan(Problem(n, lines, k, b=(1, k), precision=precision)).kernel == "dot"
+    assert plan(Problem(1, 4096, 4096, b=(1, 4096), batch=20)).kernel == "dot"
+    assert plan(Problem(1, 4096, 4096, b=(1, 4096), forced="dot")).kernel == "dot"
+    # Not: more rows, lines that lie across k, other types, batch-invariant problems, too few lines for many blocks.
+    assert plan(Problem(5, 4096, 4096, b=(1, 4096))).kernel != "dot"
+    assert plan(Problem(1, 4096, 4096)).kernel == "gemv"
+    assert plan(Problem(4, 4096, 4096, a=(1, 4), b=(1, 4096))).kernel == "gemv"
+    assert plan(Problem(1, 4096, 4096, forced="dot")).kernel == "simt_64x64"
+    for dtype in (F16, BF16, F64):
+        assert plan(Problem(1, 4096, 4096, b=(1, 4096), dtype=dtype)).kernel == "gemv"
+    assert plan(Problem(1, 4096, 4096, b=(1, 4096), batch_invariant=True)).kernel == "gemv"
+    assert plan(Problem(1, 1, 1 << 22, b=(1, 1 << 22))).kernel == "gemv"
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=size, k=st.integers(1, 1 << 18), batch=st.integers(1, 100))
+def test_one_to_four_rows_take_the_same_kernel(plan: Ask, n: int, k: int, batch: int) -> None:
+    kernels = {plan(Problem(m, n, k, b=(1, k), batch=some)).kernel for m in (1, 2, 3, 4) for some in (1, batch)}
+    assert len(kernels) == 1
 
 
 def test_gemv_splits_only_where_blocks_are_few(plan: Ask) -> None:
@@ -197,9 +226,6 @@ def test_unknown_names_force_nothing_unsafe(plan: Ask) -> None:
     assert plan(Problem(64, 64, 64, forced="no_such_kernel")).kernel == "simt_64x64"
 
 
-size = st.one_of(st.integers(1, 300), st.integers(1, 1 << 17))
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     m=size,
@@ -212,7 +238,10 @@ size = st.one_of(st.integers(1, 300), st.integers(1, 1 << 17))
 def test_the_order_of_additions_depends_on_n_and_k_alone(
     plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, sm_count: int
 ) -> None:
-    here, alone = plan(Problem(m, n, k, batch, dtype, sm_count=sm_count)), plan(Problem(1, n, k))
+    here, alone = (
+        plan(Problem(m, n, k, batch, dtype, sm_count=sm_count, batch_invariant=True)),
+        plan(Problem(1, n, k, batch_invariant=True)),
+    )
     assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
     assert 1 <= here.chunks <= 32  # what a block of gemv can hold
     assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk

@@ -22,4 +22,7 @@ struct FailedPairs {
 template <class T>
 void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
 
+/// The same for Kernel::dot, fp32's (dot.cu).
+void launch_dot(const Problem& p, cudaStream_t stream);
+
 }  // namespace xgemm::matmul

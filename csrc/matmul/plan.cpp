@@ -74,7 +74,13 @@ bool b_is_vectorisable(const Problem& p) {
                       : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
 }
 
-std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : info(k).name; }
+std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : k == Kernel::dot ? "dot" : info(k).name; }
+
+int dot_warps(std::int64_t lines, std::int64_t k) {
+  int warps = 1;
+  while (warps < kDotMaxWarps && lines * warps < 2112 && k >= 512 * warps) warps *= 2;
+  return warps;
+}
 
 std::int64_t chunk_length(std::int64_t n, std::int64_t k) {
   const std::int64_t wanted = n <= 512 ? 64 : n <= 1024 ? 128 : k <= 512 ? 512 : 256;
@@ -101,11 +107,35 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
   return best;
 }
 
+bool dot_serves(const Problem& p) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
+  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
+         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
+}
+
+/// Each warp keeps some loads under way, so that few lines do not reach the memory's rate.
+double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices) {
+  constexpr double kBytesPerSecondAndWarp = 3.5e9;
+  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
+  return 4 * all * static_cast<double>(k) / std::min(kBytesPerSecond, all * dot_warps(lines, k) * kBytesPerSecondAndWarp);
+}
+
+std::int64_t chunk_count(std::int64_t n, std::int64_t k) { return std::max<std::int64_t>(1, ceil_div(k, chunk_length(n, k))); }
+
+/// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
+/// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
+bool dot_pays(const Problem& p, std::int64_t lines, int sm_count) {
+  Problem row;
+  row.m = 1, row.n = lines, row.k = p.k;
+  return a_along_k(p) && b_along_k(p) &&
+         dot_seconds(lines, p.k, 1) <= gemv_estimate(row, chunk_count(lines, p.k), sm_count).seconds;
+}
+
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const bool any = forced.empty() || forced == "simt";
-  const std::int64_t chunk = chunk_length(p.n, p.k), chunks = std::max<std::int64_t>(1, ceil_div(p.k, chunk));
+  const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
   Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
   if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(Kernel::gemv))) {
     const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
@@ -113,8 +143,17 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     plan.splits = e.splits;
     plan.seconds = e.seconds;
   }
+  const bool stream_b = dot_streams_b(p);
+  const std::int64_t lines = stream_b ? p.n : p.m;
+  if (dot_serves(p) && (any ? dot_pays(p, lines, gpu.sm_count) : forced == name(Kernel::dot))) {
+    const Operand& w = stream_b ? p.b : p.a;
+    const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+    plan.kernel = Kernel::dot;
+    plan.splits = 1;
+    plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
+  }
   // A gemv reads the large operand at the memory's rate; no tile beats that.
-  double best = plan.kernel == Kernel::gemv ? 0 : 1e30;
+  double best = plan.kernel == Kernel::gemv || plan.kernel == Kernel::dot ? 0 : 1e30;
   for (int i = 0; i < kKernels; ++i) {
     const Kernel kernel = static_cast<Kernel>(i);
     if (!serves(p, kernel, gpu) || (!any && forced != info(kernel).name)) continue;

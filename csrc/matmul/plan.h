@@ -1,8 +1,9 @@
 // Problem -> kernel, tile and split. Pure host code: no CUDA, no torch, tested without a GPU.
 //
 // Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
-// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split does exactly this, so
-// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
+// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split but dot does exactly this, so
+// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU. dot (fp32, up to 4 rows
+// or columns) has an order of its own, which depends on N and K; batch-invariant problems do not take it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,14 +27,17 @@ struct Tile {
   constexpr int shared_bytes(int accumulator_bytes) const { return accumulator_bytes * (2 * bk * (bm + 4 + bn + 4) + bm * bn); }
 };
 
-enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv };
-inline constexpr int kKernels = 3;  ///< rows of the table of tiles; gemv has none
+enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv, dot };
+inline constexpr int kKernels = 3;  ///< rows of the table of tiles; gemv and dot have none
 
 /// Rows for which a batch-invariant problem's kernels are chosen.
 inline constexpr std::int64_t kManyRows = 4096;
 
 /// Rows or columns that kernels/gemv.cuh takes, and the chunks whose sums a block of it can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
+
+/// Warps of a block of kernels/dot.cuh: at least, and where they share a line at most.
+inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 struct KernelInfo {
   std::string_view name;
@@ -76,7 +80,14 @@ bool b_is_vectorisable(const Problem& p);
 /// each.
 std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
-std::string_view name(Kernel k);  ///< of every kernel, gemv included
+/// kernels/dot.cuh: is its large operand B (else A)?
+inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
+
+/// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, as far as each
+/// lane has work. A part of the order of additions.
+int dot_warps(std::int64_t lines, std::int64_t k);
+
+std::string_view name(Kernel k);  ///< of every kernel, gemv and dot included
 
 /// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that
 /// cannot do the problem leaves simt_64x64, which does every problem.

@@ -163,7 +163,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     if (!any) {
       Problem q = p;
       if (p.batch_invariant) {
-        q.batch_invariant = false, q.m = kManyRows, q.batches = 1;
+        q.m = kManyRows, q.batches = 1;
         for (std::int64_t& size : q.batch) size = 1;
       }
       const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
@@ -171,7 +171,8 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     }
     const auto make_rest = [&](const Problem& r) {
       Plan rest = make_plan(r, gpu);
-      if (rest.kernel == Kernel::gemv) rest = make_plan(r, gpu, info(Kernel::simt_16x128).name);  // gemv does whole products only
+      if (rest.kernel == Kernel::gemv || rest.kernel == Kernel::dot)  // they do whole products only
+        rest = make_plan(r, gpu, info(Kernel::simt_16x128).name);
       rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
       return rest;
     };

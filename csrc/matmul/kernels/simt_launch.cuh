@@ -43,7 +43,8 @@ void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream
       break;
     case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
     case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
-    case Kernel::gemv: break;  // launch_gemv
+    case Kernel::gemv:
+    case Kernel::dot: break;  // launch_gemv, launch_dot
   }
 }
 
@@ -83,7 +84,9 @@ void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream
                            .splits = plan.splits,
                            .partial = workspace,
                            .only = only};
-  if (plan.kernel == Kernel::gemv)
+  if (plan.kernel == Kernel::dot)
+    return launch_dot(p, stream);  // fp32 alone has such plans
+  else if (plan.kernel == Kernel::gemv)
     launch_gemv<T>(args, stream);
   else if (plan.vector)
     launch_kernel<T, true>(plan.kernel, args, stream);

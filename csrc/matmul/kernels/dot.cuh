@@ -1,0 +1,144 @@
+// fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along k: warps along the lines.
+//
+//   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
+//   strides. Batch as simt.cuh.
+//
+//   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a block has several groups or one.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1.
+//   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
+//   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
+//
+// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB a multiprocessor.
+#pragma once
+#include "device/ptx/grid.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+#include "matmul/kernels/epilogue.cuh"
+#include "matmul/plan.h"
+
+namespace xgemm::matmul {
+
+struct DotArguments {
+  Problem problem;
+  bool stream_b;   ///< few rows: w is B (else few columns: w is A)
+  int warps;       ///< a group
+  unsigned tiles;  ///< blocks a batch
+};
+
+namespace dot {
+
+/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
+template <int kX, int kLines, bool kVector>
+inline constexpr int kAhead = !kVector || (kX != 2 && kLines == 2) ? 2 : 4;
+
+/// One line of an operand along k. kVector: whole quads only, each an aligned access.
+template <bool kVector>
+struct Line {
+  const float* data;
+  std::int64_t stride;
+
+  /// w: read once, so that it need not push x out of L1.
+  __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
+    Vector<float, 4> v;
+    if constexpr (kVector) {
+      asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                   : "l"(data + std::int64_t{4} * quad));
+    } else {
+      v = load(quad, k);  // four lanes share a sector: L1 has to keep it
+    }
+    return v;
+  }
+
+  __device__ __forceinline__ Vector<float, 4> load(int quad, [[maybe_unused]] std::int64_t k) const {
+    const std::int64_t first = std::int64_t{4} * quad;
+    if constexpr (kVector) {
+      return load_vector<4>(data + first);
+    } else {
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = first + i < k ? data[(first + i) * stride] : 0.f;
+      return v;
+    }
+  }
+};
+
+}  // namespace dot
+
+template <int kX, int kLines, bool kVector>
+__global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
+  using Quad = Vector<float, 4>;
+  constexpr int kAhead = dot::kAhead<kX, kLines, kVector>;
+  const Problem& p = args.problem;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int part = warp % args.warps, groups = static_cast<int>(blockDim.x) / kWarpSize / args.warps;
+  const std::int64_t batch = blockIdx.x / args.tiles;
+  const std::int64_t first_line = static_cast<std::int64_t>(blockIdx.x % args.tiles) * groups * kLines;
+  const std::int64_t lines = args.stream_b ? p.n : p.m;
+  const int x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
+  const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
+  const std::int64_t w_step = args.stream_b ? wo.col_stride : wo.row_stride,
+                     x_step = args.stream_b ? xo.row_stride : xo.col_stride;
+  [[maybe_unused]] const std::int64_t x_k = args.stream_b ? xo.col_stride : xo.row_stride;
+
+  // Lines that do not exist repeat the last one; nobody stores their sums.
+  const std::int64_t w_batch = batch ? batch_offset(p, wo, batch) : 0, x_batch = batch ? batch_offset(p, xo, batch) : 0;
+  dot::Line<kVector> w[kLines], x[kX];
+#pragma unroll
+  for (int r = 0; r < kLines; ++r) {
+    const std::int64_t line = first_line + warp / args.warps * kLines + r;
+    w[r] = {static_cast<const float*>(wo.data) + w_batch + (line < lines ? line : lines - 1) * w_step, 1};
+  }
+#pragma unroll
+  for (int j = 0; j < kX; ++j)
+    x[j] = {static_cast<const float*>(xo.data) + x_batch + (j < x_lines ? j : x_lines - 1) * x_step, x_k};
+
+  ptx::grid_release();
+  ptx::grid_wait();
+  float sums[kLines][kX][4] = {};
+  const int quads = static_cast<int>((p.k + 3) / 4), step = kWarpSize * args.warps;
+  for (int quad = part * kWarpSize + lane; quad < quads; quad += kAhead * step) {
+    Quad of_w[kAhead][kLines];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int r = 0; r < kLines; ++r) {
+        // Beyond the last quad that one again: a condition would part the loads, which are to be under way together.
+        of_w[u][r] = w[r].stream(min(quad + u * step, quads - 1), p.k);
+      }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int j = 0; j < kX; ++j) {
+        const Quad of_x = x[j].load(min(quad + u * step, quads - 1), p.k);
+#pragma unroll
+        for (int r = 0; r < kLines; ++r)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (u == 0 || quad + u * step < quads) sums[r][j][i] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i]);
+      }
+  }
+
+  __shared__ float of_warps[kDotMaxWarps][kX][kLines];
+#pragma unroll
+  for (int j = 0; j < kX; ++j)
+#pragma unroll
+    for (int r = 0; r < kLines; ++r) {
+      const float(&s)[4] = sums[r][j];
+      const float sum = warp_reduce(plus(plus(s[0], s[1]), plus(s[2], s[3])), [](float a, float b) { return plus(a, b); });
+      if (lane == 0) of_warps[warp][j][r] = sum;
+    }
+  __syncthreads();
+  const int here = groups * kLines, thread = static_cast<int>(threadIdx.x), j = thread / here;
+  const std::int64_t line = first_line + thread % here;
+  if (j >= x_lines || line >= lines) return;
+  const int group = thread % here / kLines, r = thread % here % kLines;
+  float total = of_warps[group * args.warps][j][r];
+  for (int i = 1; i < args.warps; ++i) total = plus(total, of_warps[group * args.warps + i][j][r]);
+  const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
+  const std::int64_t row = args.stream_b ? j : line, column = args.stream_b ? line : j;
+  static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total, row, column);
+}
+
+}  // namespace xgemm::matmul
