@@ -315,12 +315,10 @@ def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("k", [64, 1024, 8192, 262144])
+@pytest.mark.parametrize("k", [64, 1024, 8192])
 def test_dot_is_as_good_as_sgemm_on_any_data(k: int) -> None:
     failed = []
     for name, a, b in data_classes(4, 300, k):
-        if name == "huge" and k > 8192:
-            continue  # parts of the sum overflow
         with forced("dot"):
             ours = matmul(a, transposed(b))
         exact, scale = reference(a, b)
