@@ -1,8 +1,8 @@
-#include "device/counters.h"
-
 #include <cuda_runtime.h>
 
 #include <atomic>
+
+#include "device/counters.h"
 
 namespace xgemm {
 
