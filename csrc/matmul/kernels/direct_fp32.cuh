@@ -1,26 +1,24 @@
-// fp32 product on Hopper's tensor cores (sm_90a) in one launch: operands are split in bf16 parts on the way, no pass over them,
-// no scaling, no copy in memory. For products that are too small, too narrow or too flat for split_fp16.cuh and wgmma_gemm.cuh,
-// which take half the tensor-core time but read and write the operands first. out = epilogue(A B) as kernels/epilogue.cuh says.
+// fp32 product on Hopper's tensor cores (sm_90a) in one launch: operands are split in bf16 parts on the way, no pass over
+// them, no scaling, no copy in memory. For products that are too small, too narrow or too flat for split_fp16.cuh and
+// wgmma_gemm.cuh, which take half the tensor-core time but read and write the operands first. out = epilogue(A B) as
+// kernels/epilogue.cuh says.
 //
-//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six products
-//   (lo hi,
-//             hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|. Two parts: three products, 2^-16.
-//   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: TMA, or cp.async element by element where
-//   base or strides
-//             are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write the parts as wgmma's
-//             K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in the order of wgmma's
-//             register operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the large operand of a
-//             layer, never goes through shared memory twice. They take turns: one splits while the other multiplies.
-//   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor core,
-//   which
-//             truncates, seldom has to; what the others lose is 2^-8 smaller.
+//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six
+//             products (lo hi, hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|. Two parts:
+//             three products, 2^-16.
+//   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: by TMA, or by cp.async an element where
+//             base or strides are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write
+//             the parts as wgmma's K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in
+//             the order of wgmma's register operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the
+//             large operand of a layer, never goes through shared memory twice. They take turns: one splits while the other
+//             multiplies.
+//   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
+//             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
-//   several
-//             CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So the order of
-//             additions depends on the problem and the GPU alone.
-//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while splitting;
-//   a warpgroup that met one
-//             does its piece again by fused multiply-adds.
+//             several CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So
+//             the order of additions depends on the problem and the GPU alone.
+//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while
+//             splitting; a warpgroup that met one does its piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
 // Floors: 6 (3) products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
