@@ -501,8 +501,10 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
+        if (lane == 0) {  // who frees the slot afterwards
 #pragma unroll
-        for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[ring_a.slot * 8 + i];
+          for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[ring_a.slot * 8 + i];
+        }
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(small);
         ptx::wgmma_pin(large);
