@@ -2,12 +2,12 @@
 //
 // naive         every operand from global memory: 2 k loads an element.
 // fixed         tile x tile blocks stage tiles of A and B in static shared memory: 1 / tile of the loads. Tile 8, 16 or 32.
-// dynamic       the same with the tile known at run time only and shared memory of the size requiredSM() = 2 tile^2 floats. The
-// lab keeps
-//               the tile in __constant__ memory; here it is blockDim.x, which is safe on several streams at once.
+// dynamic       the same with the tile known at run time only and shared memory of the size requiredSM() = 2 tile^2 floats.
+//               The lab keeps the tile in __constant__ memory; here it is blockDim.x, which is safe on several streams at once.
 // single_block  one block for the whole product, A and B wholly in shared memory; m, n <= 32 and 4 (m k + k n) <= 48 KiB.
-// conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one bank
-// (S3-06). padded        the same with rows of 33 words: the column falls into 32 banks.
+// conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one
+//               bank (S3-06).
+// padded        the same with rows of 33 words: the column falls into 32 banks.
 #include "lab/experiments/experiments.h"
 
 namespace xgemm::lab::experiments {

@@ -37,10 +37,10 @@ template <class T>
 inline constexpr int kPitch = kDepth<T> + kVectorWidth<T>;
 
 template <class T, int kLines>
-inline constexpr int kStage = 32 * kPitch<T> + kLines* kDepth<T>;
+inline constexpr int kStage = 32 * kPitch<T> + kLines * kDepth<T>;
 template <class T, int kLines>
-inline constexpr int kSharedBytes = static_cast<int>(kWarps* kStages* kStage<T, kLines> * sizeof(T) +
-                                                     kGemvMaxChunks * kLines * 32 * sizeof(Accumulator<T>));
+inline constexpr int kSharedBytes =
+    static_cast<int>(kWarps * kStages * kStage<T, kLines> * sizeof(T) + kGemvMaxChunks * kLines * 32 * sizeof(Accumulator<T>));
 
 /// A warp starts the copy of kLines lines by kDepth of k: to [line][k] with `pitch`, or to [k][line]. Lines from `lines` on
 /// repeat the last one (their sums are not stored); k from `depth` on is zero. `place`: (first line, first k).

@@ -7,11 +7,10 @@
 // What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not
 // exactly it, "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
 //   - neither line has a lossy element (then every element is carried to 2^-22) and the shares of elements that are not zero
-//   multiply to
-//     1/32 or more (with fewer products in a sum, SGEMM's few roundings of 2^-24 would beat 2^-22; a one-hot row stays exact), or
-//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8 products
-//   are
-//     both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
+//     multiply to 1/32 or more (with fewer products in a sum, SGEMM's few roundings of 2^-24 would beat 2^-22; a one-hot row
+//     stays exact), or
+//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8
+//     products are both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
 // With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic
 // bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN). The
 // CUDA-core kernel (simt.cuh) does the elements that fail, and only those.

@@ -1,12 +1,11 @@
 // From the accumulators of a wgmma warp to memory. Three ways, equal in every bit, and store_gated:
-//   boxes  alpha and bias only, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16
-//   rows of
-//          128 bytes), stored by TMA, which clips the edges, while the warp goes on;
+//   boxes  alpha and bias only, moderate scales, rows of C at multiples of 16 bytes: converted, written swizzled to one of two
+//          2 KiB buffers (16 rows of 128 bytes), stored by TMA, which clips the edges, while the warp goes on;
 //   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
-//   columns a
-//          lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions overlap;
+//          columns a lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions
+//          overlap;
 //   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as
-//   `rows`.
+//          `rows`.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/tma.cuh"
@@ -153,31 +152,26 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
 }
 
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
+/// The sums are not changed: they may be wgmma's accumulators, and ptxas runs each wgmma alone where anything else writes them.
 template <class Out, class Config>
-__device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row, int column,
-                                           int batch, int lane, unsigned char* staging, const int* scales, int row_in_tile) {
+__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                           int column, int batch, int lane, unsigned char* staging, const int* scales,
+                                           int row_in_tile) {
   constexpr int kTileN = Config::kValue.tile_n;
   constexpr bool kScaled = Config::kValue.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
-  if (kTileN * sizeof(Out) >= 128 && g.boxes) {
-    constexpr int kTileM = Config::kValue.tile_m;
+  constexpr int kTileM = Config::kValue.tile_m;
+  bool moderate = true;
+  if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
+  if (kTileN * sizeof(Out) >= 128 && g.boxes && moderate) {
     const int* const column_scales = scales + kTileM + 2 * quad;
-    float row_factors[2] = {1, 1};
-    bool moderate = true;
+    float row_factors[2];
     if constexpr (kScaled) {
-      moderate = (scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2]) != 0;
-      const int rows[2] = {scales[row_in_tile + first], scales[row_in_tile + first + 8]};
-      if (moderate) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(rows[h]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kTileN / 2; ++i)
-          sums[i] = unscale(sums[i], (rows[i / 2 % 2] >> 23) + (column_scales[i / 4 * 8 + i % 2] >> 23) - 254);
-      }
+      for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(scales[row_in_tile + first + 8 * h]);
     }
     const float alpha = static_cast<float>(p.alpha);
     constexpr int kColumns = 128 / static_cast<int>(sizeof(Out)), kPairs = kColumns / 8;
@@ -190,14 +184,13 @@ __device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n /
       // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
       if (lane == 0) round == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
+      float values[4 * kPairs];
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) {
-        float& x = sums[4 * round * kPairs + i];
-        if constexpr (kScaled) {
-          const float factor = moderate ? __int_as_float(column_scales[round * kColumns + i / 4 * 8 + i % 2]) : 1.f;
-          x = x * row_factors[i / 2 % 2] * factor;
-        }
-        x = fmaf(alpha, x, 0.f);
+        float x = sums[4 * round * kPairs + i];
+        if constexpr (kScaled)
+          x = x * row_factors[i / 2 % 2] * __int_as_float(column_scales[round * kColumns + i / 4 * 8 + i % 2]);
+        values[i] = fmaf(alpha, x, 0.f);
       }
       if (bias) {
 #pragma unroll
@@ -205,7 +198,7 @@ __device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n /
           const float add = convert<float>(bias[min(at + j / 2 * 8 + 2 * quad + j % 2, n - 1) * p.bias.col_stride]);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            float& x = sums[4 * (round * kPairs + j / 2) + 2 * h + j % 2];
+            float& x = values[4 * (j / 2) + 2 * h + j % 2];
             x = plus(x, add);
           }
         }
@@ -216,9 +209,9 @@ __device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n /
         const int offset = (8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int i = 4 * (round * kPairs + j) + 2 * h;
+          const int i = 4 * j + 2 * h;
           store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
-                       Vector<Out, 2>{{convert<Out>(sums[i]), convert<Out>(sums[i + 1])}});
+                       Vector<Out, 2>{{convert<Out>(values[i]), convert<Out>(values[i + 1])}});
         }
       }
       ptx::fence_async_shared();
@@ -233,6 +226,7 @@ __device__ __forceinline__ void store_tile(float (&sums)[Config::kValue.tile_n /
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
   const auto epilogue = tile_epilogue<Out>(p, batch);
+  if (kScaled && lane == 0) ptx::tma_store_wait_read<0>();  // the tile before may have left by TMA
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {

@@ -3,34 +3,28 @@
 // says.
 //
 //   Work      A CTA owns tile_m x tile_n of C at a time and walks its share of the tiles in an order that keeps the operands of
-//   the
-//             tiles in flight in L2. Warpgroup 0 only loads (TMA), the others multiply 64 rows each (wgmma m64 x tile_n).
+//             the tiles in flight in L2. Warpgroup 0 only loads (TMA), the others multiply 64 rows each (wgmma m64 x tile_n).
 //   Pipeline  `stages` slots of shared memory. full[s] completes when a slot's bytes have landed, empty[s] when every consumer
-//   warp
-//             is done with it. The pipeline runs across tiles: the next tile's loads start during the epilogue, and C leaves
+//             warp is done with it. The pipeline runs across tiles: the next tile's loads start during the epilogue, and C leaves
 //             through shared memory by TMA while the next tile is multiplied (kernels/wgmma_epilogue.cuh).
 //   Operands  Row- or column-major each. Base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros
-//   outside.
-//             Batches are the tensor maps' third dim (broadcast: step 0). Of a problem with few rows only those are loaded.
+//             outside. Batches are the tensor maps' third dim (broadcast: step 0). Of a problem with few rows only those are
+//             loaded.
 //   Parts     parts = 2: A = (hi, lo), B = (hi, lo); lo*hi, hi*lo, then hi*hi go into one accumulator, small terms first, because
-//   the
-//             tensor core rounds toward zero at each step; lo*lo is dropped. After each k-block the accumulator is promoted:
+//             the tensor core rounds toward zero at each step; lo*lo is dropped. After each k-block the accumulator is promoted:
 //             added to fp32 registers, rounded to nearest, times 1 + 2^-23, which is what truncation has taken off on average
 //             (0.9 of it for sums of one sign, 0.5 for random signs: four hi*hi steps, each losing half an ulp of what is there
 //             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
 //   Scales    The producer's three idle warps bring the factors that take the lines' scales out of a tile to shared memory while
-//   it
-//             is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
+//             it is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
 //             themselves.
 //   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
-//   CTA that does
-//             all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the CTA that owns
-//             them, through distributed shared memory; the owner adds and stores.
+//             CTA that does all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the
+//             CTA that owns them, through distributed shared memory; the owner adds and stores.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
-//   tile
-//             and the place in it do not change its bits.
+//             tile and the place in it do not change its bits.
 //
 // Floors: 2 M N K parts' products (1 or 3) over 4096 flop a cycle and SM; per k-block and CTA, shared memory takes the slot's
 // bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows:

@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
         V x[kUnroll];
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) x[j] = convert.template operator()<Op::kOrdered>(packs[j].values[e]);
-        push<Op>(
-            plan, s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
+        push<Op>(plan, s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
       }
     }
   } else if (column < plan.columns) {
@@ -109,9 +108,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         if (column + e < plan.columns) {
-          const V x[1] = {convert.template operator()<Op::kOrdered>(p[e * plan.column_stride])};
-          push<Op>(
-              plan, s[e], x, x[0], [&](int) { return n; }, [](int) { return true; });
+          const V x[1] = { convert.template operator()<Op::kOrdered>(p[e * plan.column_stride]) };
+          push<Op>(plan, s[e], x, x[0], [&](int) { return n; }, [](int) { return true; });
         }
       }
     }
