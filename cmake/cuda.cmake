@@ -48,6 +48,7 @@ set(cuda_options -std=c++20 ${gencode} --expt-relaxed-constexpr -Xptxas=--warn-o
 # Registers are budgeted for the default architectures; elsewhere a spill of a few bytes is no reason not to build.
 if(XGEMM_WERROR AND all_tuned)
   list(APPEND cuda_options -Werror=all-warnings -Xptxas=--warning-as-error)
+  list(PREPEND CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/nvcc_notes.sh)
 endif()
 
 function(xgemm_with_cuda target)
