@@ -6,7 +6,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from benchmarks.common import Case, Contender, Options, compiled, main, sum_tolerance
+from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 from benchmarks.linear import ACTIVATIONS
 from benchmarks.matmul import tf32
 
@@ -73,10 +73,7 @@ def case(tokens: int, size: int, wide: int, activation: str, dtype: torch.dtype,
 
 
 def cases(options: Options) -> list[Case]:
-    if not options.cuda:
-        return [case(*shape, torch.float32, options) for shape in CPU]
-    shapes = PEERS[1::3] if options.quick else PEERS + EXTRA if options.all else PEERS
-    return [case(*shape, dtype, options) for shape in shapes for dtype in (torch.float32, torch.bfloat16)]
+    return cases_of(case, PEERS + EXTRA if options.all else PEERS, PEERS[1::3], CPU, options)
 
 
 if __name__ == "__main__":

@@ -53,29 +53,25 @@ def case(name: str, ours: Call, theirs: Call, *sizes: tuple[int, ...], by_ops: C
 def cases(options: Options) -> list[Case]:
     square, head = (128, 128), (1, 4, 64, 64)
     x, aten = torch.ops.xgemm, torch.ops.aten
+
+    def over_rows(op: Call) -> Call:
+        return lambda t: op(t, -1)
+
+    def reduction(name: str, by_ops: Call | None = None) -> Case:
+        ours, theirs = getattr(x, name), getattr(torch, name)
+        return case(name, over_rows(ours), over_rows(theirs), square, by_ops=by_ops and over_rows(by_ops))
+
     return [
         case("matmul", x.matmul, torch.matmul, square, square),
         case("addmm", x.addmm, torch.addmm, square, square, square),
         case("linear", x.linear, F.linear, square, square, square[:1]),
         case("sum", x.sum, torch.sum, square, by_ops=aten.sum),
         case("mean", x.mean, torch.mean, square),
-        case(
-            "amax",
-            lambda t: x.amax(t, -1),
-            lambda t: torch.amax(t, -1),
-            square,
-            by_ops=lambda t: aten.amax(t, -1),
-        ),
-        case("argmax", lambda t: x.argmax(t, -1), lambda t: torch.argmax(t, -1), square),
-        case("logsumexp", lambda t: x.logsumexp(t, -1), lambda t: torch.logsumexp(t, -1), square),
-        case(
-            "softmax",
-            lambda t: x.softmax(t, -1),
-            lambda t: torch.softmax(t, -1),
-            square,
-            by_ops=lambda t: aten.softmax(t, -1),
-        ),
-        case("log_softmax", lambda t: x.log_softmax(t, -1), lambda t: torch.log_softmax(t, -1), square),
+        reduction("amax", aten.amax),
+        reduction("argmax"),
+        reduction("logsumexp"),
+        reduction("softmax", aten.softmax),
+        reduction("log_softmax"),
         case(
             "topk_softmax",
             lambda t: x.topk_softmax(t, 8)[0],

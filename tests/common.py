@@ -1,7 +1,10 @@
 """What every op's test uses: random data in awkward layouts, poisoned outputs, float64 references and error bounds."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +12,32 @@ import torch
 
 SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this process (tools/gpu_tests.py)
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s a launch
+CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+# What every op with these arguments says of a wrong one.
+BAD_CHOICES = [
+    ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
+    ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
+]
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
     """Signed normal data, generated in float64 so that every dtype rounds the same values."""
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
+
+
+def compile_program(folder: Path, program: str, *sources: str) -> Path:
+    """A C++ program on host code of csrc (`sources`: paths in there), which tests then ask what it computes."""
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    (folder / "main.cpp").write_text(program)
+    files = [str(folder / "main.cpp"), *(str(CSRC / source) for source in sources)]
+    flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+    subprocess.run([compiler, *flags, *files, "-o", str(folder / "program")], check=True)
+    return folder / "program"
 
 
 def poison(device: torch.device | str, megabytes: int = 64) -> None:

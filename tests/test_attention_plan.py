@@ -1,14 +1,12 @@
 """csrc/attention/plan: which kernel, how the rows and keys are cut. Host code, compiled here, so no GPU."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from common import compile_program
 
-ROOT = Path(__file__).parents[1]
 PROGRAM = r"""
 #include <iostream>
 #include "attention/plan.h"
@@ -57,14 +55,7 @@ class Planner:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Planner:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    assert compiler, "no C++ compiler"
-    folder = tmp_path_factory.mktemp("plan")
-    (folder / "main.cpp").write_text(PROGRAM)
-    sources = [str(folder / "main.cpp"), str(ROOT / "csrc/attention/plan.cpp")]
-    flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
-    subprocess.run([compiler, *flags, *sources, "-o", str(folder / "plan")], check=True)
-    return Planner(folder / "plan")
+    return Planner(compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/plan.cpp"))
 
 
 def test_tiles_fit_the_gpu(plan: Planner) -> None:

@@ -1,16 +1,13 @@
 """The plan of kernels/direct_fp32.cuh, without a GPU: direct_plan.cpp is compiled and asked."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from common import compile_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CSRC = Path(__file__).parents[1] / "csrc"
 PROGRAM = r"""
 #include <iostream>
 #include <string>
@@ -54,16 +51,8 @@ Ask = Callable[..., "dict[str, float | str] | None"]
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if not compiler:
-        pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("plan")
-    (folder / "main.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / "matmul" / name) for name in ("plan.cpp", "direct_plan.cpp")]
-    subprocess.run(
-        [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", *sources, "-o", "plan"], cwd=folder, check=True
-    )
-    process = subprocess.Popen([folder / "plan"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/direct_plan.cpp")
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(
         m: int,

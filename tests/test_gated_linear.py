@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATING, LAYOUTS, assert_as_good_as, poison, randn
+from common import BAD_CHOICES, FLOATING, LAYOUTS, assert_as_good_as, poison, randn
 from test_linear import ACTIVATIONS
 
 gated_linear = torch.ops.xgemm.gated_linear
@@ -132,8 +132,7 @@ def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
-        ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
+        *BAD_CHOICES,
         ({"bias_gate": (3,)}, r"bias_gate.*\[7\].*\[3\]"),
         ({"bias_up": (1, 7)}, r"bias_up.*\[7\].*\[1, 7\]"),
         ({"weight_gate": (7, 8), "weight_up": (7, 8)}, r"\[5, 9\].*\[7, 8\]"),

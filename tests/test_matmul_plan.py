@@ -1,17 +1,14 @@
 """The plan of a matrix product, without a GPU: plan.cpp and tensor_plan.cpp of csrc/matmul are compiled and asked."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from common import compile_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CSRC = Path(__file__).parents[1] / "csrc"
 PROGRAM = r"""
 #include <iostream>
 #include <string>
@@ -117,15 +114,8 @@ class Problem:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if not compiler:
-        pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("plan")
-    (folder / "main.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / "matmul" / name) for name in ("plan.cpp", "tensor_plan.cpp")]
-    command = [compiler, "-std=c++20", "-O1", f"-I{CSRC}", "main.cpp", *sources, "-o", "plan"]
-    subprocess.run(command, cwd=folder, check=True)
-    process = subprocess.Popen([folder / "plan"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/tensor_plan.cpp")
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(problem: Problem) -> Plan:
         process.stdin.write(problem.words() + "\n")

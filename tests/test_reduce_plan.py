@@ -1,14 +1,11 @@
 """The reductions' host logic without a GPU: index maps, choice of kernel, split; compiled from plan.cpp itself."""
 
 import itertools
-import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
-
-CSRC = Path(__file__).parents[1] / "csrc"
+from common import compile_program
 
 DRIVER = r"""
 #include <cstdio>
@@ -85,12 +82,7 @@ SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "c
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plan")
-    (folder / "driver.cpp").write_text(DRIVER)
-    program = folder / "driver"
-    sources = [folder / "driver.cpp", CSRC / "reduce" / "plan.cpp", CSRC / "softmax" / "plan.cpp"]
-    compiler = os.environ.get("CXX", "c++")
-    subprocess.run([compiler, "-std=c++20", "-O1", f"-I{CSRC}", *map(str, sources), "-o", str(program)], check=True)
+    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp")
 
     def run(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)

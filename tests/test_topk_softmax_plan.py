@@ -1,14 +1,12 @@
 """topk_softmax's host logic without a GPU: where rows and results lie, lanes, blocks; compiled from plan.cpp itself."""
 
-import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from common import compile_program
 
-CSRC = Path(__file__).parents[1] / "csrc"
 F32, F16, BF16, F64 = range(4)
 
 DRIVER = r"""
@@ -42,18 +40,14 @@ NAMES += ["blocks", "shared"]
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plan")
-    (folder / "driver.cpp").write_text(DRIVER)
-    sources = [str(folder / "driver.cpp"), str(CSRC / "topk_softmax/plan.cpp")]
-    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-I", str(CSRC), *sources, "-o", str(folder / "plan")]
-    subprocess.run(command, check=True)
+    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "topk_softmax/plan.cpp")
 
     def run(problems: list[tuple]) -> list[tuple[dict, list[int]]]:
         text = "".join(
             f"{dtype} {dim} {k} {len(sizes)} {' '.join(map(str, (*sizes, *strides)))}\n"
             for dtype, sizes, strides, dim, k in problems
         )
-        output = subprocess.run([str(folder / "plan")], input=text, capture_output=True, text=True, check=True).stdout
+        output = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True).stdout
         rows = [list(map(int, line.split())) for line in output.splitlines()]
         return [(dict(zip(NAMES, row[:12], strict=True)), row[12:]) for row in rows]
 

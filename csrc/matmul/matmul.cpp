@@ -5,7 +5,6 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "device/counters.h"
 #include "device/integer.h"
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
@@ -259,24 +258,10 @@ Tensor run_cuda(Call& call) {
       forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
   if (outer == 0 && plans.direct) {
     const DirectPlan& plan = *plans.direct;
-    unsigned* counters = nullptr;
-    char* partials = nullptr;
-    if (plan.partial_bytes > 0) {
-      const auto bytes = static_cast<std::size_t>(plan.counter_bytes());
-      if (scope.captured()) {
-        counters = static_cast<unsigned*>(counters_for_capture(call.like.device_index, bytes));
-      } else {
-        prepare_captures(call.like.device_index);
-        counters = static_cast<unsigned*>(scope.standing_workspace());
-      }
-      const std::int64_t own = counters ? 0 : round_up(plan.counter_bytes(), 256);
-      partials = static_cast<char*>(allocate(own + plan.partial_bytes)) + own;
-      if (!counters) {
-        counters = reinterpret_cast<unsigned*>(partials - own);
-        cudaMemsetAsync(counters, 0, bytes, scope.stream());
-      }
-    }
-    const bool launched = launch_direct(p, plan, counters, reinterpret_cast<float*>(partials), scope.stream());
+    const MeetingPlace place =
+        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
+    const bool launched =
+        launch_direct(p, plan, static_cast<unsigned*>(place.counters), static_cast<float*>(place.partials), scope.stream());
     scope.check_launch();
     if (launched) return out;
   }
@@ -406,6 +391,27 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 #endif
 }
 
+/// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
+/// its last dim.
+void begin_linear(const char* op, Call& call, const std::string& activation, const std::string& precision) {
+  const TensorView& x = call.like;
+  Problem& p = call.problem;
+  p.activation = parse_activation(op, activation);
+  p.precision = parse_precision(op, precision);
+  check(x.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  const bool row = x.dim() == 1;
+  p.m = row ? 1 : x.size(-2), p.k = x.size(-1);
+  call.batch.assign(x.sizes.begin(), x.sizes.end() - (row ? 1 : 2));
+  call.out_shape.assign(x.sizes.begin(), x.sizes.end() - 1);
+#ifdef XGEMM_WITH_CUDA
+  if (!x.cuda) return;
+  p.dtype = to_dtype(x.dtype);
+  p.a = operand(x, row ? 0 : x.stride(-2), x.stride(-1));
+  call.a = batch_strides(x, 2, call.batch);
+  call.b.assign(call.batch.size(), 0);
+#endif
+}
+
 /// `prepared`: null, or what prepare() made of the weight.
 Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
                    const std::optional<Tensor>& bias, const std::string& activation, const std::optional<Tensor>& residual,
@@ -415,18 +421,12 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   check_like(vx, vw);
   Call call{.like = vx};
   Problem& p = call.problem;
-  p.activation = parse_activation(op, activation);
-  p.precision = parse_precision(op, precision);
-  check(vx.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  begin_linear(op, call, activation, precision);
   check(vw.dim() == 1 || vw.dim() == 2, op, "expected weight with 1 or 2 dims, got shape ", to_string(vw.sizes));
   const bool row = vx.dim() == 1, column = vw.dim() == 1;
-  p.m = row ? 1 : vx.size(-2);
-  p.k = vx.size(-1);
   p.n = column ? 1 : vw.size(0);
   check(p.k == vw.size(-1), op, "expected input's last dim to equal weight's last dim, got shapes ", to_string(vx.sizes), " and ",
         to_string(vw.sizes));
-  call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
-  call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
   if (!column) call.out_shape.push_back(p.n);
   if (prepared) {
     const TensorView v = view(op, "prepared", *prepared);
@@ -469,11 +469,7 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
     return torch::stable::to(y, vx.dtype);
   }
 #ifdef XGEMM_WITH_CUDA
-  p.dtype = to_dtype(vx.dtype);
-  p.a = operand(vx, row ? 0 : vx.stride(-2), vx.stride(-1));
   p.b = operand(vw, vw.stride(-1), column ? 0 : vw.stride(0));
-  call.a = batch_strides(vx, 2, call.batch);
-  call.b.assign(call.batch.size(), 0);
   return run_cuda(call);
 #else
   fail(op, kBuiltWithoutCuda);
@@ -522,18 +518,13 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
   check_like(vx, vu);
   Call call{.like = vx};
   Problem& p = call.problem;
-  p.activation = parse_activation(op, activation);
-  p.precision = parse_precision(op, precision);
-  check(vx.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  begin_linear(op, call, activation, precision);
   check(vg.dim() == 2, op, "expected weight_gate with 2 dims, got shape ", to_string(vg.sizes));
   check(vu.dim() == 2 && vu.size(0) == vg.size(0) && vu.size(1) == vg.size(1), op, "expected weight_up of weight_gate's shape ",
         to_string(vg.sizes), ", got ", to_string(vu.sizes));
-  const bool row = vx.dim() == 1;
-  p.m = row ? 1 : vx.size(-2), p.k = vx.size(-1), p.n = vg.size(0);
+  p.n = vg.size(0);
   check(p.k == vg.size(1), op, "expected input's last dim to equal weight_gate's last dim, got shapes ", to_string(vx.sizes),
         " and ", to_string(vg.sizes));
-  call.batch.assign(vx.sizes.begin(), vx.sizes.end() - (row ? 1 : 2));
-  call.out_shape.assign(vx.sizes.begin(), vx.sizes.end() - 1);
   call.out_shape.push_back(p.n);
   const auto bias = [&](const std::optional<Tensor>& tensor, const char* name) -> Operand {
     if (!tensor) return {};
@@ -552,13 +543,9 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
     return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
   }
 #ifdef XGEMM_WITH_CUDA
-  p.dtype = to_dtype(vx.dtype);
   p.gated = true;
-  p.a = operand(vx, row ? 0 : vx.stride(-2), vx.stride(-1));
   p.b = operand(vg, vg.stride(1), vg.stride(0));
   p.up = operand(vu, vu.stride(1), vu.stride(0));
-  call.a = batch_strides(vx, 2, call.batch);
-  call.b.assign(call.batch.size(), 0);
   return run_cuda(call);
 #else
   fail(op, kBuiltWithoutCuda);

@@ -119,7 +119,7 @@ Tensor run_cuda(const Call& call) {
   const reduce::Converted input(v, as_is, call.compute, scope);
   const reduce::Plan plan =
       reduce::make_plan(v.op, call.kind, input.source(), call.reduced, to_dtype(call.output), scope.properties());
-  reduce::run(plan, input.source().data, output.data_ptr(), scope, v);
+  reduce::run(plan, input.source().data, output.data_ptr(), scope);
   return output;
 }
 #endif

@@ -3,6 +3,8 @@
 #include <map>
 #include <mutex>
 
+#include "device/counters.h"
+
 // Lives in libtorch_cuda only: weak, so that this library also loads on a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
 
@@ -28,7 +30,7 @@ bool CudaScope::captured() const {
   return true;
 }
 
-void* CudaScope::standing_workspace() const {
+char* CudaScope::standing_workspace() const {
   unsigned long long id = 0;  // unique for the life of the process, which a stream's handle is not
   if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;
@@ -39,7 +41,30 @@ void* CudaScope::standing_workspace() const {
     tensor = workspace(kStandingBytes, view_);
     if (cudaMemsetAsync(tensor.data_ptr(), 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
   }
-  return tensor.data_ptr();
+  return static_cast<char*>(tensor.data_ptr());
+}
+
+MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const {
+  MeetingPlace place;
+  if (counter_bytes + partial_bytes == 0) return place;
+  if (captured()) {
+    place.counters = counters_for_capture(view_.device_index, counter_bytes);
+  } else if (counter_bytes <= kStandingCounterBytes) {
+    prepare_captures(view_.device_index);
+    char* const standing = standing_workspace();
+    place.counters = standing;
+    if (partial_bytes <= kStandingBytes - kStandingCounterBytes) place.partials = standing + kStandingCounterBytes;
+  }
+  const std::size_t own_counters = place.counters ? 0 : (counter_bytes + 255) / 256 * 256;
+  if (!place.partials && own_counters + partial_bytes > 0) {
+    place.owned = workspace(own_counters + partial_bytes, view_);
+    place.partials = static_cast<char*>(place.owned->data_ptr()) + own_counters;
+    if (!place.counters) {
+      place.counters = place.owned->data_ptr();
+      if (cudaMemsetAsync(place.counters, 0, counter_bytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
+    }
+  }
+  return place;
 }
 
 void CudaScope::check_launch() const {
