@@ -1,6 +1,7 @@
 """torch.ops.xgemm.linear with its fused bias and activation against the same in torch."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -45,42 +46,63 @@ ACTIVATIONS = {
 }
 
 
-def case(tokens: int, size: int, wide: int, activation: str, dtype: torch.dtype, options: Options) -> Case:
-    activate = ACTIVATIONS[activation]
+Call = Callable[..., torch.Tensor]
+
+
+def layer(
+    layer_shape: tuple[int, int, int, str],
+    dtype: torch.dtype,
+    ours: Call,
+    theirs: Call,
+    weights: Callable[[Call], tuple[torch.Tensor, ...]],
+    reference: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    options: Options,
+    *,
+    matrices: int,
+    roundings: int,
+) -> Case:
+    """A layer of (tokens, in, out, activation) with `matrices` matrices among `weights(new)`.
+
+    In half precision torch rounds `roundings` times before its last operation; activations' derivatives are at most 1.13.
+    """
+    tokens, size, wide, activation = layer_shape
     mode = "highest" if dtype == torch.float32 else None
-
-    def ours(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.ops.xgemm.linear(x, weight, bias, activation=activation)
-
-    def theirs(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return activate(F.linear(x, weight, bias))
 
     def make(device: torch.device) -> tuple[torch.Tensor, ...]:
         new = partial(torch.randn, dtype=dtype, device=device)
-        return new(tokens, size), new(wide, size), new(wide)
+        return new(tokens, size), *weights(new)
 
-    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x, weight, bias = x.double(), weight.double(), bias.double()
-        return activate(F.linear(x, weight, bias)), F.linear(x.abs(), weight.abs(), bias.abs())
-
-    asked = options.compile or (options.cuda and not options.quick and (tokens, size, wide, activation) in COMPILED)
-    peers = [Contender("torch", theirs), *compiled(theirs, replace(options, compile=asked))]
+    peers = [Contender("torch", theirs), *compiled(theirs, options)]
     if mode and options.cuda:
         peers.append(Contender("torch_tf32", theirs, tf32, tolerance=2.0**-9))
-    # torch rounds to half precision before its activation; the derivative of each is at most 1.13.
-    unfused = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps
     return Case(
         name=f"{tokens}x{wide}x{size} {activation}",
         shape={"tokens": tokens, "in": size, "out": wide, "activation": activation},
         dtype=dtype,
         make=make,
         contenders=[Contender("xgemm", ours), *peers],
-        reference=reference,
-        tolerance=2 * sum_tolerance(size, dtype) + unfused,
-        read=(tokens * size + wide * size + wide) * dtype.itemsize,
+        reference=lambda *inputs: reference(*(x.double() for x in inputs)),
+        tolerance=2 * sum_tolerance(size, dtype) + (roundings * torch.finfo(dtype).eps if mode is None else 0.0),
+        read=(tokens * size + matrices * wide * size) * dtype.itemsize,
         written=tokens * wide * dtype.itemsize,
-        flops=2.0 * tokens * size * wide,
+        flops=2.0 * matrices * tokens * size * wide,
         mode=mode,
+    )
+
+
+def case(tokens: int, size: int, wide: int, activation: str, dtype: torch.dtype, options: Options) -> Case:
+    activate = ACTIVATIONS[activation]
+    asked = options.compile or (options.cuda and not options.quick and (tokens, size, wide, activation) in COMPILED)
+    return layer(
+        (tokens, size, wide, activation),
+        dtype,
+        partial(torch.ops.xgemm.linear, activation=activation),
+        lambda x, weight, bias: activate(F.linear(x, weight, bias)),
+        lambda new: (new(wide, size), new(wide)),
+        lambda x, weight, bias: (activate(F.linear(x, weight, bias)), F.linear(x.abs(), weight.abs(), bias.abs())),
+        replace(options, compile=asked),
+        matrices=1,
+        roundings=1,
     )
 
 
