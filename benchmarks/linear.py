@@ -63,7 +63,7 @@ def layer(
 ) -> Case:
     """A layer of (tokens, in, out, activation) with `matrices` matrices among `weights(new)`.
 
-    In half precision torch rounds `roundings` times before its last operation; activations' derivatives are at most 1.13.
+    In half precision torch rounds `roundings` times before its last operation; an activation's slope is at most 1.13.
     """
     tokens, size, wide, activation = layer_shape
     mode = "highest" if dtype == torch.float32 else None
