@@ -29,12 +29,7 @@ __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
   }
 }
 
-/// 2^x and 1 / x by the special-function unit: relative error 2^-22.
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+/// 1 / x by the special-function unit: relative error 2^-22.
 __device__ __forceinline__ float fast_reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -52,14 +47,14 @@ __device__ __forceinline__ float activate_half(float x, Activation activation) {
       tail = fmaf(t, tail, 0.0817030311f);
       tail = fmaf(t, tail, 0.1581973055f);
       tail = fmaf(t, tail, 0.1489093082f);
-      tail = times(times(t, tail), fast_exp2(times(times(z, -kLog2E), z)));
+      tail = times(times(t, tail), exp2_approx(times(times(z, -kLog2E), z)));
       return times(x, x > 0 ? plus(1.f, -tail) : tail);
     }
     case Activation::gelu_tanh: {  // (1 + tanh u) / 2 = 1 / (1 + e^(-2 u))
       const float u = times(0.79788456f, fmaf(times(0.044715f, times(x, x)), x, x));
-      return times(x, fast_reciprocal(plus(1.f, fast_exp2(times(u, -2 * kLog2E)))));
+      return times(x, fast_reciprocal(plus(1.f, exp2_approx(times(u, -2 * kLog2E)))));
     }
-    case Activation::silu: return times(x, fast_reciprocal(plus(1.f, fast_exp2(times(x, -kLog2E)))));
+    case Activation::silu: return times(x, fast_reciprocal(plus(1.f, exp2_approx(times(x, -kLog2E)))));
     default: return x;
   }
 }
