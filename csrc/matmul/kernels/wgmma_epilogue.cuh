@@ -151,6 +151,10 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   }
 }
 
+/// May an activation go the way of boxes? fp32's are long: a turn's would spill, and leave the instruction cache.
+template <class Out>
+inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
+
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
 /// The sums are not changed: they may be wgmma's accumulators, and ptxas runs each wgmma alone where anything else writes them.
 template <class Out, class Config>
@@ -174,23 +178,16 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(scales[row_in_tile + first + 8 * h]);
     }
     const float alpha = static_cast<float>(p.alpha);
-    constexpr int kColumns = 128 / static_cast<int>(sizeof(Out)), kPairs = kColumns / 8;
+    constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
+    constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
     const Out* const bias = static_cast<const Out*>(p.bias.data);
-#pragma unroll
-    for (int round = 0; round < kTileN / kColumns; ++round) {
-      const int at = column + round * kColumns;
-      if (at >= n) break;
-      unsigned char* const buffer = staging + round % 2 * 2048;
-      // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
-      if (lane == 0) round == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
-      __syncwarp();
-      float values[4 * kPairs];
+    const auto store_turn = [&](float(&x)[4 * kPairs], int turn, Activation activation) {
+      const int at = column + turn * kTurn;
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) {
-        float x = sums[4 * round * kPairs + i];
         if constexpr (kScaled)
-          x = x * row_factors[i / 2 % 2] * __int_as_float(column_scales[round * kColumns + i / 4 * 8 + i % 2]);
-        values[i] = fmaf(alpha, x, 0.f);
+          x[i] = x[i] * row_factors[i / 2 % 2] * __int_as_float(column_scales[turn * kTurn + i / 4 * 8 + i % 2]);
+        x[i] = fmaf(alpha, x[i], 0.f);
       }
       if (bias) {
 #pragma unroll
@@ -198,28 +195,62 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
           const float add = convert<float>(bias[min(at + j / 2 * 8 + 2 * quad + j % 2, n - 1) * p.bias.col_stride]);
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            float& x = values[4 * (j / 2) + 2 * h + j % 2];
-            x = plus(x, add);
+            float& sum = x[4 * (j / 2) + 2 * h + j % 2];
+            sum = plus(sum, add);
           }
         }
+      }
+      activate_all<Out>(x, activation);
+      unsigned char* const buffer = staging + turn / kBox % 2 * 2048;
+      if (turn % kBox == 0) {
+        // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
+        if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
+        __syncwarp();
       }
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
-        const int offset = (8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
+        const int offset = (turn % kBox * kTurn + 8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int i = 4 * j + 2 * h;
           store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
-                       Vector<Out, 2>{{convert<Out>(values[i]), convert<Out>(values[i + 1])}});
+                       Vector<Out, 2>{{convert<Out>(x[i]), convert<Out>(x[i + 1])}});
         }
       }
-      ptx::fence_async_shared();
-      __syncwarp();
-      if (lane == 0) {
-        ptx::tma_store(&g.out, buffer, at, row, batch);
-        ptx::tma_store_commit();
+      if (turn % kBox == kBox - 1 || at + kTurn >= n) {
+        ptx::fence_async_shared();
+        __syncwarp();
+        if (lane == 0) {
+          ptx::tma_store(&g.out, buffer, column + turn / kBox * kBox * kTurn, row, batch);
+          ptx::tma_store_commit();
+        }
       }
+    };
+    if constexpr (kActivatesBoxes<Out>) {
+      if (p.activation != Activation::none) {
+        // In a loop, as the activations are long: unrolled, they would leave the instruction cache.
+#pragma unroll 1
+        for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
+          float x[4 * kPairs];
+#pragma unroll
+          for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
+            if (known != turn) continue;
+#pragma unroll
+            for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
+          }
+          store_turn(x, turn, p.activation);
+        }
+        return;
+      }
+    }
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (column + turn * kTurn >= n) break;
+      float x[4 * kPairs];
+#pragma unroll
+      for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * turn * kPairs + i];
+      store_turn(x, turn, Activation::none);
     }
     return;
   }

@@ -69,8 +69,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
   constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
-  const bool simple =
-      kWholeBoxes && !p.c.data && !p.residual.data && g.problem.activation == Activation::none && plan.cluster == 1;
+  const bool simple = kWholeBoxes && !p.c.data && !p.residual.data && plan.cluster == 1 &&
+                      (wgmma_detail::kActivatesBoxes<Out> || g.problem.activation == Activation::none);
   g.boxes = simple && tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
                                     .dtype = p.dtype,
