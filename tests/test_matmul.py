@@ -28,6 +28,9 @@ matmul = torch.ops.xgemm.matmul
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 TENSOR_TILES = ["wgmma_128x256", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]  # Hopper; not fp64
 DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
+# Hopper; fp32 "high" and "medium" only
+TF32_TILES = ["tf32_128x256x32", "tf32_128x128x32", "tf32_64x128x32", "tf32_64x128x64", "tf32_64x64x128"]
+TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
 KERNELS = ["", *TILES, "wgmma", "direct"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [
@@ -712,7 +715,7 @@ def test_direct_tiles(tile: str, precision: str, shape: tuple[int, int, int]) ->
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
     exact, scale = reference(a, b)
-    bound = {"highest": (2 * math.sqrt(k) + 8) * 2**-24, "high": 2**-15}[precision]
+    bound = (2 * math.sqrt(k) + 8) * 2**-24
     with forced(tile):
         out = matmul(a, b, precision=precision)
         assert componentwise_error(out, exact, scale) <= bound
@@ -751,6 +754,137 @@ def test_direct_tiles_do_not_overflow_before_the_sum_does(tile: str) -> None:
     a[1, 1] = math.inf
     with forced(tile):
         assert torch.equal(matmul(a, b).isnan(), torch.matmul(a, b).isnan())
+
+
+def check_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    poison("cuda", megabytes=8)
+    out = matmul(a, b, precision="high")
+    assert componentwise_error(out, *reference(a, b)) <= TF32_BOUND
+    return out
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", TF32_TILES)
+def test_small_case_of_every_tf32_tile(tile: str) -> None:
+    with forced(tile):
+        for m, n, k in [(40, 136, 136), (140, 132, 1100)]:  # the second in parts of K
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check_tf32(a, b)  # B through registers, C^T
+            check_tf32(transposed(a), transposed(b))  # A through registers
+            check_tf32(a, transposed(b))  # neither
+            check_tf32(transposed(b).mT, a.mT)  # neither, and the other one is the longer
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("tile", TF32_TILES)
+@pytest.mark.parametrize(
+    "shape",
+    [(4, 4, 4), (1, 132, 36), (63, 252, 60), (65, 260, 68), (128, 256, 64), (332, 1032, 2004), (16, 4096, 4096)],
+    ids=str,
+)
+def test_tf32_tiles(tile: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    layouts = [(a, b), (a, transposed(b))] + ([(transposed(a), transposed(b))] if m % 4 == 0 else [])
+    with forced(tile):
+        for layout_a, layout_b in layouts:
+            out = check_tf32(layout_a, layout_b)
+            for _ in range(3):  # also on repeat, whichever CTA comes last
+                assert torch.equal(check_tf32(layout_a, layout_b), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", TF32_TILES)
+def test_what_tf32_tiles_cannot_load(tile: str) -> None:
+    a, b = randn(64, 68, device="cuda"), randn(68, 72, device="cuda")
+    with forced(tile):
+        for layout_a, layout_b in [(misaligned(a), b), (a, misaligned(b)), (sliced(a), b), (transposed(a), b)]:
+            check_tf32(layout_a, layout_b)
+        check_tf32(a[:, 1:], b[1:])
+        check_tf32(randn(2, 3, 40, 72, device="cuda"), randn(3, 72, 36, device="cuda"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", TF32_TILES)
+def test_tf32_tiles_batches_and_graphs(tile: str) -> None:
+    with forced(tile):
+        for shape_a, shape_b in [((5, 40, 72), (5, 72, 96)), ((5, 40, 72), (72, 96)), ((40, 72), (5, 72, 96))]:
+            a, b = randn(*shape_a, device="cuda"), randn(*shape_b, device="cuda")
+            check_tf32(a, b)
+            check_tf32(transposed(a), transposed(b))
+        a, b = randn(48, 3000, device="cuda"), randn(3000, 200, device="cuda")
+        out = check_tf32(a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first, second = matmul(a, b, precision="high"), matmul(a, b, precision="high")
+    for _ in range(3):
+        graph.replay()
+        assert torch.equal(first, out)
+        assert torch.equal(second, out)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("tile", ["", *TF32_TILES])
+@pytest.mark.parametrize("layouts", ["nn", "nt", "tt"])
+def test_tf32_nan_and_inf_where_torch_has_them(tile: str, layouts: str) -> None:
+    a, b = randn(152, 700, device="cuda"), randn(700, 200, device="cuda")
+    a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
+    b[5, 2], b[0, 199], b[300, 77] = 0.0, -math.inf, math.inf
+    bits_a, bits_b = a.view(torch.int32), b.view(torch.int32)
+    bits_a[20, 9], bits_a[140, 699], bits_b[600, 30] = 0x7F800001, -0x7FFFFF, 0x7F801FFF  # NaN below tf32's bits
+    layout_a, layout_b = transposed(a) if layouts[0] == "t" else a, transposed(b) if layouts[1] == "t" else b
+    with forced(tile):
+        ours = matmul(layout_a, layout_b, precision="high")
+    exact = a.double() @ b.double()
+    assert torch.equal(ours.isnan(), exact.isnan())
+    assert torch.equal(ours == math.inf, exact == math.inf)
+    assert torch.equal(ours == -math.inf, exact == -math.inf)
+    kept = exact.isfinite()
+    torch.testing.assert_close(ours[kept].double(), exact[kept], rtol=2**-10, atol=0.2)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("k", [64, 1024, 8192])
+def test_tf32_is_as_good_as_torchs_tf32(k: int) -> None:
+    """Numbers are rounded to nearest: cut off, they would be 2.6 times as bad."""
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        a, b = randn(128, k, device="cuda"), randn(k, 256, device="cuda")
+        exact, _ = reference(a, b)
+        theirs = (torch.matmul(a, b).double() - exact).norm()
+        for tile in TF32_TILES:
+            with forced(tile):
+                for layout_b in (b, transposed(b)):
+                    assert (matmul(a, layout_b, precision="high").double() - exact).norm() <= 1.05 * theirs
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", TF32_TILES)
+def test_tf32_tiles_epilogues(tile: str) -> None:
+    addmm, linear = torch.ops.xgemm.addmm, torch.ops.xgemm.linear
+    with forced(tile):
+        for m, n, k in [(70, 132, 264), (20, 95, 64), (300, 53, 100)]:
+            x, w, c = randn(m, k, device="cuda"), randn(n, k, device="cuda"), randn(m, n, device="cuda")
+            bias = randn(n, device="cuda")
+            product, scale = reference(x, w.mT)
+            for weight in (w, transposed(w)):
+                poison("cuda", megabytes=1)
+                out = linear(x, weight, bias, activation="silu", residual=c, precision="high")
+                exact = torch.nn.functional.silu(product + bias.double()) + c.double()
+                assert componentwise_error(out, exact, scale + 1) <= 2 * TF32_BOUND
+                out = linear(x, weight, bias[:1].expand(n) if m == 70 else bias, precision="high")
+                exact = product + (bias[:1] if m == 70 else bias).double()
+                assert componentwise_error(out, exact, scale + 1) <= 2 * TF32_BOUND
+                out = addmm(c, x, weight.mT, beta=0.5, alpha=-2, precision="high")
+                exact = 0.5 * c.double() - 2 * product
+                assert componentwise_error(out, exact, 2 * scale + 1) <= 2 * TF32_BOUND
 
 
 @pytest.mark.cuda

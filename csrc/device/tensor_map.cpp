@@ -38,6 +38,7 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
   const cuuint32_t element_strides[3] = {1, 1, 1};
   const auto type = spec.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                     : spec.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                    : spec.tf32                ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const auto swizzle = spec.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                        : spec.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B

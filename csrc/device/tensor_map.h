@@ -16,6 +16,7 @@ struct TensorMapSpec {
   std::int64_t strides[2];  ///< of dims 1 and 2, in elements; multiples of 16 bytes
   int box[2];               ///< of dims 0 and 1 (dim 2: 1); at most 256 each; box[0] spans the swizzle width
   int swizzle_bytes;        ///< 128, 64 or 0
+  bool tf32 = false;        ///< f32: rounded to tf32's 10 bits on the way, to nearest even; Inf and NaN stay Inf and NaN
 };
 
 /// Does TMA take a tensor of this base and these strides (in elements)?

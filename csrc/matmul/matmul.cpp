@@ -9,6 +9,7 @@
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
 #include "matmul/tensor_launch.h"
+#include "matmul/tf32_launch.h"
 #include "torch/cuda.h"
 #else
 #include "matmul/problem.h"
@@ -128,8 +129,9 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
-/// The planners' answers to one problem: at most one of `direct` and `tensor`, else CUDA cores.
+/// The planners' answers to one problem: at most one of `tf32`, `direct` and `tensor`, else CUDA cores.
 struct Plans {
+  std::optional<Tf32Plan> tf32;
   std::optional<DirectPlan> direct;
   std::optional<TensorPlan> tensor;
   Plan simt;
@@ -137,7 +139,7 @@ struct Plans {
 };
 
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced), make_plan(p, gpu, forced),
+  Plans plans{plan_tf32(p, gpu, forced), plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced), make_plan(p, gpu, forced),
               p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
   if (plans.direct) {
     const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
@@ -145,6 +147,14 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
       plans.direct.reset();
     else
       plans.tensor.reset();
+  }
+  if (plans.tf32) {
+    const double other = plans.tensor ? plans.tensor->seconds : plans.direct ? plans.direct->seconds : plans.simt.seconds;
+    // dot is as fast for few rows, and more exact.
+    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot))
+      plans.tf32.reset();
+    else
+      plans.direct.reset(), plans.tensor.reset();
   }
   return plans;
 }
@@ -256,6 +266,16 @@ Tensor run_cuda(Call& call) {
   thread_local PlanCache cache;
   const Plans& plans =
       forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
+  if (outer == 0 && plans.tf32) {
+    const Tf32Plan& plan = *plans.tf32;
+    const MeetingPlace place =
+        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes), static_cast<std::size_t>(plan.partial_bytes));
+    const bool launched =
+        launch_tf32(p, plan, static_cast<unsigned char*>(allocate(plan.workspace_bytes)), static_cast<unsigned*>(place.counters),
+                    static_cast<float*>(place.partials), scope.stream());
+    scope.check_launch();
+    if (launched) return out;
+  }
   if (outer == 0 && plans.direct) {
     const DirectPlan& plan = *plans.direct;
     const MeetingPlace place =

@@ -17,28 +17,12 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
 }
 
 /// What TMA cannot load as it lies, in one launch (gated: two).
-void launch_pack(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
-  const auto fill = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride,
-                        std::int64_t k_stride) -> PackOperand {
-    return {.operand = x,
-            .inner_stride = t.k_major ? k_stride : line_stride,
-            .other_stride = t.k_major ? line_stride : k_stride,
-            .out = reinterpret_cast<std::uint16_t*>(workspace + t.copy),
-            .ld = t.ld,
-            .inner = t.inner,
-            .other = t.other,
-            .batches = t.batches,
-            .pieces = t.copied ? t.batches * t.other * (t.ld / 8) : 0};
+void launch_copies(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
+  const auto of = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
+    return pack_operand<std::uint16_t>(x, t, line_stride, k_stride, workspace);
   };
-  const auto blocks = [](const PackOperand& x) {
-    return static_cast<unsigned>(std::min<std::int64_t>((x.pieces + 255) / 256, 1 << 20));
-  };
-  const auto copy = [&](const PackOperand& first, const PackOperand& second) {
-    const PackArguments g{.problem = p, .operands = {first, second}, .blocks_first = blocks(first)};
-    if (g.blocks_first + blocks(second) > 0) launch(pack, g.blocks_first + blocks(second), 256, 1, g, stream);
-  };
-  copy(fill(p.a, plan.a, p.a.row_stride, p.a.col_stride), fill(p.b, plan.b, p.b.col_stride, p.b.row_stride));
-  if (p.gated) copy(fill(p.up, plan.up, p.up.col_stride, p.up.row_stride), {});
+  launch_pack(p, of(p.a, plan.a, p.a.row_stride, p.a.col_stride), of(p.b, plan.b, p.b.col_stride, p.b.row_stride), stream);
+  if (p.gated) launch_pack(p, of(p.up, plan.up, p.up.col_stride, p.up.row_stride), {}, stream);
 }
 
 template <int kParts>
@@ -81,7 +65,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
       launch_split<1>(p, x, t, line_stride, k_stride, space, stream);
   };
   if (plan.parts == 0) {
-    launch_pack(p, plan, space, stream);
+    launch_copies(p, plan, space, stream);
   } else {
     split(p.a, plan.a, p.a.row_stride, p.a.col_stride);
     if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride);

@@ -89,15 +89,17 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
 double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
   // cost their start.
-  const auto passes = [&](const TensorOperand& x, std::int64_t lines) {
+  const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
     if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
-    return std::max((4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
+    const double slower = plan.parts == 1 && !vectors ? 2 : 1;  // element by element (of two parts not measured)
+    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
-  return choice.cycles / kHertz + kLaunch + launches + passes(plan.a, p.m) + passes(plan.b, p.n) +
-         (p.gated ? passes(plan.up, p.n) : 0);
+  const double seconds = choice.cycles / kHertz + kLaunch + launches + passes(plan.a, p.m, a_is_vectorisable(p)) +
+                         passes(plan.b, p.n, b_is_vectorisable(p)) + (p.gated ? passes(plan.up, p.n, b_is_vectorisable(p)) : 0);
+  return plan.parts == 1 ? 1.22 * seconds : seconds;  // measured beside kernels/tf32.cuh: docs/log/matmul.md
 }
 
 }  // namespace

@@ -1,0 +1,174 @@
+"""The plan of kernels/tf32.cuh, without a GPU: tf32_plan.cpp is compiled and asked."""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from common import compile_program
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PROGRAM = r"""
+#include <iostream>
+#include <string>
+#include "matmul/tf32_plan.h"
+using namespace xgemm;
+using namespace xgemm::matmul;
+// Reads: dtype precision batch_invariant gated prepared major m n k batch a_row a_col a_offset b_row b_col b_offset
+//        sm_count forced("-": none).
+int main() {
+  int dtype, precision, major;
+  bool prepared;
+  std::int64_t a_offset, b_offset;
+  std::string forced;
+  while (true) {
+    Problem p;
+    DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+    std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> major;
+    std::cin >> p.m >> p.n >> p.k >> p.batches;
+    std::cin >> p.a.row_stride >> p.a.col_stride >> a_offset >> p.b.row_stride >> p.b.col_stride >> b_offset;
+    if (!(std::cin >> gpu.sm_count >> forced))
+      return 0;
+    gpu.major = major;
+    p.dtype = static_cast<DType>(dtype);
+    p.precision = static_cast<Precision>(precision);
+    p.batch_dims = p.batches > 1;
+    p.batch[0] = p.batches;
+    p.a.batch_stride[0] = p.batches > 1 ? p.m * p.k : 0, p.b.batch_stride[0] = p.batches > 1 ? p.n * p.k : 0;
+    p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
+    p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
+    if (prepared)
+      p.prepared_b = p.b.data;
+    const auto t = plan_tf32(p, gpu, forced == "-" ? "" : forced);
+    if (t)
+      std::cout << info(t->tile).name << ' ' << info(t->tile).x << ' ' << info(t->tile).y << ' '
+                << info(t->tile).blocks << ' ' << info(t->tile).per_sm << ' ' << t->swapped << ' ' << t->tiles_x << ' '
+                << t->tiles_y << ' ' << t->blocks << ' ' << t->splits << ' ' << t->split_blocks << ' ' << t->ctas << ' '
+                << t->partial_bytes << ' ' << t->workspace_bytes << ' ' << t->counter_bytes << ' '
+                << t->seconds << std::endl;
+    else
+      std::cout << "-" << std::endl;
+  }
+}
+"""
+FIELDS = ["name", "x", "y", "slot", "per_sm", "swapped", "tiles_x", "tiles_y", "blocks", "splits", "split_blocks"]
+FIELDS += ["ctas", "partial_bytes", "workspace", "counter_bytes", "seconds"]
+HIGHEST, IEEE, HIGH, MEDIUM = range(4)
+Ask = Callable[..., "dict[str, float | str] | None"]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory):
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/tf32_plan.cpp")
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(
+        m: int,
+        n: int,
+        k: int,
+        batch: int = 1,
+        *,
+        layout: str = "nn",
+        ld: int = 0,  # of A, where not the contiguous one
+        offset: int = 0,
+        dtype: int = 0,
+        precision: int = HIGH,
+        batch_invariant: bool = False,
+        gated: bool = False,
+        prepared: bool = False,
+        major: int = 9,
+        sm_count: int = 132,
+        forced: str = "-",
+    ) -> "dict[str, float | str] | None":
+        flags = [int(batch_invariant), int(gated), int(prepared), major]
+        a = (1, ld or m) if layout[0] == "t" else (ld or k, 1)
+        b = (1, k) if layout[1] == "t" else (n, 1)
+        words = [dtype, precision, *flags, m, n, k, batch, *a, offset, *b, 0, sm_count, forced]
+        process.stdin.write(" ".join(map(str, words)) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline().split()
+        if answer == ["-"]:
+            return None
+        values = [answer[0], *map(int, answer[1:-1]), float(answer[-1])]
+        return dict(zip(FIELDS, values, strict=True))
+
+    yield ask
+    process.stdin.close()
+    process.wait()
+
+
+def test_only_where_it_applies(plan: Ask) -> None:
+    assert plan(64, 256, 256)["name"].startswith("tf32_")
+    assert plan(64, 256, 256, precision=MEDIUM) is not None
+    for other in (
+        {"dtype": 1},
+        {"dtype": 3},
+        {"precision": HIGHEST},
+        {"precision": IEEE},
+        {"batch_invariant": True},
+        {"gated": True},
+        {"prepared": True},
+        {"major": 8},
+        {"forced": "simt_64x64"},
+    ):
+        assert plan(64, 256, 256, **other) is None, other
+    assert plan(64, 256, 256, forced="tf32_128x256x32")["y"] == 256
+
+
+def test_what_tma_cannot_load_is_copied(plan: Ask) -> None:
+    def copied(*sizes: int, **options) -> int:
+        return plan(*sizes, **options)["workspace"]
+
+    assert copied(64, 256, 256) == 0
+    for offset in (4, 8, 12):
+        assert copied(64, 256, 256, offset=offset) == 4 * 64 * 256  # A
+    assert copied(64, 256, 256, offset=16) == 0
+    assert copied(64, 256, 255) == 4 * 64 * 256  # A, its rows of 256
+    assert copied(64, 255, 256) == 4 * 256 * 256  # B
+    assert copied(64, 255, 256, layout="nt") == 0
+    assert copied(63, 256, 256) == 0
+    assert copied(63, 256, 256, layout="tt") == 4 * 64 * 256
+    assert copied(64, 256, 256, ld=258) > 0
+    assert copied(64, 256, 256, ld=260) == 0
+    assert copied(1, 256, 255) == 0  # one row, and B's rows are aligned
+    assert copied(3, 256, 255) > 0
+    assert plan(65, 255, 257)["seconds"] > plan(68, 256, 260)["seconds"]
+
+
+def test_what_is_not_k_major_goes_through_registers(plan: Ask) -> None:
+    assert plan(512, 512, 512, layout="nn")["swapped"]
+    assert not plan(512, 512, 512, layout="tt")["swapped"]
+    assert plan(512, 512, 512, layout="tn") is None
+
+
+def test_large_products_take_the_widest_tile(plan: Ask) -> None:
+    for layout in ("nn", "nt", "tt"):
+        p = plan(4096, 4096, 4096, layout=layout)
+        assert (p["name"], p["ctas"]) == ("tf32_128x256x32", 132)
+
+
+def test_few_tiles_are_cut_along_k(plan: Ask) -> None:
+    p = plan(64, 64, 65536)
+    assert p["splits"] > 4  # so that their sums are added in two levels
+    assert plan(4096, 4096, 4096)["splits"] == 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_every_part_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> None:
+    m, n, k = (4 * data.draw(st.integers(1, 2500)) for _ in range(3))
+    batch, sm_count = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 140))
+    p = plan(m, n, k, batch, layout=data.draw(st.sampled_from(["nn", "nt", "tt"])), sm_count=sm_count)
+    lines = (n, m) if p["swapped"] else (m, n)
+    assert (p["tiles_x"], p["tiles_y"]) == (-(-lines[0] // p["x"]), -(-lines[1] // p["y"]))
+    assert p["blocks"] == -(-k // (32 * p["slot"]))
+    assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no part is empty
+    items = p["tiles_x"] * p["tiles_y"] * batch * p["splits"]
+    assert p["ctas"] == min(items, sm_count * p["per_sm"])
+    assert p["splits"] == 1 or p["ctas"] == items  # all parts at once
+    levels = 0
+    while 4**levels < p["splits"]:
+        levels += 1
+    assert p["counter_bytes"] == levels * p["ctas"] * (p["x"] // 64) * 4
+    assert p["counter_bytes"] <= 1 << 16  # what a stream's standing counters hold
+    assert p["partial_bytes"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)
