@@ -28,8 +28,7 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
 template <DirectTile kTile>
 bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.parts == 3) return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
-  return plan.b_k_major ? launch<kTile, 2, true>(g, ctas, stream) : launch<kTile, 2, false>(g, ctas, stream);
+  return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
 }
 
 }  // namespace

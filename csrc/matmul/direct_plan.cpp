@@ -35,7 +35,6 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("direct")) return {};
   DirectPlan plan{};
-  plan.parts = p.precision == Precision::highest ? 3 : 2;
   plan.b_k_major = p.b.row_stride == 1 || p.b.col_stride != 1;
   plan.b_tma = tma_loads(p, plan.b_k_major);
   plan.a_vectors = a_is_vectorisable(p);
@@ -49,7 +48,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
-    const double block = tile.block[plan.parts - 2];
+    const double block = tile.block;
     for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
       const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA

@@ -17,18 +17,17 @@ enum class DirectTile : std::uint8_t { rows_32, rows_64 };
 struct DirectTileInfo {
   std::string_view name;
   int rows;
-  double block[2];  ///< cycles of an H200 under load for a k-block, two and three parts (measured, docs/log/matmul.md)
-  double fixed;     ///< storing the tile
+  double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
+  double fixed;  ///< storing the tile
 };
 inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
-    {"direct_32x128", 32, {1950, 2200}, 2400},  // few rows: bound by reading B
-    {"direct_64x128", 64, {2150, 2750}, 3400},  // the rest: B is read and split half as often
+    {"direct_32x128", 32, 2200, 2400},  // few rows: bound by reading B
+    {"direct_64x128", 64, 2750, 3400},  // the rest: B is read and split half as often
 }};
 constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
 
 struct DirectPlan {
   DirectTile tile;
-  int parts;                   ///< bf16 parts an element: 3 "highest", 2 "high" and "medium"
   bool b_k_major;              ///< B's columns are contiguous (else its rows)
   bool b_tma;                  ///< B comes by TMA, else by cp.async an element
   bool a_vectors;              ///< quads of A are aligned accesses
