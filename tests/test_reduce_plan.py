@@ -30,9 +30,9 @@ int main() {
     }
     if (what == 7) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
-      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld\n", int(p.kernel), p.threads, p.lanes,
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
-                  (long long)p.tiles, (long long)p.blocks);
+                  (long long)p.tiles, (long long)p.blocks, p.team, p.items);
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
@@ -78,6 +78,7 @@ REDUCE_FIELDS = [
     "workspace",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
+SOFTMAX_FIELDS += ["team", "items"]
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +216,8 @@ def test_plans_cover_their_problem(planner, dtype):
 
 
 @pytest.mark.parametrize("major", [8, 9])
-@pytest.mark.parametrize(("dtype", "column_values"), [(F32, 16), (BF16, 16), (F64, 4)])
-def test_softmax_plans_cover_their_problem(planner, dtype, column_values, major):
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
+def test_softmax_plans_cover_their_problem(planner, dtype, major):
     width = WIDTH[dtype]
     for n in (1, 2, 31, 128, 257, 1000, 1024, 1025, 4097, 8192, 16385, 50257, 131072, 262144, 524288, 1 << 19, 1 << 22):
         p = softmax_plan(planner, dtype, 1, [3, n], major=major)
@@ -232,20 +233,27 @@ def test_softmax_plans_cover_their_problem(planner, dtype, column_values, major)
         assert p["kernel"] == 3 and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
         assert (p["cluster"] - 1) * p["chunk"] < vectors <= p["cluster"] * p["chunk"]
         assert p["threads"] // p["lanes"] * (16 * p["chunk"] + 32) <= 225 * 1024
-    for n, c in itertools.product((2, 3, 100, 1000, 8192, 1 << 15, 1 << 20), (2, 3, 64, 4096)):
+
+
+@pytest.mark.parametrize("major", [8, 9])
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
+def test_softmax_columns_cover_their_problem(planner, dtype, major):
+    """Eight positions a thread, up to 512 threads a block; two passes by length alone; tiles of a block are whole teams."""
+    width, held = WIDTH[dtype], 8192 if major == 9 else 2048
+    lengths = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192, 8193, 1 << 20)
+    for n, c in itertools.product(lengths, (2, 3, 9, 64, 4096)):
         p = softmax_plan(planner, dtype, 1, [5, n, c], major=major)
+        assert p["kernel"] == (2 if n > held else 1)
         if p["kernel"] == 2:
-            assert n > 1024 // 8 * (column_values // width)
             continue
-        assert (
-            p["kernel"] == 1
-            and p["threads"] <= 1024
-            and p["threads"] % 32 == 0
-            and p["cluster"] <= (16 if major == 9 else 1)
-        )
-        assert p["chunk"] * p["cluster"] >= n and p["threads"] // p["lanes"] * (column_values // width) >= p["chunk"]
-        assert p["tiles"] * p["lanes"] * width >= c and p["lanes"] * width <= 128
-        assert p["blocks"] == 5 * p["tiles"] * p["cluster"]
+        team, lanes, cluster = p["team"], p["lanes"], p["cluster"]
+        assert lanes in (1, 2, 4, 8) and p["tiles"] * lanes * width >= c > (p["tiles"] - 1) * lanes * width
+        assert p["threads"] % 32 == 0 and p["threads"] <= team * p["items"] <= 512 and team % lanes == 0
+        assert cluster <= (16 if major == 9 else 1) and (cluster == 1 or p["threads"] == team)
+        assert p["items"] == 1 or p["threads"] == team * p["items"] == 256
+        assert p["chunk"] == team // lanes * 8 and p["chunk"] * cluster >= n
+        assert p["items"] > 1 or p["threads"] // lanes * 8 * cluster >= n
+        assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
 
 
 def test_few_long_rows_fill_the_gpu(planner):

@@ -46,6 +46,10 @@ CASES = [
     ((8193, 65), 0),
     ((16385, 24), 0),
     ((40000, 10), 0),
+    ((300, 12, 24), 1),
+    ((2, 600, 128), 1),
+    ((2, 2047, 72), 1),
+    ((16384, 9), 0),
     ((2, 20000, 3), 1),
     ((3, 2, 70000), 1),
     ((2, 70000), 0),
@@ -77,8 +81,10 @@ def test_dims_and_layouts(device, name, dtype, layout):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_small_cases(device, dtype):
-    """Rows of a few lanes, a warp and a block, columns of a block and a cluster, columns that take two passes."""
-    for shape, dim in (((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1), ((513, 40), 0), ((8200, 9), 0), ((70000, 2), 0)):
+    """Rows of a few lanes, a warp and a block; columns of a few lanes, a block and a cluster, and those that take two passes."""
+    rows = (((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1))
+    columns = (((3, 20, 24), 1), ((200, 40), 0), ((513, 40), 0), ((8200, 9), 0), ((70000, 2), 0))
+    for shape, dim in rows + columns:
         x = randn(*shape, dtype=dtype, device=device)
         for layout in SMALL_LAYOUTS:
             for name in NAMES:
@@ -118,6 +124,23 @@ def test_bits_do_not_depend_on_the_address(name, dtype):
             storage = torch.full((x.numel() + 16,), float("nan"), dtype=dtype, device=CUDA)
             view = storage[shift : shift + x.numel()].view(3, n).copy_(x)
             assert same_bits(y, getattr(op, name)(view, 1)), (n, shift)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_bits_of_a_column_depend_on_nothing_beside_it(name, dtype):
+    """Neither on how many columns and groups there are, nor on their addresses, up to the length that takes two passes."""
+    for length in (2, 8, 9, 100, 257, 500, 513, 1000, 2049, 4097, 8192):
+        columns = 136 if length < 3000 else 72
+        x = 3 * randn(2, length, columns, dtype=dtype, device=CUDA)
+        y = getattr(op, name)(x, 1)
+        for count in (2, 3, 8, 9, 17, 64):
+            for first in (0, 1, 8):
+                part = x[:, :, first : first + count]
+                wanted = y[:, :, first : first + count]
+                assert same_bits(wanted, getattr(op, name)(part, 1)), (length, count, first)
+                assert same_bits(wanted[1:], getattr(op, name)(part[1:].contiguous(), 1)), (length, count, first)
 
 
 @pytest.mark.sanitize

@@ -10,10 +10,7 @@ namespace xgemm::softmax {
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
-constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16, kMaxTile = 128, kTileBytes = 128;
-
-/// The fewest blocks (a power of two) that hold `units` of which a block holds `capacity`.
-constexpr std::int64_t cluster_for(std::int64_t units, std::int64_t capacity) { return round_up_pow2(ceil_div(units, capacity)); }
+constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 
 /// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
 /// arithmetic.
@@ -67,26 +64,27 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
 }
 
-void plan_columns(Plan& plan, std::int64_t width, std::int64_t per_thread, std::int64_t max_cluster) {
-  plan.kernel = Kernel::columns;
-  const std::int64_t most = std::min({kMaxTile / width, kWarp, round_up_pow2(ceil_div(plan.columns, width))});
-  const std::int64_t rows = round_up_pow2(ceil_div(plan.length, per_thread));
-  // 128 bytes side by side, more while the block is small, half of it when a portable cluster would not hold the column.
-  std::int64_t lanes = std::min(most, std::max(kTileBytes / 16, 256 / rows)), cluster = 0;
-  for (;; lanes /= 2) {
-    cluster = cluster_for(plan.length, kMaxThreads / lanes * per_thread);
-    if (cluster <= std::min(max_cluster, kPortableCluster) || lanes <= kTileBytes / 32) break;
-  }
-  if (cluster > max_cluster) {
+void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
+  // By length alone, since two passes add in another order. Pieces of 64 bytes take as long as 128: then two passes are as fast.
+  const std::int64_t least = max_cluster > 1 ? kColumnLanes : kColumnLanes / 4, cells = ceil_div(plan.length, kCell);
+  if (cells * least > max_cluster * kColumnThreads) {
     plan.kernel = Kernel::two_pass;
     return;
   }
+  plan.kernel = Kernel::columns;
+  std::int64_t lanes = std::min<std::int64_t>(kColumnLanes, round_up_pow2(ceil_div(plan.columns, width)));
+  while (cells * lanes > max_cluster * kColumnThreads) lanes /= 2;
+  const std::int64_t together = round_up_pow2(cells) * lanes;  // threads of a tile
+  const std::int64_t threads = std::clamp<std::int64_t>(together, kSmallColumnThreads, kColumnThreads);
   plan.lanes = static_cast<int>(lanes);
-  plan.cluster = static_cast<int>(cluster);
-  plan.chunk = ceil_div(plan.length, cluster);
-  plan.threads = static_cast<int>(ceil_div(ceil_div(plan.chunk, per_thread) * lanes, kWarp) * kWarp);
+  plan.cluster = static_cast<int>(ceil_div(cells * lanes, threads));
+  plan.team = static_cast<int>(std::min(threads, together));
+  plan.items = static_cast<int>(threads / plan.team);
+  plan.threads = static_cast<int>(plan.cluster > 1 || plan.items > 1 ? threads : ceil_div(cells * lanes, kWarp) * kWarp);
+  plan.chunk = plan.team / lanes * kCell;
   plan.tiles = ceil_div(plan.columns, lanes * width);
-  plan.blocks = plan.outer * plan.tiles * cluster;
+  plan.by_tiles = Divider::of(plan.tiles);
+  plan.blocks = ceil_div(plan.outer * plan.tiles, plan.items) * plan.cluster;
 }
 
 }  // namespace
@@ -125,7 +123,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   if (plan.columns == 1)
     plan_rows(plan, width, gpu);
   else
-    plan_columns(plan, width, column_values(plan.in) / width, max_cluster);
+    plan_columns(plan, width, max_cluster);
 
   if (plan.kernel == Kernel::two_pass) {
     plan.statistics = reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);

@@ -10,13 +10,14 @@ namespace xgemm::softmax {
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
-/// order of additions is fixed by length, dtype and GPU (and for columns > 1 by their number), never by `outer`.
+/// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
 struct Plan {
   DType in = DType::f32, out = DType::f32;
   bool log = false;
   Kernel kernel = Kernel::rows;
   bool aligned = false;  ///< every row of the input lies at a multiple of 16 bytes from the base
   int threads = 0, lanes = 0, cluster = 1;
+  int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles a block (one in a cluster)
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: 16-byte vectors of the fastest dim
@@ -38,7 +39,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 constexpr int kRowSteps = 4, kShortSteps = 2;
 /// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
-/// Values of one thread, within 64 registers, beside its tile's maxima; what a plan's capacities follow from.
-constexpr int column_values(DType in) { return in == DType::f64 ? 4 : 16; }
+/// columns: positions of one thread, threads of a block at most and of one with several tiles, 16-byte vectors side by side at
+/// most.
+constexpr int kCell = 8, kColumnThreads = 512, kSmallColumnThreads = 256, kColumnLanes = 8;
 
 }  // namespace xgemm::softmax

@@ -1,153 +1,257 @@
-// Softmax over a dim that is not the fastest: [outer, length, columns], a tile of columns kept in the registers of a block or of
-// a cluster of up to 16 blocks (sm_90) that share the length.
+// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread keeps a cell of kCell neighbouring positions of
+// 16 bytes of columns in registers; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks (sm_90).
 //
-// Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
-// Limits: 1024 threads / 4 lanes x 16 bytes' share of 16 values x 16 blocks: 16k positions in fp32, 8k in 16 bits.
-// Architectures: sm_80 and later; clusters on sm_90.
-// Floor: one read, one write, in pieces of 64 to 512 neighbouring bytes.
+// Cells are joined as a balanced tree over their number, whoever holds them: a column's bits follow from its length and dtype
+// alone, not from how many columns there are beside it, nor from addresses. Layouts: columns have stride 1, positions and outer
+// groups lie anywhere; output contiguous; any alignment. Limits: kColumnsHeld positions. Architectures: sm_80 and later; clusters
+// on sm_90. Floor: one read, one write, in pieces of 16 to 128 neighbouring bytes. 16-bit elements stay packed and their exp is
+// computed
+//   twice. A block holds 32 KB, and four fit an SM, so that loads are under way while others compute or wait for their cluster.
 #pragma once
+#include "device/ptx/cluster_exchange.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
 
-inline constexpr int kMaxTileColumns = 128;
-
-/// Joins the values of the threads that share a column; every thread gets those of its own columns.
-template <int kWidth, class V, class F>
-__device__ __forceinline__ void join_columns(V (&value)[kWidth], V* shared, V* slots, V* result, const Plan& plan, F op) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int columns = plan.lanes * kWidth, warps = static_cast<int>(blockDim.x) / kWarpSize, c = static_cast<int>(threadIdx.x);
-  const int mine = (static_cast<int>(threadIdx.x) & (plan.lanes - 1)) * kWidth;
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e)
-    for (int offset = kWarpSize / 2; offset >= plan.lanes; offset /= 2)
-      value[e] = op(value[e], __shfl_xor_sync(kFullWarp, value[e], offset));
-  if (lane < plan.lanes) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) shared[warp * columns + mine + e] = value[e];
-  }
-  __syncthreads();
-  for (int i = c; i < columns; i += static_cast<int>(blockDim.x)) {
-    V sum = shared[i];
-    for (int w = 1; w < warps; ++w) sum = op(sum, shared[w * columns + i]);
-    if (plan.cluster > 1) {
-      const int rank = static_cast<int>(blockIdx.x % static_cast<unsigned>(plan.cluster));
-      for (int to = 0; to < plan.cluster; ++to) push_to_block(slots + rank * columns + i, sum, to);
-    } else {
-      result[i] = sum;
-    }
-  }
-  if (plan.cluster > 1) {
-    cluster_arrive(plan.cluster);
-    cluster_wait(plan.cluster);
-    for (int i = c; i < columns; i += static_cast<int>(blockDim.x)) {
-      V sum = slots[i];
-      for (int b = 1; b < plan.cluster; ++b) sum = op(sum, slots[b * columns + i]);
-      result[i] = sum;
-    }
-  }
-  __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) value[e] = result[mine + e];
+/// get(0) to get(n - 1) joined as a balanced tree; those from `count` on do not exist and leave the tree's result as it is.
+template <int n, int kFirst = 0, class V, class Get, class F>
+__device__ __forceinline__ V join_tree(int count, const V& identity, const Get& get, const F& op) {
+  if constexpr (n == 1)
+    return kFirst < count ? get(kFirst) : identity;
+  else
+    return op(join_tree<n / 2, kFirst>(count, identity, get, op), join_tree<n / 2, kFirst + n / 2>(count, identity, get, op));
 }
 
-template <class T, class O>
-__global__ void __launch_bounds__(1024)
+/// The same where few are common: half of the tree is left out where nothing is in it.
+template <int n, class V, class Get, class F>
+__device__ __forceinline__ V join_up_to(int count, const V& identity, const Get& get, const F& op) {
+  const V joined = join_tree<n / 2>(count, identity, get, op);
+  return count > n / 2 ? op(joined, join_tree<n / 2, n / 2>(count, identity, get, op)) : joined;
+}
+
+/// 1 / d, as exact as results from 16 bits need it.
+template <class T, class V>
+__device__ __forceinline__ V reciprocal_for(V d) {
+  if constexpr (sizeof(T) > 2) {
+    return V{1} / d;
+  } else {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    return r;
+  }
+}
+
+/// Values of neighbouring columns.
+template <class V, int n>
+struct alignas(16) Columns {
+  V of[n];
+};
+
+/// Where the threads of a block meet: its warps' values, those that the blocks of its cluster have sent, and the columns'
+/// results.
+template <class V, int n>
+struct Meeting {
+  static constexpr int kWarps = kColumnThreads / kWarpSize, kSmallWarps = kSmallColumnThreads / kWarpSize;
+  Columns<V, n> warps[kWarps][kColumnLanes], blocks[kMaxClusterBlocks][kColumnLanes], results[kSmallWarps / 2][kColumnLanes];
+};
+
+/// A thread's place: 16 bytes number `lane` of the `lanes` side by side, in a tile of `team` threads of this block.
+struct Cell {
+  int lanes, lane, team, cluster;
+};
+
+/// Joins a value of each cell of a column; every thread gets those of its own columns.
+template <class V, int n, class F>
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Cell& cell, Meeting<V, n>& meeting,
+                                           [[maybe_unused]] ptx::Barrier* all, F op) {
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    if (offset < cell.lanes || offset >= cell.team) continue;
+#pragma unroll
+    for (int e = 0; e < n; ++e) value[e] = op(value[e], __shfl_xor_sync(kFullWarp, value[e], offset));
+  }
+  if (cell.team <= kWarpSize) return;
+  using Group = Columns<V, n>;
+  constexpr int kWarps = Meeting<V, n>::kWarps;
+  const int thread = static_cast<int>(threadIdx.x), columns = cell.lanes * n, log2_columns = 31 - __clz(columns);
+  const int warps = min(cell.team, static_cast<int>(blockDim.x)) / kWarpSize,
+            teams = max(static_cast<int>(blockDim.x) / cell.team, 1);
+  if (thread % kWarpSize < cell.lanes) {
+    Group mine;
+#pragma unroll
+    for (int e = 0; e < n; ++e) mine.of[e] = value[e];
+    meeting.warps[thread / kWarpSize][cell.lane] = mine;
+  }
+  __syncthreads();
+  // A column of one of the block's tiles; or, in a cluster, of its only one, for block number `to`.
+  const int joins = columns * max(teams, cell.cluster);
+  for (int i = thread; i < joins; i += static_cast<int>(blockDim.x)) {
+    const int column = i & (columns - 1), lane = column / n, e = column % n, to = i >> log2_columns;
+    const int first = cell.cluster > 1 ? 0 : to * warps;
+    const V joined = join_up_to<kWarps>(warps, identity, [&](int w) { return meeting.warps[first + w][lane].of[e]; }, op);
+    if (cell.cluster == 1) meeting.results[to][lane].of[e] = joined;
+#if __CUDA_ARCH__ >= 900
+    else if constexpr (std::is_floating_point_v<V>)
+      ptx::store_async(&meeting.blocks[ptx::cluster_rank()][lane].of[e], as_unit(joined), all, static_cast<unsigned>(to));
+    else
+      ptx::store_async(&meeting.blocks[ptx::cluster_rank()][lane].of[e], joined, all, static_cast<unsigned>(to));
+#endif
+  }
+#if __CUDA_ARCH__ >= 900
+  if (cell.cluster > 1 && thread < columns) {
+    const int lane = thread / n, e = thread % n;
+    ptx::barrier_wait(all, 0);
+    meeting.results[0][lane].of[e] =
+        join_up_to<kMaxClusterBlocks>(cell.cluster, identity, [&](int b) { return meeting.blocks[b][lane].of[e]; }, op);
+  }
+#endif
+  __syncthreads();
+  const Group result = meeting.results[thread / cell.team][cell.lane];
+#pragma unroll
+  for (int e = 0; e < n; ++e) value[e] = result.of[e];
+}
+
+/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. The others' byte shifts would cost
+/// registers.
+template <class T, class O, bool kPlain>
+__global__ void __launch_bounds__(kColumnThreads, kPlain && sizeof(T) < 8 ? 2 : 1)
     softmax_columns(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kWidth = Pack<T>::kCount, kSteps = column_values(kDType<T>) / kWidth;
-  // 128 columns of 4 bytes or 64 of 8; a cluster's second exchange has slots of its own: others may still read the first ones.
-  constexpr int kColumns = sizeof(V) == 8 ? kMaxTileColumns / 2 : kMaxTileColumns;
-  __shared__ V shared[kWarpSize * kColumns], slots[2][kMaxClusterBlocks * kColumns], result[2][kColumns];
-  cluster_arrive(plan.cluster);
+  using U = Unit<T>;
+  constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
+  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  __shared__ Meeting<U, kUnits> maxima;
+  __shared__ Meeting<V, kWidth> sums;
+  __shared__ ptx::Barrier exchanged[2];
 
-  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const int first = static_cast<int>(threadIdx.x) / lanes, rows = static_cast<int>(blockDim.x) / lanes;
-  const std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.cluster),
-                     part = blockIdx.x % static_cast<unsigned>(plan.cluster);
-  const std::int64_t outer = group / plan.tiles, tile = group - outer * plan.tiles;
-  const std::int64_t column = (tile * lanes + lane) * kWidth, n = part * plan.chunk + first;
-  const std::int64_t end = min((part + 1) * plan.chunk, plan.length);
-  const int steps = column < plan.columns && n < end ? static_cast<int>((end - n + rows - 1) / rows) : 0;
-  const bool whole = column + kWidth <= plan.columns;
-  const int count = whole ? kWidth : static_cast<int>(plan.columns - column);  // of this thread's columns that exist
-  const T* p = in + plan.kept.offset(outer) + n * plan.length_stride + column;
-  const std::int64_t step = rows * plan.length_stride;
-
-  V x[kSteps * kWidth];
-  if (whole && plan.aligned && misalignment(in) == 0) {
-    uint4 raw[kSteps];
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k, p += step)
-      if (k < steps) raw[k] = load_aligned16(p);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      const Pack<T> pack = as_pack<T>(raw[k]);
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) x[k * kWidth + e] = k < steps ? convert<V>(pack.values[e]) : minus_infinity<V>();
+  const int thread = static_cast<int>(threadIdx.x), lanes = plan.lanes, team = plan.team;
+  const Cell cell{.lanes = lanes, .lane = thread & (lanes - 1), .team = team, .cluster = plan.cluster};
+  unsigned rank = 0;
+#if __CUDA_ARCH__ >= 900
+  if (plan.cluster > 1) {
+    rank = ptx::cluster_rank();
+    if (thread == 0) {
+      ptx::barrier_init(&exchanged[0], 1);
+      ptx::barrier_init(&exchanged[1], 1);
+      ptx::fence_barrier_init();
+      const auto cells = static_cast<std::uint32_t>(plan.cluster * lanes);
+      ptx::barrier_arrive_expect(&exchanged[0], cells * kUnits * static_cast<std::uint32_t>(sizeof(U)));
+      ptx::barrier_arrive_expect(&exchanged[1], cells * kWidth * static_cast<std::uint32_t>(sizeof(V)));
     }
+    ptx::cluster_arrive_relaxed();
+  }
+#endif
+
+  // The block's items are neighbouring tiles, each of `team` threads.
+  const std::int64_t item =
+      static_cast<std::int64_t>(blockIdx.x / static_cast<unsigned>(plan.cluster)) * plan.items + thread / team;
+  const std::int64_t outer = plan.by_tiles.divide(item), tile = item - outer * plan.tiles;
+  const std::int64_t column = (tile * lanes + cell.lane) * kWidth;
+  const std::int64_t n = static_cast<std::int64_t>(rank) * plan.chunk + (thread & (team - 1)) / lanes * kCell;
+  const bool exists = outer < plan.outer && column < plan.columns && n < plan.length;
+  const int steps = exists ? static_cast<int>(min(plan.length - n, static_cast<std::int64_t>(kCell))) : 0;
+  const bool whole = kPlain || column + kWidth <= plan.columns;
+  [[maybe_unused]] const int count =
+      whole ? kWidth : static_cast<int>(plan.columns - column);  // of this thread's columns that exist
+  const T* p = in + (exists ? plan.kept.offset(outer) + n * plan.length_stride + column : 0);
+
+  O* q = out + (outer * plan.length + n) * plan.columns + column;
+
+  alignas(16) U x[kCell][kUnits];
+#pragma unroll
+  for (int k = 0; k < kCell; ++k) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
+  }
+  if constexpr (kPlain) {
+#pragma unroll
+    for (int k = 0; k < kCell; ++k)
+      if (k < steps) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * plan.length_stride);
+  } else if (whole) {
+#pragma unroll
+    for (int k = 0; k < kCell; ++k)
+      if (k < steps) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * plan.length_stride);
   } else {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k, p += step) {
-      Pack<T> pack = as_pack<T>(uint4{0, 0, 0, 0});
+    for (int k = 0; k < kCell; ++k) {
       if (k < steps) {
-        if (whole) {
-          pack = as_pack<T>(load_shifted16(p));
-        } else {
+        Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(x[k]));
 #pragma unroll
-          for (int e = 0; e < kWidth; ++e)
-            if (e < count) pack.values[e] = p[e];
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) x[k * kWidth + e] = k < steps ? convert<V>(pack.values[e]) : minus_infinity<V>();
-    }
-  }
-
-  V m[kWidth], d[kWidth];
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) {
-    m[e] = x[e];
-#pragma unroll
-    for (int k = 1; k < kSteps; ++k) m[e] = larger(m[e], x[k * kWidth + e]);
-  }
-  cluster_wait(plan.cluster);  // the others' shared memory exists from here on
-  join_columns(m, shared, slots[0], result[0], plan, [](V a, V b) { return larger(a, b); });
-
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) d[e] = V{0};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < steps) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        const V t = exp_for<O>(x[k * kWidth + e] - m[e]);
-        d[e] += t;
-        x[k * kWidth + e] = plan.log ? x[k * kWidth + e] - m[e] : t;
+        for (int e = 0; e < kWidth; ++e)
+          if (e < count) pack.values[e] = p[k * plan.length_stride + e];
+        *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
       }
     }
   }
-  join_columns(d, shared, slots[1], result[1], plan, [](V a, V b) { return a + b; });
 
-  V r[kWidth];
+  U largest[kUnits];
 #pragma unroll
-  for (int e = 0; e < kWidth; ++e) r[e] = plan.log ? log(d[e]) : V{1} / d[e];
-  const bool out_aligned = misalignment(out) == 0 && plan.columns * static_cast<std::int64_t>(sizeof(O)) % 16 == 0;
-  O* q = out + (outer * plan.length + n) * plan.columns + column;
+  for (int u = 0; u < kUnits; ++u) {
+    Largest<T> l;
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k, q += rows * plan.columns) {
+    for (int k = 0; k < kCell; ++k) l.add(x[k][u]);
+    largest[u] = l.m;
+  }
+#if __CUDA_ARCH__ >= 900
+  if (plan.cluster > 1) ptx::cluster_wait();  // the others' barriers exist from here on
+#endif
+  join_cells(largest, nothing<T>(), cell, maxima, &exchanged[0], [](U a, U b) {
+    Largest<T> l{a};
+    l.add(b);
+    return l.m;
+  });
+
+  V d[kWidth] = {};
+  const V bias = plan.log ? 0 : kBias;
+  const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(kCell)));
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) {
+    V m[kPer];
+#pragma unroll
+    for (int e = 0; e < kPer; ++e) m[e] = element<T>(largest[u], e);
+#pragma unroll
+    for (int k = 0; k < kCell; ++k) {
+      if (k >= most) continue;  // what no cell has
+      forget(x[k][u]);
+#pragma unroll
+      for (int e = 0; e < kPer; ++e) {
+        const V t = scaled_exp<O>(element<T>(x[k][u], e) - m[e], bias);
+        d[u * kPer + e] = add(d[u * kPer + e], t);
+        if constexpr (kInPlace)
+          if (!plan.log) x[k][u] = as_unit(t);
+      }
+      forget(x[k][u]);
+    }
+    forget(largest[u]);  // packed maxima wait for the sums in half of the registers
+  }
+  join_cells(d, V{0}, cell, sums, &exchanged[1], [](V a, V b) { return a + b; });
+
+  V m[kWidth], r[kWidth];
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) m[e] = element<T>(largest[e / kPer], e % kPer);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) r[e] = plan.log ? log(d[e]) : reciprocal_for<T>(d[e]);
+#pragma unroll
+  for (int k = 0; k < kCell; ++k, q += plan.columns) {
+    if (k >= most) continue;
     V y[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) y[e] = plan.log ? x[k * kWidth + e] - r[e] : divide<T>(x[k * kWidth + e], d[e], r[e]);
-    if (out_aligned) {
-      if (k < steps && whole) store_aligned<T>(q, y);
+    for (int e = 0; e < kWidth; ++e) {
+      const V v = element<T>(x[k][e / kPer], e % kPer);
+      if (plan.log)
+        y[e] = v - m[e] - r[e];
+      else
+        y[e] = divide<T>(kInPlace ? v : scaled_exp<O>(v - m[e], bias), d[e], r[e]);
+    }
+    if constexpr (kPlain) {
+      if (k < steps) store_aligned<T, true>(q, y);
     } else {
       store_anywhere<T>(q, y, k < steps && whole, lanes);
-    }
-    if (k < steps && !whole) {
+      if (k < steps && !whole) {
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        if (e < count) q[e] = convert<O>(y[e]);
+        for (int e = 0; e < kWidth; ++e)
+          if (e < count) q[e] = convert<O>(y[e]);
+      }
     }
   }
 }

@@ -199,8 +199,8 @@ struct Place {
   }
 };
 
-/// n values of one input vector as output vectors at p (aligned to 16 bytes).
-template <class T, class O, class V>
+/// n values of one input vector as output vectors at p (aligned to 16 bytes). kStreaming: the first to leave the L2 cache.
+template <class T, bool kStreaming = false, class O, class V>
 __device__ __forceinline__ void store_aligned(O* p, const V (&y)[Pack<T>::kCount]) {
   constexpr int kCount = Pack<T>::kCount, kOut = Pack<O>::kCount;
 #pragma unroll
@@ -208,7 +208,10 @@ __device__ __forceinline__ void store_aligned(O* p, const V (&y)[Pack<T>::kCount
     Pack<O> pack;
 #pragma unroll
     for (int e = 0; e < kOut; ++e) pack.values[e] = convert<O>(y[i + e]);
-    *reinterpret_cast<uint4*>(p + i) = as_raw(pack);
+    if constexpr (kStreaming)
+      __stcs(reinterpret_cast<uint4*>(p + i), as_raw(pack));
+    else
+      *reinterpret_cast<uint4*>(p + i) = as_raw(pack);
   }
 }
 
