@@ -44,7 +44,7 @@ def assert_loss(x: torch.Tensor, target: torch.Tensor, **kwargs) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_small_cases(device, dtype):
-    for shape in ((5,), (70, 33), (4, 3000), (2, 40000), (6, 7, 5), (2, 5, 1, 700)):
+    for shape in ((5,), (70, 33), (19, 80), (9, 1040), (4, 3000), (2, 40000), (6, 7, 5), (2, 5, 1, 700)):
         x = randn(*shape, dtype=dtype, device=device)
         target = classes(shape[:1] + shape[2:] if len(shape) > 1 else (), shape[min(1, len(shape) - 1)], device)
         for layout in SMALL_LAYOUTS:

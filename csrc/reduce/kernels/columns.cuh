@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Op>)
   if (static_cast<int>(threadIdx.x) < columns && c < plan.columns) {
     const std::int64_t to = at.out + c * plan.column_out;
     typename Op::Extra extra{};
-    extra.look(plan, in + at.in + c * plan.column_stride, to);
+    extra.aim(plan, to);
+    extra.template look<false>(plan, in + at.in + c * plan.column_stride);
     Op::finish(plan, convert, sum, extra, out, to);
   }
 }

@@ -31,25 +31,42 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
   const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
   const auto convert_all = [&](V(&x)[n * kWidth]) {
 #pragma unroll
-    for (int i = 0; i < n * kWidth; ++i)
-      x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+    for (int i = 0; i < n * kWidth; ++i) {
+      if constexpr (kIsHalf<T>) {  // from words: as elements the compiler takes an instruction more for each upper half
+        const uint4& r = raw[i / kWidth];
+        const unsigned words[4] = {r.x, r.y, r.z, r.w}, word = words[i % kWidth / 2];
+        if constexpr (std::is_same_v<T, bf16>)
+          x[i] = __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+        else
+          x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (i % 2 * 16))));
+        if constexpr (Op::kOrdered) x[i] = convert.unflip(x[i]);
+      } else {
+        x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
+      }
+    }
+  };
+  const auto forget = [&] {  // values converted for one use are not kept for the next: raw ones take half of the registers
+#pragma unroll
+    for (int j = 0; j < n; ++j) asm volatile("" : "+r"(raw[j].x), "+r"(raw[j].y), "+r"(raw[j].z), "+r"(raw[j].w));
   };
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
     if (plan.loss.smoothing != 0) {
       convert_all(x);
-      Op::push_total(s, x, [&](int i) { return at(i) < end; });
+      // Several vectors are each there or not as a whole.
+      Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
     }
-#pragma unroll
-    for (int j = 0; j < n; ++j)  // values converted for the total are not kept: raw ones take half of the registers
-      asm volatile("" : "+r"(raw[j].x), "+r"(raw[j].y), "+r"(raw[j].z), "+r"(raw[j].w));
+    forget();
   }
-  convert_all(x);
   V best;
-  if constexpr (kIsHalf<T>)
+  if constexpr (kIsHalf<T>) {
     best = maximum_of_pairs<T, Op::kOrdered>(raw, convert);
-  else
+    if constexpr (Op::kTotal) forget();
+    convert_all(x);
+  } else {
+    convert_all(x);
     best = maximum_of(x);
+  }
   if constexpr (Op::kFindsLater) {
     uint4 step[kUnroll];  // of a single vector the first copy counts
 #pragma unroll

@@ -9,12 +9,27 @@
 
 namespace xgemm::reduce {
 
+/// Rows of whole vectors at multiples of 16 bytes and at one distance, and one output after the other.
+template <class T>
+bool is_plain(const Plan& plan, const void* in) {
+  const std::int64_t width = Pack<T>::kCount;
+  const bool runs = plan.vector && plan.reduced.dims == 1 && plan.length % width == 0;
+  const bool rows = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] % width == 0 && plan.kept.out[0] == 1);
+  return runs && rows && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
+}
+
 template <class Op>
 void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  reduce_rows<Op>
-      <<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), row_shared_bytes<Op>(plan), stream>>>(
-          plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
-          static_cast<typename Op::State*>(workspace.partials));
+  using T = typename Op::T;
+  const auto go = [&](auto kernel) {
+    kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), row_shared_bytes<Op>(plan), stream>>>(
+        plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
+        static_cast<typename Op::State*>(workspace.partials));
+  };
+  if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
+    if (is_plain<T>(plan, in)) return go(plan.lanes == kWarpSize ? reduce_plain_rows<Op, true> : reduce_plain_rows<Op, false>);
+  }
+  go(reduce_rows<Op>);
 }
 
 template <class Op>

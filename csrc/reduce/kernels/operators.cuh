@@ -80,6 +80,14 @@ __device__ __forceinline__ bool is_nan(double x) { return x != x; }
 __device__ __forceinline__ bool is_nan(std::int32_t) { return false; }
 __device__ __forceinline__ bool is_nan(std::int64_t) { return false; }
 
+/// f(lanes / 2), f(lanes / 4), ... f(1): the levels at which `lanes` (1 to 32) neighbouring lanes are joined.
+template <class F>
+__device__ __forceinline__ void each_level(int lanes, const F& f) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)
+    if (offset < lanes) f(offset);
+}
+
 /// The largest value of `lanes` (1 to 32) neighbouring lanes, in each of them.
 template <class V>
 __device__ __forceinline__ V largest_of(V m, int lanes) {
@@ -93,7 +101,7 @@ __device__ __forceinline__ V largest_of(V m, int lanes) {
       }
     }
   }
-  for (int offset = lanes / 2; offset > 0; offset /= 2) m = larger(m, __shfl_xor_sync(kFullWarp, m, offset));
+  each_level(lanes, [&](int offset) { m = larger(m, __shfl_xor_sync(kFullWarp, m, offset)); });
   return m;
 }
 
@@ -171,14 +179,11 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
   }
 }
 
-/// Brings the line at p to the L2 cache.
-__device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-
 /// What an output is made of beside its elements: loaded ahead of its use, a part before and a part after the row is read.
 struct NoExtra {
   __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
-  template <class T>
-  __device__ __forceinline__ void look(const Plan&, const T*, std::int64_t) {}
+  template <bool kPlain, class T>
+  __device__ __forceinline__ void look(const Plan&, const T*) {}
 };
 
 /// What operators share whose Local is their State.
@@ -189,7 +194,7 @@ struct SimpleLocal {
   static __device__ __forceinline__ S start() { return Op::identity(); }
   /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
   static __device__ __forceinline__ S join(S s, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+    each_level(lanes, [&](int offset) { s = Op::merge(s, Op::shuffle(s, offset)); });
     return s;
   }
   template <class Convert, class Fetch>
@@ -343,7 +348,7 @@ struct MaximumIndex {
     if (lanes == kWarpSize)
       index = __reduce_min_sync(kFullWarp, index);
     else
-      for (int offset = lanes / 2; offset > 0; offset /= 2) index = min(index, __shfl_xor_sync(kFullWarp, index, offset));
+      each_level(lanes, [&](int offset) { index = min(index, __shfl_xor_sync(kFullWarp, index, offset)); });
     return {first + index, best};
   }
   static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
@@ -378,7 +383,7 @@ template <class Exponentials, class P>
 __device__ __forceinline__ P join_pairs(P s, int lanes) {
   const auto m = largest_of(s.maximum, lanes);
   s.sum *= exp_of(s.maximum - Exponentials::base(m));
-  for (int offset = lanes / 2; offset > 0; offset /= 2) s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset);
+  each_level(lanes, [&](int offset) { s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset); });
   return {m, s.sum};
 }
 
@@ -454,30 +459,32 @@ struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element
     return {Exponentials::shuffle(s.pair, offset), __shfl_xor_sync(kFullWarp, s.total, offset)};
   }
   static __device__ __forceinline__ State join(State s, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) s.total += __shfl_xor_sync(kFullWarp, s.total, offset);
+    if (__any_sync(kFullWarp, s.total != 0))  // none without label smoothing
+      each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
     return {Exponentials::join(s.pair, lanes), s.total};
   }
-  /// The target's logit; the target itself is read again at the end, which costs less than to keep it.
+  /// The target, asked for before the row is read, and its logit, asked for before the lanes are joined; then the next target may
+  /// be asked for.
   struct Extra {
-    V logit;
-    __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { prefetch(plan.loss.target + i); }
-    __device__ __forceinline__ void look(const Plan& plan, const T* row, std::int64_t i) {
-      const std::int64_t target = plan.loss.target[i];
-      if (is_class(plan, target)) logit = convert<V>(row[plan.reduced.offset(target)]);
+    std::int64_t target;
+    T logit;  // converted where it is used, since that waits for it
+    bool counts, exists;
+    __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { target = plan.loss.target[i]; }
+    template <bool kPlain>
+    __device__ __forceinline__ void look(const Plan& plan, const T* row) {
+      counts = target != plan.loss.ignore_index;
+      exists = target >= 0 && target < plan.length;
+      if (exists) logit = row[kPlain ? target : plan.reduced.offset(target)];
     }
   };
-  static __device__ __forceinline__ bool is_class(const Plan& plan, std::int64_t target) {
-    return target >= 0 && target < plan.length;
-  }
   static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra& extra, void* out,
                                                 std::int64_t i) {
-    const std::int64_t target = plan.loss.target[i];
     V loss = static_cast<V>(plan.loss.ignored);
-    if (target != plan.loss.ignore_index) {
+    if (extra.counts) {
       const V m = s.pair.maximum;
       loss = std::numeric_limits<V>::quiet_NaN();  // for a target that is no class, and an infinite maximum, as torch has it
-      if (is_class(plan, target) && Exponentials::base(m) == m) {
-        const V log_sum = log(s.pair.sum), nll = log_sum - (extra.logit - m);
+      if (extra.exists && Exponentials::base(m) == m) {
+        const V log_sum = log(s.pair.sum), nll = log_sum - (convert<V>(extra.logit) - m);
         const V smoothing = static_cast<V>(plan.loss.smoothing);
         loss = smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
         loss += V{0};  // -0 means ignored

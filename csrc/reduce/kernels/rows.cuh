@@ -27,6 +27,12 @@ inline constexpr int kRowBlocks = [] {
 #endif
 }();
 
+/// The same with the next row's vectors beside this row's state: ptxas converts all fp16 values at once, before their
+/// exponentials.
+template <class Op>
+inline constexpr int kPlainRowBlocks =
+    std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4 ? 3 : kRowBlocks<Op>;
+
 /// Joins get(0..count - 1) in an order fixed by `count` (a block of up to 32 states may be of any size); thread 0 gets the
 /// result.
 template <class Op, class Get>
@@ -56,10 +62,136 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
+/// The end of a row of several strips, by its block or the last of its blocks: joins the states of this block's `units` strips,
+/// or those of all blocks.
+template <class Op>
+__device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typename Op::T>& convert, int units, std::int64_t row,
+                                           const typename Op::State* states, const typename Op::Extra& extra, void* out,
+                                           std::int64_t output, unsigned* counters, typename Op::State* partials) {
+  using State = typename Op::State;
+  __shared__ State warps[kRowWarps];
+  State total = Op::identity();
+  if (plan.split == 1 || plan.grouped) {
+    __syncthreads();
+    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
+  }
+  if (plan.split > 1) {
+    if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
+    if (!is_last_block(counters + row, plan.split)) return;
+    const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
+    const State* mine = partials + row * joined;
+    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+  }
+  if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
+}
+
 /// Dynamic shared memory of a block: the states of its strips, and no more, since blocks of a warp are many.
 template <class Op>
 std::size_t row_shared_bytes(const Plan& plan) {
   return plan.strips == 1 ? 0 : static_cast<std::size_t>(plan.per_block) * sizeof(typename Op::State);
+}
+
+/// Rows of whole vectors at multiples of 16 bytes and at one distance from each other: the order of reduce_rows without the code
+/// for other layouts, which would take most of a short row's issue slots. A strip's (or short row's) first vectors are asked for
+/// before the lanes of the one before are joined, and the results of as many short rows as a row has lanes are stored together.
+/// kWarp: a strip or row has all lanes of a warp; else rows are short.
+template <class Op, bool kWarp>
+__global__ void __launch_bounds__(kRowThreads, kPlainRowBlocks<Op>)
+    reduce_plain_rows(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
+                      unsigned* counters, typename Op::State* partials) {
+  using T = typename Op::T;
+  using State = typename Op::State;
+  constexpr int kWidth = Pack<T>::kCount;
+  extern __shared__ uint4 shared[];
+  State* const states = reinterpret_cast<State*>(shared);
+
+  const Convert<T> convert(plan);
+  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
+  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1), team = static_cast<int>(threadIdx.x) >> log2_lanes,
+            teams = static_cast<int>(blockDim.x) >> log2_lanes;
+  const bool whole = !kWarp || plan.strips == 1;  // the units of a block's work are short rows, else strips of one row
+  std::int64_t row = 0, part = blockIdx.x;
+  if (!whole) {
+    row = blockIdx.x / static_cast<unsigned>(plan.split);
+    part -= row * plan.split;
+  }
+  const std::int64_t first = part * plan.per_block;
+  const int units = static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first));
+  const std::int64_t pitch = plan.kept.stride[0], unit_pitch = whole ? pitch : plan.chunk * kWidth;
+  const T *const begin_of_row = in + row * pitch, *base = begin_of_row + (first + team) * unit_pitch;
+  const auto vectors_of = [&](int unit) {
+    if (unit >= units) return 0;
+    return static_cast<int>(whole ? plan.full : min(plan.chunk, plan.full - (first + unit) * plan.chunk));
+  };
+  const auto fetch = [&](uint4(&raw)[kUnroll], const T* p, int from, int vectors) {
+    p += (from + lane) * kWidth;
+    if (from + step <= vectors) {
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(p + j * lanes * kWidth);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) {
+        raw[j] = padding<Op>(plan);
+        if (from + lane + j * lanes < vectors) raw[j] = load_aligned16(p + j * lanes * kWidth);
+      }
+    }
+  };
+
+  typename Op::Extra extra{};  // of whole rows, that of the row that this lane finishes
+  if (whole ? lane == 0 && team < units : threadIdx.x == 0) extra.aim(plan, whole ? first + team : row);
+  uint4 raw[kUnroll];
+  int vectors = vectors_of(team);
+  fetch(raw, base, 0, vectors);
+
+  const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // as reduce_rows has it
+  typename Op::Local s = Op::start();
+  State kept = Op::identity();
+  // Lanes of a warp may be at different rows; they go through the same number of units and steps.
+  const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) >> log2_lanes;
+  int finisher = 0;  // the lane of this row's result
+  for (int unit = team; unit - behind < units; unit += teams) {
+    const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0, count = whole ? static_cast<int>(plan.full) : vectors;
+    if (!joint) s = Op::start();
+    for (int from = 0;;) {
+      push_step<Op>(plan, convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, vectors * kWidth, now);
+      from += step;
+      if (from >= count) break;
+      fetch(raw, base, from, vectors);
+    }
+    const bool last = unit + teams - behind >= units;
+    if (whole && lane == finisher && unit < units) extra.template look<true>(plan, base);
+    if (!last) {
+      base += teams * unit_pitch;
+      vectors = vectors_of(unit + teams);
+      if (whole && lane == ((finisher + 1) & (lanes - 1)) && vectors > 0) extra.aim(plan, first + unit + teams);
+      fetch(raw, base, 0, vectors);
+    }
+    const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk;
+    const auto again = [&](uint4(&found)[kUnroll], std::uint32_t position) {
+      fetch(found, begin_of_row + (start - origin) * kWidth, static_cast<int>(position / kWidth) - lane,
+            static_cast<int>(plan.full - (start - origin)));
+    };
+    State joined = Op::identity();
+    if (!joint || last) joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, again);
+    if (!whole) {
+      if (lane == 0) (plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first : states)[unit] = joined;
+      continue;
+    }
+    if constexpr (Op::kFindsLater) {  // only an index to store, and no register to keep it in
+      if (lane == 0 && unit < units) Op::finish(plan, convert, joined, extra, out, first + unit);
+      continue;
+    }
+    if (lane == finisher) kept = joined;
+    if (++finisher < lanes && !last) continue;
+    const int mine = unit - (finisher - 1 - lane) * teams;
+    if (lane < finisher && mine < units) Op::finish(plan, convert, kept, extra, out, first + mine);
+    finisher = 0;
+  }
+  if constexpr (kWarp) {
+    if (whole) return;
+    if (threadIdx.x == 0) extra.template look<true>(plan, begin_of_row);
+    finish_row<Op>(plan, convert, units, row, states, extra, out, row, counters, partials);
+  }
 }
 
 template <class Op>
@@ -71,7 +203,6 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
   extern __shared__ uint4 shared[];
-  __shared__ State warps[kRowWarps];
   State* const states = reinterpret_cast<State*>(shared);
 
   const Convert<T> convert(plan);
@@ -153,7 +284,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
                     static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
     }
-    if (whole && lane == 0 && exists) extra.look(plan, base, at.out);
+    if (whole && lane == 0 && exists) extra.template look<false>(plan, base);
     State joined = Op::identity();
     if (!joint || unit + teams >= units) {
       joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, [&](uint4(&raw)[kUnroll], std::uint32_t position) {
@@ -172,20 +303,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   }
   if (whole) return;
 
-  if (threadIdx.x == 0) extra.look(plan, in + at.in, at.out);
-  State total = Op::identity();
-  if (plan.split == 1 || plan.grouped) {
-    __syncthreads();
-    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
-  }
-  if (plan.split > 1) {
-    if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
-    if (!is_last_block(counters + row, plan.split)) return;
-    const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
-    const State* mine = partials + row * joined;
-    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
-  }
-  if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, at.out);
+  if (threadIdx.x == 0) extra.template look<false>(plan, in + at.in);
+  finish_row<Op>(plan, convert, units, row, states, extra, out, at.out, counters, partials);
 }
 
 }  // namespace xgemm::reduce

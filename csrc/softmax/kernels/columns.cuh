@@ -1,12 +1,13 @@
-// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread keeps a cell of kCell neighbouring positions of
-// 16 bytes of columns in registers; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks (sm_90).
+// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread keeps a cell of kCell neighbouring positions
+// of 16 bytes of columns in registers; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks.
 //
 // Cells are joined as a balanced tree over their number, whoever holds them: a column's bits follow from its length and dtype
-// alone, not from how many columns there are beside it, nor from addresses. Layouts: columns have stride 1, positions and outer
-// groups lie anywhere; output contiguous; any alignment. Limits: kColumnsHeld positions. Architectures: sm_80 and later; clusters
-// on sm_90. Floor: one read, one write, in pieces of 16 to 128 neighbouring bytes. 16-bit elements stay packed and their exp is
-// computed
-//   twice. A block holds 32 KB, and four fit an SM, so that loads are under way while others compute or wait for their cluster.
+// alone, not from how many columns there are beside it, nor from addresses.
+// Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
+// Limits: 16 blocks x 512 threads x kCell positions of 8 lanes: 8192; without clusters 2048, in pieces of 32 bytes.
+// Architectures: sm_80 and later; clusters on sm_90.
+// Floor: one read, one write, in pieces of 128 bytes (64 take as long). 16-bit elements stay packed, their exp is computed twice.
+//   Blocks hold 32 or 64 KB, 128 KB an SM: loads are under way while other blocks compute or wait for their cluster.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "softmax/kernels/common.cuh"
