@@ -116,8 +116,16 @@ LAYOUTS = {
 }
 
 
-# For the sanitizers: rows of a few lanes and a warp, of whole vectors and not, of a block and split ones, whole and split columns.
-SMALL_CASES = [((5, 77), 1), ((19, 80), 1), ((9, 1040), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0), ((9000, 40), 0)]
+# For the sanitizers: rows of a few lanes and a warp, of whole vectors and not, of a block, split ones; columns, split or not.
+SMALL_CASES = [
+    ((5, 77), 1),
+    ((19, 80), 1),
+    ((9, 1040), 1),
+    ((3, 9001), 1),
+    ((2, 70000), 1),
+    ((257, 33), 0),
+    ((9000, 40), 0),
+]
 SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, element by element
 
 

@@ -238,7 +238,7 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
 @pytest.mark.parametrize("major", [8, 9])
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_columns_cover_their_problem(planner, dtype, major):
-    """Eight positions a thread, up to 512 threads a block; two passes by length alone; tiles of a block are whole teams."""
+    """Eight positions a thread, up to 512 threads a block; two passes by length alone; a block has whole teams."""
     width, held = WIDTH[dtype], 8192 if major == 9 else 2048
     lengths = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192, 8193, 1 << 20)
     for n, c in itertools.product(lengths, (2, 3, 9, 64, 4096)):

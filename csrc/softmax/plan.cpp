@@ -132,11 +132,13 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
     plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
-    plan.tiles = ceil_div(plan.columns == 1 ? plan.length : plan.columns, width);
+    const bool rows = plan.columns == 1;
+    const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kCell);
+    plan.tiles = rows ? ceil_div(plan.length, width * kCell) : ceil_div(plan.columns, width);
     plan.by_tiles = Divider::of(plan.tiles);
-    plan.by_length = Divider::of(plan.length);
+    plan.by_cells = Divider::of(cells);
     plan.threads = 256;
-    plan.blocks = ceil_div(plan.outer * (plan.columns == 1 ? 1 : plan.length) * plan.tiles, plan.threads);
+    plan.blocks = ceil_div(plan.outer * cells * plan.tiles, plan.threads);
   }
   return plan;
 }

@@ -20,10 +20,10 @@ struct Plan {
   int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles a block (one in a cluster)
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
-  std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: 16-byte vectors of the fastest dim
+  std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
   std::int64_t chunk = 0;          ///< a block's share of a row: shared: 16-byte vectors; columns: positions
   std::int64_t blocks = 0;
-  Divider by_tiles{}, by_length{};                        ///< two_pass
+  Divider by_tiles{}, by_cells{};                         ///< columns and two_pass: tiles; two_pass: cells of the length
   IndexMap kept{};                                        ///< outer -> offset in the input
   reduce::Plan statistics{};                              ///< two_pass
   int steps = 0;                                          ///< rows: 16-byte vectors a thread

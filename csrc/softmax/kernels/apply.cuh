@@ -7,45 +7,74 @@
 
 namespace xgemm::softmax {
 
+/// A thread takes kCell pieces of 16 bytes: of a row, one in plan.tiles; of columns, those of as many positions.
 template <class T, class O>
 __global__ void __launch_bounds__(256) softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in,
                                                      O* __restrict__ out, const Value<T>* __restrict__ pairs) {
   using V = Value<T>;
-  constexpr int kWidth = Pack<T>::kCount;
+  constexpr int kWidth = Pack<T>::kCount, kLoads = 4;
   const bool rows = plan.columns == 1;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t line = plan.by_tiles.divide(index), at = (index - line * plan.tiles) * kWidth;
-  const std::int64_t outer = rows ? line : plan.by_length.divide(line), n = rows ? 0 : line - outer * plan.length;
+  const std::int64_t outer = rows ? line : plan.by_cells.divide(line);
   if (outer >= plan.outer) return;
   const std::int64_t inner = rows ? plan.length : plan.columns;
+  const std::int64_t n = rows ? 0 : (line - outer * static_cast<std::int64_t>(plan.by_cells.divisor)) * kCell;
+  const std::int64_t step = rows ? plan.tiles * kWidth : plan.length_stride, out_step = rows ? step : inner;
+  const std::int64_t left = rows ? (inner - at + step - 1) / step : plan.length - n;
+  const int pieces = static_cast<int>(min(left, static_cast<std::int64_t>(kCell)));
   const T* p = in + plan.kept.offset(outer) + n * plan.length_stride + at;
-  O* q = out + line * inner + at;
-  const int count = static_cast<int>(min(static_cast<std::int64_t>(kWidth), inner - at));
+  O* q = out + (rows ? outer : outer * plan.length + n) * inner + at;
+  const bool aligned = plan.aligned && misalignment(in) == 0;
+  // Elements of piece k that exist.
+  const auto count_of = [&](int k) {
+    return static_cast<int>(min(static_cast<std::int64_t>(kWidth), inner - at - (rows ? k * step : 0)));
+  };
 
-  Pack<T> pack = as_pack<T>(uint4{0, 0, 0, 0});
-  if (count == kWidth) {
-    pack = as_pack<T>(load_shifted16(p));
-  } else {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      if (e < count) pack.values[e] = p[e];
-  }
-  V y[kWidth];
+  V m[kWidth], d[kWidth], r[kWidth];
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
-    const std::int64_t pair = rows ? outer : outer * plan.columns + at + min(e, count - 1);
-    const V m = pairs[2 * pair];
-    V d = pairs[2 * pair + 1];
-    if (m == minus_infinity<V>() || m == -minus_infinity<V>()) d = m - m;  // NaN, as torch has it
-    const V shifted = convert<V>(pack.values[e]) - m;
-    y[e] = plan.log ? shifted - log(d) : divide<T>(exp_for<O>(shifted), d, V{1} / d);
+    const std::int64_t pair = rows ? outer : outer * plan.columns + at + min(e, count_of(0) - 1);
+    m[e] = pairs[2 * pair];
+    d[e] = pairs[2 * pair + 1];
+    if (m[e] == minus_infinity<V>() || m[e] == -minus_infinity<V>()) d[e] = m[e] - m[e];  // NaN, as torch has it
+    r[e] = plan.log ? log(d[e]) : V{1} / d[e];
   }
-  if (count == kWidth && misalignment(q) == 0) {
-    store_aligned<T>(q, y);
-  } else {
+  for (int k = 0; k < pieces; k += kLoads, p += kLoads * step, q += kLoads * out_step) {
+    Pack<T> packs[kLoads];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      if (e < count) q[e] = convert<O>(y[e]);
+    for (int j = 0; j < kLoads; ++j) {
+      packs[j] = as_pack<T>(uint4{0, 0, 0, 0});
+      if (k + j >= pieces) continue;
+      const T* x = p + j * step;
+      const int count = count_of(k + j);
+      if (count == kWidth) {
+        packs[j] = as_pack<T>(aligned ? load_aligned16(x) : load_shifted16(x));
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e)
+          if (e < count) packs[j].values[e] = x[e];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      if (k + j >= pieces) continue;
+      V y[kWidth];
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const V shifted = convert<V>(packs[j].values[e]) - m[e];
+        y[e] = plan.log ? shifted - r[e] : divide<T>(exp_for<O>(shifted), d[e], r[e]);
+      }
+      O* to = q + j * out_step;
+      const int count = count_of(k + j);
+      if (count == kWidth && misalignment(to) == 0) {
+        store_aligned<T>(to, y);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e)
+          if (e < count) to[e] = convert<O>(y[e]);
+      }
+    }
   }
 }
 
