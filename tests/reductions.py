@@ -116,7 +116,7 @@ LAYOUTS = {
 }
 
 
-# For the sanitizers: rows of a few lanes and a warp, of whole vectors and not, of a block, split ones; columns, split or not.
+# For the sanitizers: rows of a few lanes, a warp, a block and several; of whole vectors and not; columns, split or not.
 SMALL_CASES = [
     ((5, 77), 1),
     ((19, 80), 1),
