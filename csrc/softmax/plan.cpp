@@ -74,8 +74,11 @@ void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
   plan.kernel = Kernel::columns;
   std::int64_t lanes = std::min<std::int64_t>(kColumnLanes, round_up_pow2(ceil_div(plan.columns, width)));
   while (cells * lanes > max_cluster * kColumnThreads) lanes /= 2;
+  // Byte shifts take registers: of such blocks only one of 512 threads would fit an SM. The order does not follow from this.
+  const bool shifts = !plan.aligned || plan.columns % width != 0;
+  const std::int64_t most = shifts && cells * lanes <= max_cluster * kSmallColumnThreads ? kSmallColumnThreads : kColumnThreads;
   const std::int64_t together = round_up_pow2(cells) * lanes;  // threads of a tile
-  const std::int64_t threads = std::clamp<std::int64_t>(together, kSmallColumnThreads, kColumnThreads);
+  const std::int64_t threads = std::clamp<std::int64_t>(together, kSmallColumnThreads, most);
   plan.lanes = static_cast<int>(lanes);
   plan.cluster = static_cast<int>(ceil_div(cells * lanes, threads));
   plan.team = static_cast<int>(std::min(threads, together));
