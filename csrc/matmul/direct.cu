@@ -7,14 +7,14 @@
 namespace xgemm::matmul {
 namespace {
 
-template <DirectTile kTile, int kParts, bool kKMajorB>
+template <DirectTile kTile, int kParts, bool kKMajorB, bool kMirrored>
 struct DirectInstance {
-  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .parts = kParts, .k_major_b = kKMajorB};
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .parts = kParts, .k_major_b = kKMajorB, .mirrored = kMirrored};
 };
 
-template <DirectTile kTile, int kParts, bool kKMajorB>
+template <DirectTile kTile, int kParts, bool kKMajorB, bool kMirrored = false>
 bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = DirectInstance<kTile, kParts, kKMajorB>;
+  using Instance = DirectInstance<kTile, kParts, kKMajorB, kMirrored>;
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
   constexpr auto kKernel = direct_fp32<Instance>;
   if (!allow_shared<kKernel, kBytes>()) return false;
@@ -28,6 +28,7 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
 template <DirectTile kTile>
 bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
+  if (plan.mirrored) return launch<kTile, 3, true, true>(g, ctas, stream);
   return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
 }
 
@@ -46,6 +47,7 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kDirectColumns));
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
   g.units = static_cast<unsigned>(plan.units);
+  g.one_row = g.rows == 1 && p.batches == 1;
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.counters = counters, g.partials = partials;
   g.problem = p;

@@ -35,7 +35,9 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("direct")) return {};
   DirectPlan plan{};
+  plan.mirrored = p.mirrored;
   plan.b_k_major = p.b.row_stride == 1 || p.b.col_stride != 1;
+  if (p.mirrored && !plan.b_k_major) return {};  // few instantiations
   plan.b_tma = tma_loads(p, plan.b_k_major);
   plan.a_vectors = a_is_vectorisable(p);
   plan.blocks = ceil_div(p.k, kDirectBlock);
@@ -45,7 +47,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
                               static_cast<double>(p.m * p.n * p.batches));
   for (std::size_t i = 0; i < kDirectTiles.size(); ++i) {
     const DirectTileInfo& tile = kDirectTiles[i];
-    if (forced.find('_') != forced.npos && forced != tile.name) continue;
+    if (forced.find('_') != forced.npos && forced != (p.mirrored ? tile.mirrored : tile.name)) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
     const double block = tile.block;
@@ -53,12 +55,14 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
       const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
       const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
-      const double cycles = static_cast<double>(most * granule) * block +
-                            static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * tile.fixed;
+      const double cycles =
+          static_cast<double>(most * granule) * block +
+          static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
       const double sharing = kShare + static_cast<double>(tile.rows / 8 * ceil_div(pieces, 4)) * kRead;
       const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
-      if (seconds < plan.seconds) {
+      const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
+      if (counted && seconds < plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<DirectTile>(i);
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;

@@ -15,19 +15,21 @@ inline constexpr int kDirectBlock = 64;     ///< k a block, after which sums are
 /// Rows of C a CTA. The one place where they are written.
 enum class DirectTile : std::uint8_t { rows_32, rows_64 };
 struct DirectTileInfo {
-  std::string_view name;
+  std::string_view name, mirrored;  ///< rows by columns of C
   int rows;
   double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
   double fixed;  ///< storing the tile
+  double fixed_mirrored;
 };
 inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
-    {"direct_32x128", 32, 2200, 2400},  // few rows: bound by reading B
-    {"direct_64x128", 64, 2750, 3400},  // the rest: B is read and split half as often
+    {"direct_32x128", "direct_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
+    {"direct_64x128", "direct_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
 }};
 constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
 
 struct DirectPlan {
   DirectTile tile;
+  bool mirrored;               ///< of a mirrored problem; B is K-major then
   bool b_k_major;              ///< B's columns are contiguous (else its rows)
   bool b_tma;                  ///< B comes by TMA, else by cp.async an element
   bool a_vectors;              ///< quads of A are aligned accesses
@@ -41,6 +43,7 @@ struct DirectPlan {
   std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 8 : 0; }
 };
 
+/// A mirrored problem is planned as such: the caller asks of both and takes the better.
 /// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
 std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 

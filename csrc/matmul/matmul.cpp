@@ -8,6 +8,7 @@
 #include "device/integer.h"
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
+#include "matmul/small_launch.h"
 #include "matmul/tensor_launch.h"
 #include "matmul/tf32_launch.h"
 #include "torch/cuda.h"
@@ -129,8 +130,9 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
-/// The planners' answers to one problem: at most one of `tf32`, `direct` and `tensor`, else CUDA cores.
+/// The planners' answers to one problem: at most one of `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
 struct Plans {
+  std::optional<SmallPlan> small;
   std::optional<Tf32Plan> tf32;
   std::optional<DirectPlan> direct;
   std::optional<TensorPlan> tensor;
@@ -139,8 +141,11 @@ struct Plans {
 };
 
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_tf32(p, gpu, forced), plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced), make_plan(p, gpu, forced),
-              p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+  Plans plans{plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
+              plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced),
+              make_plan(p, gpu, forced),   p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+  const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
+  if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;
   if (plans.direct) {
     const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
     if (forced.empty() && other <= plans.direct->seconds)
@@ -153,6 +158,14 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
     // dot is as fast for few rows, and more exact.
     if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot))
       plans.tf32.reset();
+    else
+      plans.direct.reset(), plans.tensor.reset();
+  }
+  if (plans.small) {  // "highest", which tf32 is not for
+    const double other = plans.direct ? plans.direct->seconds : plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
+    const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == Kernel::gemv;  // always faster
+    if (forced.empty() && !for_gemv && other <= plans.small->seconds)
+      plans.small.reset();
     else
       plans.direct.reset(), plans.tensor.reset();
   }
@@ -266,6 +279,11 @@ Tensor run_cuda(Call& call) {
   thread_local PlanCache cache;
   const Plans& plans =
       forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
+  if (outer == 0 && plans.small) {
+    launch_small(p, *plans.small, scope.stream());
+    scope.check_launch();
+    return out;
+  }
   if (outer == 0 && plans.tf32) {
     const Tf32Plan& plan = *plans.tf32;
     const MeetingPlace place =
@@ -280,8 +298,8 @@ Tensor run_cuda(Call& call) {
     const DirectPlan& plan = *plans.direct;
     const MeetingPlace place =
         scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched =
-        launch_direct(p, plan, static_cast<unsigned*>(place.counters), static_cast<float*>(place.partials), scope.stream());
+    const bool launched = launch_direct(plan.mirrored ? mirror(p) : p, plan, static_cast<unsigned*>(place.counters),
+                                        static_cast<float*>(place.partials), scope.stream());
     scope.check_launch();
     if (launched) return out;
   }

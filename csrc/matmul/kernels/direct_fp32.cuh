@@ -12,6 +12,9 @@
 //             the order of wgmma's register operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the
 //             large operand of a layer, never goes through shared memory twice. They take turns: one splits while the other
 //             multiplies.
+//   Mirrored  C^T = B^T A^T as a problem of its own, for a tall and narrow C: A takes the 128-wide register operand's place. Only
+//   the
+//             way sums take from registers to memory differs; epilogue operands are those of C.
 //   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
 //             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
@@ -43,6 +46,7 @@ struct DirectConfig {
   int rows;        ///< of C a CTA
   int parts;       ///< 2 or 3
   bool k_major_b;  ///< B's columns lie contiguous in shared memory
+  bool mirrored;   ///< the problem is that of the transposed product (problem.h)
 };
 
 struct DirectArguments {
@@ -51,6 +55,7 @@ struct DirectArguments {
   bool a_along_k;                   ///< quads of A run along k (else along its rows)
   bool a_vectors;                   ///< and are one access each
   bool plain;                       ///< nothing but alpha in the epilogue
+  bool one_row;                     ///< of tiles, and one batch
   int batch_step_b;                 ///< 0: one matrix for all batches
   unsigned rows, columns;           ///< tiles of C of a batch
   unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
@@ -67,14 +72,16 @@ inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting wa
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
 /// What truncation takes off sums of one sign, less so off others (measured): a part of what the tensor core returned.
 inline constexpr float kTruncated = 0.2f * 0x1p-24f;
-inline constexpr int kSumRows = 32, kPitch = 64 + 4;  // sums on their way from registers to rows of C
+inline constexpr int kSumRows = 32;  // sums on their way from registers to C: of a warpgroup's 64 columns, so many rows at once
 
 template <class Config>
 struct Shared {
   static constexpr DirectConfig kConfig = Config::kValue;
   static constexpr int kPartBytes = kConfig.rows * 128;
   static constexpr int kSlotBytesA = kConfig.parts * kPartBytes;
-  static constexpr int kSumBytes = kSumRows * kPitch * 4;  // of a consumer warpgroup
+  // Rows of C as they lie in memory, which are the warpgroup's columns in a mirrored problem.
+  static constexpr int kLines = kConfig.mirrored ? 64 : kSumRows, kAlong = kConfig.mirrored ? kSumRows : 64, kPitch = kAlong + 4;
+  static constexpr int kSumBytes = kLines * kPitch * 4;  // of a consumer warpgroup
   // A on its way: each splitting thread copies units of 4 by 4 for itself, kAhead blocks before it needs them.
   static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4);
   static constexpr int kAhead = 64 / kConfig.rows + 1;
@@ -113,7 +120,7 @@ struct Walk {
     if (!done()) open();
   }
   __device__ __forceinline__ void open() {
-    const unsigned within = unit % g.units;
+    const unsigned within = g.units == 1 ? 0 : unit % g.units;
     taken = min(g.units - within, last - unit);
     block = static_cast<int>(within * g.granule);
     end = static_cast<int>(min(g.blocks, (within + taken) * g.granule));
@@ -124,8 +131,9 @@ struct Walk {
   __device__ __forceinline__ Place place() const {
     // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
     constexpr unsigned kGroup = 8;
-    const unsigned tile = unit / g.units, per_batch = g.rows * g.columns, in_batch = tile % per_batch,
-                   group = in_batch / (kGroup * g.columns);
+    const unsigned tile = g.units == 1 ? unit : unit / g.units;
+    if (g.one_row) return {0, static_cast<int>(tile) * kDirectColumns, 0};  // many short tiles: divisions would show
+    const unsigned per_batch = g.rows * g.columns, in_batch = tile % per_batch, group = in_batch / (kGroup * g.columns);
     const unsigned in_group = in_batch - group * kGroup * g.columns, height = min(kGroup, g.rows - group * kGroup);
     return {static_cast<int>(group * kGroup + in_group % height) * Config::kValue.rows,
             static_cast<int>(in_group / height) * kDirectColumns, static_cast<int>(tile / per_batch)};
@@ -173,7 +181,8 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
   for (float& sum : sums) sum = 0;
-  float chunk[kRows / 2] = {};  // of 256 k: shorter chains are more exact
+  constexpr int kChunk = 64;  // shorter chains are more exact
+  float chunk[kRows / 2] = {};
   for (std::int64_t k0 = begin; k0 < end; k0 += kDepth) {
     ptx::named_barrier_sync(barrier, 128);
     for (int i = thread; i < kDepth * (kRows + 64); i += 128) {
@@ -198,7 +207,7 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
         }
       }
     }
-    if ((k0 - begin) % 256 == 256 - kDepth || k0 + kDepth >= end) {
+    if ((k0 - begin) % kChunk == kChunk - kDepth || k0 + kDepth >= end) {
 #pragma unroll
       for (int i = 0; i < kRows / 2; ++i) {
         sums[i] += chunk[i];
@@ -219,6 +228,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
+  constexpr bool kMirrored = kConfig.mirrored;
+  constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
 
   extern __shared__ unsigned char shared_memory[];
@@ -276,15 +287,22 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
             ptx::tma_load(target + i * 8192, &g.b, landed, at_b.column + 32 * i, k0, at_b.batch * g.batch_step_b);
         }
       } else {
-        // Rows of 32 elements, laid out as TMA would: K-major [half of k][column], else [32 columns][k].
+        // Panels of rows of 32 elements, laid out as TMA would: [half of k][column], else [32 columns][k].
+        constexpr int kPanels = kKMajorB ? 2 : 4, kPanelRows = kKMajorB ? kDirectColumns : kBlock, kWarpStep = kSplitters / 32;
+        static_assert(kWarpStep == 8, "a warp's rows are swizzled alike");
         const float* const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at_b.batch);
+        const std::int64_t step = kWarpStep * (kKMajorB ? p.b.col_stride : p.b.row_stride);
+        unsigned char* to = target + warp * 128 + ((lane / 4) ^ warp) * 16 + lane % 4 * 4;
 #pragma unroll 1
-        for (int row = warp; row < kSlotBytesB / 128; row += kSplitters / 32) {
-          const int column = at_b.column + (kKMajorB ? row % kDirectColumns : row / kBlock * 32 + lane);
-          const int k = k0 + (kKMajorB ? row / kDirectColumns * 32 + lane : row % kBlock);
-          const bool inside = column < n && k < k_size;
-          cp_async<4>(target + row * 128 + ((lane / 4) ^ (row % 8)) * 16 + lane % 4 * 4,
-                      inside ? b + column * p.b.col_stride + k * p.b.row_stride : b, inside ? 4 : 0);
+        for (int panel = 0; panel < kPanels; ++panel) {
+          const int column = at_b.column + (kKMajorB ? warp : panel * 32 + lane), k = k0 + (kKMajorB ? panel * 32 + lane : warp);
+          const float* from = b + column * p.b.col_stride + k * p.b.row_stride;
+          const int some = (kKMajorB ? k < k_size : column < n) ? (kKMajorB ? n - column : k_size - k) : 0;
+#pragma unroll 4
+          for (int row = 0; row < kPanelRows; row += kWarpStep) {
+            cp_async<4>(to, from, row < some ? 4 : 0);
+            from += step, to += kWarpStep * 128;
+          }
         }
         ptx::barrier_arrive_copies(landed);
       }
@@ -402,7 +420,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     using Layout = ptx::OperandLayout<true, 128, 0>;
     const int consumer = warp / 4 - 2;
     const int barrier = 1 + consumer;
-    float* const rows_here = sum_rows + consumer * kSumRows * kPitch;
+    float* const rows_here = sum_rows + consumer * kLines * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
     // A thread's place in the fragments, which stands for rows l / 4 and l / 4 + 8 of each warp's 16: the columns of C (lines of
     // B) that it takes for them are chosen so that reads of swizzled shared memory meet no bank conflict.
@@ -530,53 +548,87 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
             static_cast<std::int64_t>(walk.block) * kBlock, min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here,
             barrier, lines.first, lines.second);
       const float alpha = static_cast<float>(p.alpha);
-      const int column = lines.lane % 16 * 4, row_first = lines.warp * 2 + lines.lane / 16;
-      float* const out =
-          static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + at.row) * p.n + column0 + column;
+      // The thread's quads of C: a line is a row of C, and so many columns lie in it.
+      constexpr int kLanes = kAlong / 4, kStep = 128 / kLanes;
+      const int along = lines.lane % kLanes * 4, line_first = lines.warp * (32 / kLanes) + lines.lane / kLanes;
+      const int out_columns = kMirrored ? m : n;
+      const int out_row0 = kMirrored ? column0 : at.row, out_column0 = kMirrored ? at.row : column0;
+      float* const out = static_cast<float*>(p.out) +
+                         (static_cast<std::int64_t>(at.batch) * (kMirrored ? n : m) + out_row0) * out_columns + out_column0;
       // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction
       // cache.
-      const auto store = [&](int row, const Vector<float, 4>& sum) {
+      const auto store = [&](int row, int column, const Vector<float, 4>& sum) {
         Quad<float> results{{sum[0], sum[1], sum[2], sum[3]}};
-        const int count = columns - column;
+        const int count = (kMirrored ? rows : columns) - column;
         if (g.plain) {
 #pragma unroll
           for (float& x : results.v) x = fmaf(alpha, x, 0.f);
         } else {
-          results = make_epilogue<float, float>(p, at.batch).template quad<float>(results, at.row + row, column0 + column, count);
+          results =
+              make_epilogue<float, float>(p, at.batch).template quad<float>(results, out_row0 + row, out_column0 + column, count);
         }
-        simt::store_global(out + static_cast<std::int64_t>(row) * p.n, results, count, p.n);
+        simt::store_global(out + static_cast<std::int64_t>(row) * out_columns + column, results, count, out_columns);
       };
       // A shared tile is the last piece of its first CTA and the first piece of the others.
-      const unsigned tile_unit = walk.unit / g.units * g.units, cta0 = walk.owner(tile_unit),
-                     cta1 = walk.owner(tile_unit + g.units - 1);
-      const auto partial = [&](unsigned cta) {
-        return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64) + column;
+      unsigned cta0 = 0, cta1 = 0;
+      if (!walk.whole()) {
+        const unsigned tile_unit = walk.unit / g.units * g.units;
+        cta0 = walk.owner(tile_unit), cta1 = walk.owner(tile_unit + g.units - 1);
+      }
+      // Sums of a piece: kSumRows rows after kSumRows rows, each as it lay in shared memory.
+      const auto partial = [&](unsigned cta, int line) {
+        return g.partials + static_cast<std::size_t>((2 * cta + (cta == cta0)) * 2 + consumer) * (kRows * 64) + line * kAlong +
+               along;
       };
+      if constexpr (kMirrored) {
+        // Four lanes hold 32 bytes of a row: nothing is gained by shared memory.
+        if (g.plain && walk.whole() && m % 2 == 0) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int line = h ? lines.second : lines.first;
+            float* const to = out + static_cast<std::int64_t>(line) * m + 2 * lines.quad;
+#pragma unroll
+            for (int j = 0; j < kRows / 8; ++j)
+              if (line < columns && 8 * j + 2 * lines.quad < rows)
+                store_vector(to + 8 * j, Vector<float, 2>{{fmaf(alpha, total[4 * j + 2 * h], 0.f),
+                                                           fmaf(alpha, total[4 * j + 2 * h + 1], 0.f)}});
+          }
+          continue;
+        }
+      }
 #pragma unroll
       for (int row0 = 0; row0 < kRows; row0 += kSumRows) {
         if (row0 >= rows) break;
 #pragma unroll
-        for (int j = 0; j < kSumRows / 8; ++j)
+        for (int j = 0; j < kSumRows / 8; ++j) {
+          const float* const x = total + row0 / 2 + 4 * j;  // columns first and second of rows 8 j + 2 quad and the next
+          if constexpr (kMirrored) {
+            store_vector(rows_here + lines.first * kPitch + 8 * j + 2 * lines.quad, Vector<float, 2>{{x[0], x[1]}});
+            store_vector(rows_here + lines.second * kPitch + 8 * j + 2 * lines.quad, Vector<float, 2>{{x[2], x[3]}});
+          } else {
 #pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            float* const row = rows_here + (8 * j + 2 * lines.quad + c) * kPitch;
-            const float x = total[row0 / 2 + 4 * j + c], y = total[row0 / 2 + 4 * j + 2 + c];
-            if constexpr (kKMajorB) {
-              row[lines.first] = x;
-              row[lines.second] = y;
-            } else {
-              store_vector(row + lines.first, Vector<float, 2>{{x, y}});
+            for (int c = 0; c < 2; ++c) {
+              float* const row = rows_here + (8 * j + 2 * lines.quad + c) * kPitch;
+              if constexpr (kKMajorB) {
+                row[lines.first] = x[c];
+                row[lines.second] = x[2 + c];
+              } else {
+                store_vector(row + lines.first, Vector<float, 2>{{x[c], x[2 + c]}});
+              }
             }
           }
+        }
         ptx::named_barrier_sync(barrier, 128);
-        if (column < columns) {
+        if (along < (kMirrored ? rows - row0 : columns)) {
 #pragma unroll 1
-          for (int row = row_first; row < min(kSumRows, rows - row0); row += 8) {
-            const auto sum = load_vector<4>(rows_here + row * kPitch + column);
-            if (walk.whole())
-              store(row0 + row, sum);
+          for (int line = line_first; line < (kMirrored ? columns : min(kSumRows, rows - row0)); line += kStep) {
+            const auto sum = load_vector<4>(rows_here + line * kPitch + along);
+            if (!walk.whole())
+              store_vector(partial(blockIdx.x, row0 * 64 / kAlong + line), sum);
+            else if constexpr (kMirrored)
+              store(line, row0 + along, sum);
             else
-              store_vector(partial(blockIdx.x) + (row0 + row) * 64, sum);
+              store(row0 + line, along, sum);
           }
         }
         ptx::named_barrier_sync(barrier, 128);
@@ -592,16 +644,17 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           __threadfence();
         }
         ptx::named_barrier_sync(barrier, 128);
-        if (last_here[consumer] && column < columns) {
+        if (last_here[consumer] && (kMirrored || along < columns)) {
 #pragma unroll 1
-          for (int row = row_first; row < rows; row += 8) {
+          for (int line = line_first; line < (kMirrored ? kRows * 64 / kAlong : rows); line += kStep) {
+            if (kMirrored && (line % 64 >= columns || line / 64 * kSumRows + along >= rows)) continue;
             Vector<float, 4> sum{};
 #pragma unroll 1
             for (unsigned cta = cta0; cta <= cta1; cta += 4) {
               float4 parts[4];  // asked for together
 #pragma unroll
               for (unsigned i = 0; i < 4; ++i)
-                parts[i] = __ldcg(reinterpret_cast<const float4*>(partial(min(cta + i, cta1)) + row * 64));
+                parts[i] = __ldcg(reinterpret_cast<const float4*>(partial(min(cta + i, cta1), line)));
 #pragma unroll
               for (unsigned i = 0; i < 4; ++i) {
                 if (cta + i > cta1) break;
@@ -610,7 +663,10 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
                 for (int j = 0; j < 4; ++j) sum[j] = cta + i == cta0 ? v[j] : sum[j] + v[j];
               }
             }
-            store(row, sum);
+            if constexpr (kMirrored)
+              store(line % 64, line / 64 * kSumRows + along, sum);
+            else
+              store(line, along, sum);
           }
         }
       }

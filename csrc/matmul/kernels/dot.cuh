@@ -4,7 +4,10 @@
 //   strides. Batch as simt.cuh.
 //
 //   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a block has several groups or one.
-//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where K
+//   is
+//           no multiple of 4, no line but the first is aligned: a lane's "quad" is then four elements 32 apart, so that a warp's
+//           loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
 //   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
@@ -28,33 +31,48 @@ struct DotArguments {
 
 namespace dot {
 
-/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
-template <int kX, int kLines, bool kVector>
-inline constexpr int kAhead = !kVector || (kX != 2 && kLines == 2) ? 2 : 4;
+/// How a quad is loaded: an aligned access (whole quads only); an element at a time, the same elements (any strides, any
+/// alignment); elements 32 apart (K no multiple of 4; any strides).
+enum class Loads { vectors, elements, strided };
 
-/// One line of an operand along k. kVector: whole quads only, each an aligned access.
-template <bool kVector>
+/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
+template <int kX, int kLines, Loads kLoads>
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
+                              : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
+                                                                                      : 4;
+
+/// One line of an operand along k. kWhole: all of the quad's elements are known to exist.
+template <Loads kLoads>
 struct Line {
   const float* data;
   std::int64_t stride;
 
   /// w: read once, so that it need not push x out of L1.
+  template <bool kWhole>
   __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
     Vector<float, 4> v;
-    if constexpr (kVector) {
+    if constexpr (kLoads == Loads::vectors) {
       asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                    : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
                    : "l"(data + std::int64_t{4} * quad));
     } else {
-      v = load(quad, k);  // four lanes share a sector: L1 has to keep it
+      v = load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
     }
     return v;
   }
 
+  template <bool kWhole>
   __device__ __forceinline__ Vector<float, 4> load(int quad, [[maybe_unused]] std::int64_t k) const {
     const std::int64_t first = std::int64_t{4} * quad;
-    if constexpr (kVector) {
+    if constexpr (kLoads == Loads::vectors) {
       return load_vector<4>(data + first);
+    } else if constexpr (kLoads == Loads::strided) {
+      const std::int64_t at = first - 3 * (quad % kWarpSize), step = kWarpSize * stride;
+      const float* const from = data + at * stride;
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = kWhole || at + kWarpSize * i < k ? from[i * step] : 0.f;
+      return v;
     } else {
       Vector<float, 4> v;
 #pragma unroll
@@ -66,10 +84,10 @@ struct Line {
 
 }  // namespace dot
 
-template <int kX, int kLines, bool kVector>
+template <int kX, int kLines, dot::Loads kLoads>
 __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
   using Quad = Vector<float, 4>;
-  constexpr int kAhead = dot::kAhead<kX, kLines, kVector>;
+  constexpr int kAhead = dot::kAhead<kX, kLines, kLoads>;
   const Problem& p = args.problem;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int part = warp % args.warps, groups = static_cast<int>(blockDim.x) / kWarpSize / args.warps;
@@ -84,7 +102,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
 
   // Lines that do not exist repeat the last one; nobody stores their sums.
   const std::int64_t w_batch = batch ? batch_offset(p, wo, batch) : 0, x_batch = batch ? batch_offset(p, xo, batch) : 0;
-  dot::Line<kVector> w[kLines], x[kX];
+  dot::Line<kLoads> w[kLines], x[kX];
 #pragma unroll
   for (int r = 0; r < kLines; ++r) {
     const std::int64_t line = first_line + warp / args.warps * kLines + r;
@@ -96,37 +114,54 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
 
   ptx::grid_release();
   ptx::grid_wait();
-  float sums[kLines][kX][4] = {};
-  const int quads = static_cast<int>((p.k + 3) / 4), step = kWarpSize * args.warps;
-  for (int quad = part * kWarpSize + lane; quad < quads; quad += kAhead * step) {
+  constexpr bool kStrided = kLoads == dot::Loads::strided;
+  constexpr int kSums = kStrided ? 1 : 4;
+  float sums[kLines][kX][kSums] = {};
+  const int quads = static_cast<int>(kStrided ? (p.k + 127) / 128 * kWarpSize : (p.k + 3) / 4), step = kWarpSize * args.warps;
+  const auto add = [&]<bool kWhole>(int quad) {
     Quad of_w[kAhead][kLines];
 #pragma unroll
     for (int u = 0; u < kAhead; ++u)
 #pragma unroll
       for (int r = 0; r < kLines; ++r) {
         // Beyond the last quad that one again: a condition would part the loads, which are to be under way together.
-        of_w[u][r] = w[r].stream(min(quad + u * step, quads - 1), p.k);
+        of_w[u][r] = w[r].template stream<kWhole>(min(quad + u * step, quads - 1), p.k);
       }
 #pragma unroll
     for (int u = 0; u < kAhead; ++u)
 #pragma unroll
       for (int j = 0; j < kX; ++j) {
-        const Quad of_x = x[j].load(min(quad + u * step, quads - 1), p.k);
+        const Quad of_x = x[j].template load<kWhole>(min(quad + u * step, quads - 1), p.k);
 #pragma unroll
-        for (int r = 0; r < kLines; ++r)
+        for (int r = 0; r < kLines; ++r) {
+          if constexpr (kStrided) {  // one sum for few registers, of quads' own sums for short chains
+            float own = times(of_x[0], of_w[u][r][0]);
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (u == 0 || quad + u * step < quads) sums[r][j][i] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i]);
+            for (int i = 1; i < 4; ++i) own = fmaf(of_x[i], of_w[u][r][i], own);
+            if (kWhole || u == 0 || quad + u * step < quads) sums[r][j][0] = plus(sums[r][j][0], own);
+          } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (kWhole || u == 0 || quad + u * step < quads) sums[r][j][i] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i]);
+          }
+        }
       }
-  }
+  };
+  int quad = part * kWarpSize + lane;
+  if constexpr (kStrided)
+    for (; std::int64_t{4} * (quad - lane + (kAhead - 1) * step) + 128 <= p.k; quad += kAhead * step)
+      add.template operator()<true>(quad);
+  for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
 
   __shared__ float of_warps[kDotMaxWarps][kX][kLines];
 #pragma unroll
   for (int j = 0; j < kX; ++j)
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
-      const float(&s)[4] = sums[r][j];
-      const float sum = warp_reduce(plus(plus(s[0], s[1]), plus(s[2], s[3])), [](float a, float b) { return plus(a, b); });
+      const float(&s)[kSums] = sums[r][j];
+      float own = s[0];
+      if constexpr (!kStrided) own = plus(plus(s[0], s[1]), plus(s[2], s[3]));
+      const float sum = warp_reduce(own, [](float a, float b) { return plus(a, b); });
       if (lane == 0) of_warps[warp][j][r] = sum;
     }
   __syncthreads();

@@ -1,0 +1,169 @@
+"""fp32 kernels for small, narrow and few-row products: sliced, sweep, mirrored direct, dot of odd K."""
+
+import math
+
+import pytest
+import torch
+from common import componentwise_error, misaligned, poison, randn, sliced, transposed
+from test_matmul import check, data_classes, forced, has_wgmma, matmul, reference
+
+SLICED = ["sliced_32x32", "sliced_32x64"]
+MIRRORED = ["direct_128x32", "direct_128x64"]
+KERNELS = [*SLICED, *MIRRORED]
+EDGES = [
+    (1, 1, 1),
+    (31, 33, 15),
+    (32, 32, 16),
+    (33, 31, 17),
+    (65, 64, 129),
+    (129, 63, 65),
+    (300, 36, 2052),
+    (127, 127, 127),
+]
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+
+
+def layouts(x: torch.Tensor) -> list[torch.Tensor]:
+    padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, device=x.device)[:, : x.shape[1]].copy_(x)
+    return [x, misaligned(x), sliced(x), transposed(x), padded]
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_small_case_of_every_kernel(kernel: str) -> None:
+    with forced(kernel):
+        for m, n, k in [(40, 70, 36), (133, 33, 301), (64, 36, 1100)]:  # the last one's tiles are shared
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, b)
+            check(a, transposed(b))
+            check(misaligned(a), sliced(b))
+            if kernel in SLICED:
+                check(transposed(a), b)
+                check(transposed(a), transposed(b))
+
+
+@pytest.mark.sanitize
+def test_small_case_of_sweep() -> None:
+    with forced("sweep"):
+        for m, n, k in [(1, 132, 300), (2, 37, 17), (3, 260, 1100), (4, 128, 1)]:
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, b)
+            check(transposed(a), misaligned(b))
+            check(transposed(b).mT, a.mT)
+            check(a.expand(3, m, k), randn(3, k, n, device="cuda"))
+
+
+@pytest.mark.sanitize
+def test_small_case_of_dot_with_odd_k() -> None:
+    with forced("dot"):
+        for m, n, k in [(1, 37, 301), (3, 20, 1031), (2, 5, 9001), (40, 4, 33), (1, 1, 1)]:
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, transposed(b))
+            check(transposed(a), transposed(b))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_every_layout(kernel: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    with forced(kernel):
+        out = check(a, b)
+        for x in layouts(a):
+            for y in layouts(b):
+                if kernel in MIRRORED and x.stride(1) != 1 and x.stride(0) == 1:
+                    continue  # A's columns contiguous: not mirrored
+                for _ in range(2):
+                    poison("cuda", megabytes=8)
+                    assert torch.equal(matmul(x, y), out), (x.stride(), y.stride())
+
+
+def test_both_tiles_have_the_same_bits_where_they_share_k_alike() -> None:
+    for m, n, k in [(100, 90, 100), (509, 300, 255)]:
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        out = []
+        for kernel in SLICED:
+            with forced(kernel):
+                out.append(matmul(a, b))
+        assert torch.equal(*out)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_fused(kernel: str) -> None:
+    for m, n, k in [(133, 37, 129), (70, 64, 4096)]:
+        x, w, bias = randn(m, k, device="cuda"), randn(n, k, device="cuda"), randn(n, device="cuda")
+        residual, c = randn(m, n, device="cuda"), randn(n, m, device="cuda").mT
+        exact = x.double() @ w.double().mT
+        with forced(kernel):
+            for activation in ("none", "gelu", "relu"):
+                out = torch.ops.xgemm.linear(x, w, bias, activation=activation, residual=residual)
+                wanted = exact + bias.double()
+                if activation != "none":
+                    wanted = getattr(torch.nn.functional, activation)(wanted)
+                torch.testing.assert_close(out.double(), wanted + residual.double(), rtol=1e-5, atol=1e-6 * k)
+            out = torch.ops.xgemm.addmm(c, x, w.mT, beta=0.5, alpha=2.0)
+            torch.testing.assert_close(out.double(), 2 * exact + 0.5 * c.double(), rtol=1e-5, atol=1e-6 * k)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_batches_and_graphs(kernel: str) -> None:
+    with forced(kernel):
+        for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:
+            check(randn(*shape_a, device="cuda"), randn(*shape_b, device="cuda"))
+        a, b = randn(200, 3000, device="cuda"), randn(3000, 48, device="cuda")
+        out = matmul(a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first, second = matmul(a, b), matmul(a, b)
+    for _ in range(3):
+        graph.replay()
+        assert torch.equal(first, out)
+        assert torch.equal(second, out)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
+    a, b = randn(150, 700, device="cuda"), randn(700, 60, device="cuda")
+    a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
+    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
+    with forced(kernel):
+        ours = matmul(a, b)
+    exact = a.double() @ b.double()
+    assert torch.equal(ours.isnan(), exact.isnan())
+    assert torch.equal(ours == math.inf, exact == math.inf)
+    assert torch.equal(ours == -math.inf, exact == -math.inf)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, "sweep"])
+@pytest.mark.parametrize("k", [512, 4096])
+def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
+    failed = []
+    for name, a, b in data_classes(4 if kernel == "sweep" else 500, 300, k):
+        with forced(kernel):
+            ours = matmul(a, b)
+        exact, scale = reference(a, b)
+        rows = a.shape[0]
+        theirs = torch.matmul(a if rows > 4 else a.expand(32, rows, k).reshape(-1, k), b)[:rows]
+        norms = [((x.double() - exact).norm() / exact.norm()).item() for x in (ours, theirs)]
+        errors = [componentwise_error(x, exact, scale) for x in (ours, theirs)]
+        if norms[0] > max(norms[1], 2**-24) * 1.5 or errors[0] > 2 * errors[1] + 2**-24:
+            failed.append((name, norms, errors))
+    assert not failed
+
+
+@pytest.mark.parametrize(("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (50257, 65)])
+def test_sweep_adds_in_one_order(n: int, k: int) -> None:
+    """Of 1 to 4 rows or columns, however they lie in memory."""
+    a, b = randn(4, k, device="cuda"), randn(k, n, device="cuda")
+    apart = torch.full((k, n + 3), math.nan, device="cuda")[:, 3:].copy_(b)
+    with forced("sweep"):
+        out = check(a, b)
+        for x in (a, misaligned(a), sliced(a), transposed(a)):
+            for y in (b, misaligned(b), apart):
+                for m in (1, 2, 3, 4):
+                    poison("cuda", megabytes=8)
+                    assert torch.equal(matmul(x[:m], y), out[:m]), m
+                    assert torch.equal(matmul(y.mT, x[:m].mT), out[:m].mT), m
+        batched = matmul(a.expand(3, 4, k), torch.stack([b, 2 * b, b]))
+        assert torch.equal(batched, torch.stack([out, 2 * out, out]))
