@@ -80,7 +80,8 @@ struct Shared {
   static constexpr int kPartBytes = kConfig.rows * 128;
   static constexpr int kSlotBytesA = kConfig.parts * kPartBytes;
   // Rows of C as they lie in memory, which are the warpgroup's columns in a mirrored problem.
-  static constexpr int kLines = kConfig.mirrored ? 64 : kSumRows, kAlong = kConfig.mirrored ? kSumRows : 64, kPitch = kAlong + 4;
+  static constexpr int kLines = kConfig.mirrored ? 64 : kSumRows, kAlong = kConfig.mirrored ? kSumRows : 64,
+                       kPitch = kAlong + (kConfig.mirrored ? 2 : 4);
   static constexpr int kSumBytes = kLines * kPitch * 4;  // of a consumer warpgroup
   // A on its way: each splitting thread copies units of 4 by 4 for itself, kAhead blocks before it needs them.
   static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4);
@@ -622,7 +623,14 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         if (along < (kMirrored ? rows - row0 : columns)) {
 #pragma unroll 1
           for (int line = line_first; line < (kMirrored ? columns : min(kSumRows, rows - row0)); line += kStep) {
-            const auto sum = load_vector<4>(rows_here + line * kPitch + along);
+            const float* const from = rows_here + line * kPitch + along;
+            Vector<float, 4> sum;
+            if constexpr (kMirrored) {  // a pitch of 36 would take a slot of B
+              const auto low = load_vector<2>(from), high = load_vector<2>(from + 2);
+              sum = {{low[0], low[1], high[0], high[1]}};
+            } else {
+              sum = load_vector<4>(from);
+            }
             if (!walk.whole())
               store_vector(partial(blockIdx.x, row0 * 64 / kAlong + line), sum);
             else if constexpr (kMirrored)
