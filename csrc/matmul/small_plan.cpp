@@ -20,7 +20,7 @@ std::int64_t blocks_at_once(std::int64_t shares, int sm_count) {
 }
 
 bool fits(const Problem& p) {
-  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;  // the kernels step over k in 32 bits
   for (const std::int64_t x : {p.m, p.n, p.k})
     if (x < 1 || x >= kLimit) return false;
   for (const std::int64_t x : {p.a.row_stride, p.a.col_stride, p.b.row_stride, p.b.col_stride})

@@ -8,7 +8,7 @@ namespace xgemm::matmul {
 namespace {
 
 template <int kX, bool kVector, int kBuffers>
-void launch_b(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
   const auto shares = static_cast<unsigned>(plan.shares);
   enqueue(sweep_kernel<kX, kVector, kBuffers>,
           {.blocks = static_cast<unsigned>(plan.tiles) * shares, .threads = 32 * kSweepWarps, .cluster = shares, .early = true},
@@ -17,9 +17,9 @@ void launch_b(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream
 
 template <int kX, bool kVector>
 void launch(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
-  // Alone, a block needs more bytes under way than beside another.
-  if (kX > 1 || plan.shares > 1) return launch_b<kX, kVector, 2>(p, plan, stream_b, stream);
-  if constexpr (kX == 1) launch_b<kX, kVector, 1>(p, plan, stream_b, stream);
+  // Many blocks of one line of x fit twice in a multiprocessor; else a block is alone, and needs more bytes under way.
+  if (kX > 1 || plan.shares > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
+  if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
 }
 
 }  // namespace
