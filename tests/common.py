@@ -3,7 +3,8 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,29 @@ def compile_program(folder: Path, program: str, *sources: str) -> Path:
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
     subprocess.run([compiler, *flags, *files, "-o", str(folder / "program")], check=True)
     return folder / "program"
+
+
+@contextmanager
+def conversation(program: Path) -> Iterator[Callable[..., list[str]]]:
+    """A running program that answers a line of words by a line of words."""
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(*words: object) -> list[str]:
+        process.stdin.write(" ".join(map(str, words)) + "\n")
+        process.stdin.flush()
+        return process.stdout.readline().split()
+
+    yield ask
+    process.stdin.close()
+    assert process.wait() == 0
+
+
+def by_name(names: Iterable[str], words: list[str]) -> dict[str, Any] | None:
+    """A plan that a program printed: its kernel's name, then numbers; "-": there is none."""
+    if words == ["-"]:
+        return None
+    numbers = [int(word) if word.isdigit() else float(word) for word in words[1:]]
+    return dict(zip(names, [words[0], *numbers], strict=True))
 
 
 def poison(device: torch.device | str, megabytes: int = 64) -> None:

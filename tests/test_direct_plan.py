@@ -1,10 +1,9 @@
 """The plan of kernels/direct_fp32.cuh, without a GPU: direct_plan.cpp is compiled and asked."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
-from common import compile_program
+from common import by_name, compile_program, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,51 +51,45 @@ Ask = Callable[..., "dict[str, float | str] | None"]
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
     program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/direct_plan.cpp")
-    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with conversation(program) as answer:
 
-    def ask(
-        m: int,
-        n: int,
-        k: int,
-        batch: int = 1,
-        *,
-        k_major: bool = False,
-        offset: int = 0,
-        dtype: int = 0,
-        precision: int = HIGHEST,
-        batch_invariant: bool = False,
-        gated: bool = False,
-        major: int = 9,
-        sm_count: int = 132,
-        forced: str = "-",
-    ) -> "dict[str, float | str] | None":
-        strides = (1, k) if k_major else (n, 1)
-        words = [
-            dtype,
-            precision,
-            int(batch_invariant),
-            int(gated),
-            major,
-            m,
-            n,
-            k,
-            batch,
-            *strides,
-            offset,
-            sm_count,
-            forced,
-        ]
-        process.stdin.write(" ".join(map(str, words)) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline().split()
-        if answer == ["-"]:
-            return None
-        values = [answer[0], *map(int, answer[1:-1]), float(answer[-1])]
-        return dict(zip(FIELDS, values, strict=True))
+        def ask(
+            m: int,
+            n: int,
+            k: int,
+            batch: int = 1,
+            *,
+            k_major: bool = False,
+            offset: int = 0,
+            dtype: int = 0,
+            precision: int = HIGHEST,
+            batch_invariant: bool = False,
+            gated: bool = False,
+            major: int = 9,
+            sm_count: int = 132,
+            forced: str = "-",
+        ) -> "dict[str, float | str] | None":
+            strides = (1, k) if k_major else (n, 1)
+            return by_name(
+                FIELDS,
+                answer(
+                    dtype,
+                    precision,
+                    int(batch_invariant),
+                    int(gated),
+                    major,
+                    m,
+                    n,
+                    k,
+                    batch,
+                    *strides,
+                    offset,
+                    sm_count,
+                    forced,
+                ),
+            )
 
-    yield ask
-    process.stdin.close()
-    process.wait()
+        yield ask
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

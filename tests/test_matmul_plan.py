@@ -1,11 +1,10 @@
 """The plan of a matrix product, without a GPU: plan.cpp and tensor_plan.cpp of csrc/matmul are compiled and asked."""
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from common import compile_program
+from common import compile_program, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,22 +114,18 @@ class Problem:
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
     program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/tensor_plan.cpp")
-    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with conversation(program) as answer:
 
-    def ask(problem: Problem) -> Plan:
-        process.stdin.write(problem.words() + "\n")
-        process.stdin.flush()
-        kernel, *rest = process.stdout.readline().split()
-        *numbers, vector = map(int, rest[:5])
-        tensor = None
-        if rest[5] != "-":
-            *sizes, copies_a, copies_b, workspace = map(int, rest[6:])
-            tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace)
-        return Plan(kernel, *numbers, vector == 1, tensor)
+        def ask(problem: Problem) -> Plan:
+            kernel, *rest = answer(problem.words())
+            *numbers, vector = map(int, rest[:5])
+            tensor = None
+            if rest[5] != "-":
+                *sizes, copies_a, copies_b, workspace = map(int, rest[6:])
+                tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace)
+            return Plan(kernel, *numbers, vector == 1, tensor)
 
-    yield ask
-    process.stdin.close()
-    assert process.wait() == 0
+        yield ask
 
 
 Ask = Callable[[Problem], Plan]

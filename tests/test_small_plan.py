@@ -1,10 +1,9 @@
 """The plan of kernels/sliced.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
-from common import compile_program
+from common import by_name, compile_program, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,37 +61,33 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
     program = compile_program(
         tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp"
     )
-    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with conversation(program) as answer:
 
-    def ask(
-        m: int,
-        n: int,
-        k: int,
-        batch: int = 1,
-        *,
-        layout: str = "nn",
-        offset: int = 0,
-        dtype: int = 0,
-        precision: int = HIGHEST,
-        batch_invariant: bool = False,
-        gated: bool = False,
-        prepared: bool = False,
-        major: int = 9,
-        sm_count: int = 132,
-        forced: str = "-",
-    ) -> dict:
-        a = (k, 1) if layout[0] == "n" else (1, m)
-        b = (n, 1) if layout[1] == "n" else (1, k)
-        flags = [int(batch_invariant), int(gated), int(prepared)]
-        words = [dtype, precision, *flags, major, m, n, k, batch, *a, *b, offset, sm_count, forced]
-        process.stdin.write(" ".join(map(str, words)) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline().split()
-        return dict(zip(FIELDS, [answer[0], *map(float, answer[1:])], strict=True))
+        def ask(
+            m: int,
+            n: int,
+            k: int,
+            batch: int = 1,
+            *,
+            layout: str = "nn",
+            offset: int = 0,
+            dtype: int = 0,
+            precision: int = HIGHEST,
+            batch_invariant: bool = False,
+            gated: bool = False,
+            prepared: bool = False,
+            major: int = 9,
+            sm_count: int = 132,
+            forced: str = "-",
+        ) -> dict:
+            a = (k, 1) if layout[0] == "n" else (1, m)
+            b = (n, 1) if layout[1] == "n" else (1, k)
+            flags = [int(batch_invariant), int(gated), int(prepared)]
+            return by_name(
+                FIELDS, answer(dtype, precision, *flags, major, m, n, k, batch, *a, *b, offset, sm_count, forced)
+            )
 
-    yield ask
-    process.stdin.close()
-    process.wait()
+        yield ask
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

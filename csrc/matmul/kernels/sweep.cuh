@@ -6,8 +6,8 @@
 //
 //   Lane    4 lines; a warp 128, kSweepDepth of k at a time: so many 16-byte loads past L1 under way, and one that brings x for
 //           all of them, a lane an element, handed round by shuffles.
-//   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of share g / kSweepWarps % shares; a warp adds in order of k,
-//           a block its warps in order, the cluster that shares the lines its blocks in the order of their ranks.
+//   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of share g / kSweepWarps % shares; a warp adds in order of
+//           k, a block its warps in order, the cluster that shares the lines its blocks in the order of their ranks.
 //   Archs   sm_90 (clusters). Limits: sizes and strides under 2^31.
 //
 // Floor: bytes of w once. In flight: kBuffers * 4 KiB a warp, 128 KiB a multiprocessor; 4.3 TB/s needs 32.
@@ -28,8 +28,8 @@ struct SweepArguments {
   unsigned tiles;  ///< of 128 lines, a batch
 };
 
-/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly inside or outside. kBuffers: groups of k that a warp
-/// has under way.
+/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly inside or outside. kBuffers: groups of k that a
+/// warp has under way.
 template <int kX, bool kVector, int kBuffers>
 __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1 : 2)
     sweep_kernel(const __grid_constant__ SweepArguments args) {
