@@ -348,7 +348,11 @@ def test_dot_is_taken_for_few_rows_of_any_precision(precision: str) -> None:
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
-    ("n", "k"), [(8, 16), (260, 320), (1000, 64), (768, 3072), (100, 4100), (512, 16384), (64, 65536), (2049, 2051)]
+    ("n", "k"),
+    [
+        *((8, 16), (260, 320), (1000, 64), (768, 3072), (100, 4100), (512, 16384), (64, 65536), (2049, 2051)),
+        *((129, 16390), (320, 33000), (2104, 8200)),
+    ],
 )
 def test_every_tensor_tile_and_split_gives_the_same_bits(dtype: torch.dtype, n: int, k: int) -> None:
     rows = 300
@@ -364,6 +368,55 @@ def test_every_tensor_tile_and_split_gives_the_same_bits(dtype: torch.dtype, n: 
             with forced(tile):
                 assert torch.equal(matmul(a[:m], b), out[:m]), (tile, m)
                 assert torch.equal(matmul(a[:m], transposed(b)), out[:m]), (tile, m)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("n", [24, 1000, 2304, 4096, 6144, 13824])
+def test_tiles_of_any_width_give_the_same_bits(dtype: torch.dtype, n: int) -> None:
+    """Few rows take as many columns a tile as keep all multiprocessors equally busy."""
+    a, w = randn(200, 264, dtype=dtype, device="cuda"), randn(n, 264, dtype=dtype, device="cuda")
+    bias, residual = randn(n, dtype=dtype, device="cuda"), randn(200, n, dtype=dtype, device="cuda")
+    out = check(a, w.mT)
+    linear = torch.ops.xgemm.linear
+    full = linear(a, w, bias, activation="gelu", residual=residual)
+    for m in (1, 5, 16, 33, 64, 65, 128, 129):
+        poison("cuda", megabytes=8)
+        assert torch.equal(matmul(a[:m], w.mT), out[:m]), m
+        assert torch.equal(linear(a[:m], w, bias), linear(a, w, bias)[:m]), m
+        assert torch.equal(linear(a[:m], w, bias, activation="gelu", residual=residual[:m]), full[:m]), m
+
+
+@pytest.mark.cuda
+def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
+    """CTAs that share a tile meet in memory: half precision with long K, and direct fp32."""
+    sizes = [(64, 64, 65536, torch.bfloat16), (300, 512, 16384, torch.float16), (64, 64, 65536, torch.float32)]
+    operands = [
+        (randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k, dtype in sizes
+    ]
+    outs = [matmul(*pair) for pair in operands]
+    for _ in range(20):
+        for pair, out in zip(operands, outs, strict=True):
+            assert torch.equal(matmul(*pair), out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = [matmul(*pair) for pair in operands * 2]
+    for _ in range(5):
+        for result in captured:
+            result.fill_(math.nan)
+        graph.replay()
+        for result, out in zip(captured, outs * 2, strict=True):
+            assert torch.equal(result, out)
+    streams = [torch.cuda.Stream() for _ in range(6)]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(20):
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                results.append((matmul(*operands[i % 3]), outs[i % 3]))
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, out) for result, out in results)
 
 
 @pytest.mark.cuda
@@ -688,6 +741,10 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
             for layout_a in (a, transposed(a)):
                 for layout_b in (b, transposed(b)):
                     check(layout_a, layout_b)
+        for m, n, k in [(20, 25, 16384), (3, 2056, 8192)]:  # parts that meet in memory; that one CTA carries through it
+            a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
+            check(a, b)
+            check(a, transposed(b))
 
 
 @pytest.mark.cuda

@@ -46,8 +46,10 @@ int main() {
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
     const auto t = plan_tensor(p, gpu, forced == "-" ? "" : forced);
     if (t)
-      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' ' << t->split_length << ' '
-                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << std::endl;
+      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
+                << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
+                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << ' '
+                << t->partial_bytes << std::endl;
     else
       std::cout << "-" << std::endl;
   }
@@ -63,11 +65,14 @@ class Tensor:
     tile: str
     splits: int
     cluster: int
+    spread: int
+    columns: int
     length: int
     chunk: int
     copies_a: bool
     copies_b: bool
     workspace: int
+    partials: int
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
             *numbers, vector = map(int, rest[:5])
             tensor = None
             if rest[5] != "-":
-                *sizes, copies_a, copies_b, workspace = map(int, rest[6:])
-                tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace)
+                *sizes, copies_a, copies_b, workspace, partials = map(int, rest[6:])
+                tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace, partials)
             return Plan(kernel, *numbers, vector == 1, tensor)
 
         yield ask
@@ -239,7 +244,11 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
         assert here.workspace == here.chunks * batch * m * n * (8 if dtype == F64 else 4)
 
 
-HALF_TILE_ROWS = {"wgmma_128x256": 128, "wgmma_128x128": 128, "wgmma_128x64": 128, "wgmma_64x64": 64, "wgmma_64x32": 64}
+HALF_TILE_ROWS = {
+    f"wgmma_{rows}x{columns}": rows
+    for rows, widths in {128: (256, 128, 64), 64: (128, 64, 32)}.items()
+    for columns in widths
+}
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
@@ -249,6 +258,22 @@ def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
     assert plan(Problem(4096, 4, 4096, dtype=BF16)).tensor is None
     assert plan(Problem(4096, 4096, 8, dtype=BF16)).tensor is None
     assert plan(Problem(4096, 4096, 4096, dtype=F64)).tensor is None
+
+
+def test_few_rows_keep_all_multiprocessors_equally_busy(plan: Ask) -> None:
+    for n in (3072, 4096, 5120, 6144, 8192, 12288, 13824, 14336, 24576, 28672):
+        for m in (1, 16, 64):
+            few = plan(Problem(m, n, 4096, dtype=BF16, b=(1, 4096))).tensor
+            waves = -(-n // few.columns) / 132
+            assert 0.9 < waves / -(-waves // 1) <= 1, (n, few)
+
+
+def test_long_k_on_a_small_output_is_spread(plan: Ask) -> None:
+    long = plan(Problem(64, 64, 65536, dtype=BF16)).tensor
+    assert (long.tile, long.splits, long.spread) == ("wgmma_64x64", 64, 64)
+    wide = plan(Problem(512, 512, 65536, dtype=BF16)).tensor
+    assert (wide.tile, wide.splits, wide.spread) == ("wgmma_128x256", 16, 16)
+    assert plan(Problem(16384, 512, 65536, dtype=BF16)).tensor.spread == 1  # tiles enough: one CTA adds all parts
 
 
 def test_tma_needs_alignment(plan: Ask) -> None:
@@ -316,12 +341,22 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     if here is None:
         return
     assert (here.splits, here.length) == (alone.splits, alone.length)
-    assert here.cluster in (1, here.splits)
-    assert here.splits in (1, 2, 4, 8)
+    assert (here.cluster, here.spread) in ((1, 1), (here.splits, 1), (1, here.splits))
+    assert here.cluster <= 8
+    assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
     assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
     assert here.length % 256 == 0  # whole slots of every tile
-    assert here.splits == 1 or here.tile != "wgmma_128x256"
     assert m <= 64 or HALF_TILE_ROWS[here.tile] == 128
+    most = int(here.tile.split("x")[1]) // (2 if gated else 1)
+    assert here.columns % 8 == 0
+    assert 8 <= here.columns <= most
+    assert here.columns == most or (k_major and m <= HALF_TILE_ROWS[here.tile] and batch == 1)
+    tiles = -(-m // HALF_TILE_ROWS[here.tile]) * -(-n // here.columns) * batch
+    carries = here.tile == "wgmma_128x256" and here.splits > here.spread  # no registers for sums of parts
+    held = here.spread * tiles if here.spread > 1 else min(tiles, 132) if carries else 0
+    assert held <= 132
+    assert here.partials == held * HALF_TILE_ROWS[here.tile] * most * 4
+    assert not carries or n % 8 == 0
 
 
 @settings(max_examples=200, deadline=None)

@@ -34,7 +34,7 @@ bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t 
 
 }  // namespace
 
-bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters, float* partials, cudaStream_t stream) {
+bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
   bool shared_b = true;
   for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
   const int rows = info(plan.tile).rows;
@@ -49,7 +49,7 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters,
   g.units = static_cast<unsigned>(plan.units);
   g.one_row = g.rows == 1 && p.batches == 1;
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
-  g.counters = counters, g.partials = partials;
+  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
   g.problem = p;
   if (plan.b_tma) {
     const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;

@@ -8,6 +8,6 @@ namespace xgemm::matmul {
 
 /// Enqueues the product, mirrored where the plan is, on `stream`. `counters`: plan.counter_bytes() of zeros, zeros again
 /// afterwards; `partials`: plan.partial_bytes. False: the driver refused a tensor map, nothing was launched.
-bool launch_direct(const Problem& p, const DirectPlan& plan, unsigned* counters, float* partials, cudaStream_t stream);
+bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

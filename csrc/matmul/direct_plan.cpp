@@ -10,7 +10,7 @@ namespace {
 
 // What the model counts with; an H200's under load.
 constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
-constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: eight rows of up to four pieces
+constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
 
 /// One matrix for all batches?
 bool is_shared(const Problem& p, const Operand& x) {
@@ -59,7 +59,9 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
           static_cast<double>(most * granule) * block +
           static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
-      const double sharing = kShare + static_cast<double>(tile.rows / 8 * ceil_div(pieces, 4)) * kRead;
+      const std::int64_t reads = pieces > kDirectFewPieces ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
+                                                           : tile.rows / 8 * ceil_div(pieces, 4);
+      const double sharing = kShare + static_cast<double>(reads) * kRead;
       const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
       const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
       if (counted && seconds < plan.seconds) {

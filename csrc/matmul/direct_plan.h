@@ -9,8 +9,9 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kDirectColumns = 128;  ///< of C a CTA: two consumer warpgroups of 64
-inline constexpr int kDirectBlock = 64;     ///< k a block, after which sums are promoted
+inline constexpr int kDirectColumns = 128;   ///< of C a CTA: two consumer warpgroups of 64
+inline constexpr int kDirectFewPieces = 16;  ///< of a shared tile: one CTA adds them
+inline constexpr int kDirectBlock = 64;      ///< k a block, after which sums are promoted
 
 /// Rows of C a CTA. The one place where they are written.
 enum class DirectTile : std::uint8_t { rows_32, rows_64 };
@@ -40,7 +41,7 @@ struct DirectPlan {
   std::int64_t ctas;           ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
   std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
   double seconds;              ///< predicted
-  std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 8 : 0; }
+  std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 16 : 0; }
 };
 
 /// A mirrored problem is planned as such: the caller asks of both and takes the better.

@@ -298,14 +298,17 @@ Tensor run_cuda(Call& call) {
     const DirectPlan& plan = *plans.direct;
     const MeetingPlace place =
         scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched = launch_direct(plan.mirrored ? mirror(p) : p, plan, static_cast<unsigned*>(place.counters),
-                                        static_cast<float*>(place.partials), scope.stream());
+    const bool launched =
+        launch_direct(plan.mirrored ? mirror(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
     scope.check_launch();
     if (launched) return out;
   }
   if (outer == 0 && plans.tensor) {
-    const bool launched =
-        launch_tensor(p, *plans.tensor, allocate(plans.tensor->workspace_bytes), scope.properties().sm_count, scope.stream());
+    const TensorPlan& plan = *plans.tensor;
+    const MeetingPlace place =
+        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes), static_cast<std::size_t>(plan.partial_bytes));
+    const bool launched = launch_tensor(p, plan, allocate(plan.workspace_bytes), place.counters,
+                                        static_cast<float*>(place.partials), scope.properties().sm_count, scope.stream());
     scope.check_launch();
     if (launched) return out;
   }

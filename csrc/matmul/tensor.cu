@@ -56,7 +56,8 @@ void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t st
   split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), stream);
 }
 
-bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, int sm_count, cudaStream_t stream) {
+bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
+                   cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
     if (plan.parts == 2)
@@ -71,7 +72,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, in
     if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride);
     if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride);
   }
-  const WgmmaLaunch launch{p, plan, space, sm_count, stream};
+  const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream};
   if (plan.parts == 0)
     return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   if (!(p.gated ? launch_wgmma_gated(launch) : plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch)))

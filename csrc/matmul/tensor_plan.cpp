@@ -12,7 +12,9 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kMergeCycles = 5000, kAddCycles = 600;
+constexpr double kMergeCycles = 5000, kAddCycles = 600, kMeetCycles = 6000, kCarryCycles = 14000;
+// Bytes a cycle: of memory and of a multiprocessor's partial sums; what all multiprocessors together get from L2.
+constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 5800;
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
@@ -22,16 +24,19 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
 
 struct Choice {
   TensorTile tile;
-  std::int64_t splits, cluster;
+  std::int64_t splits, cluster, spread, columns;
   double cycles = 1e30;
 };
 
-bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits) {
-  if (t == TensorTile::large && (parts == 2 || splits > 1)) return false;  // no registers for promotion, nor for sums of parts
+/// `sums`: parts of K that a CTA adds in registers or with its cluster.
+bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t sums) {
+  if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
+  // Nor for sums of parts, which wait in memory then, for the simplest way to store C.
+  if (t == TensorTile::large && sums > 1 && (parts != 0 || p.n % 8 != 0 || p.c.data || p.residual.data)) return false;
   if (info(t).m == 64 && (parts == 1 || p.m > 64)) return false;
   if (t == TensorTile::few_rows_32 && parts != 0) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
-  if (p.gated && (splits > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
+  if (p.gated && (sums > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
   if (p.gated && parts != 0 && t != TensorTile::middle) return false;
   return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
@@ -40,25 +45,52 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-/// The tile and cluster of least predicted time. `splits`: parts of K; 0: as many as are best.
+/// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy.
+std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
+  const std::int64_t most = columns(p, t);
+  if (info(t).m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
+  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
+  return std::min(most, round_up(ceil_div(p.n, tiles), 8));
+}
+
+/// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best.
 Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
   const std::int64_t products = parts == 2 ? 3 : 1;
-  Choice best{p.gated ? TensorTile::middle : TensorTile::small, std::max<std::int64_t>(1, splits), 1};
+  Choice best{p.gated ? TensorTile::middle : TensorTile::small, std::max<std::int64_t>(1, splits), 1, 1, 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const TensorTile t = static_cast<TensorTile>(i);
-    if (forced.find('_') != forced.npos && forced != info(t).name) continue;
-    const std::int64_t tiles = ceil_div(p.m, info(t).m) * ceil_div(p.n, columns(p, t)) * p.batches;
-    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
-      if (!serves(parts, b_k_major, p, t, cut) || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
-      for (std::int64_t cluster = splits ? 1 : cut; cluster <= cut; cluster = cluster < cut ? cut : cut + 1) {
-        if (cluster > sm_count) continue;
-        const std::int64_t blocks = cluster == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
-        const double extra = cluster > 1 ? kMergeCycles : static_cast<double>(cut - 1) * kAddCycles;
-        const double fixed = parts == 2 ? info(t).fixed_highest : info(t).fixed;
-        const double cycles = static_cast<double>(ceil_div(tiles, clusters_at_once(cluster, sm_count))) *
-                              (static_cast<double>(blocks * products) * info(t).block + fixed + extra);
-        if (cycles < best.cycles) best = {t, cut, cluster, cycles};
+    const WgmmaTile& tile = info(t);
+    if (forced.find('_') != forced.npos ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
+      if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+      const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
+      const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
+      const double fixed = parts == 2 ? tile.fixed_highest : tile.fixed;
+      double block = tile.block;
+      if (parts == 0 && !p.gated) {
+        const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
+                     from_l2 = (rows + static_cast<double>(wide)) * 128;
+        const double busy = static_cast<double>(std::min<std::int64_t>(tiles * cut, sm_count));
+        block = std::max({block - static_cast<double>(tile.n - wide), from_l2 * busy / kL2Rate,
+                          static_cast<double>(wide) * 128 * (p.m <= tile.m ? 1 : 0) / kMemoryRate});
       }
+      const auto consider = [&](std::int64_t cluster, std::int64_t spread) {
+        if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
+        const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
+        const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
+        const bool carries = t == TensorTile::large && cut > 1 && spread == 1;
+        if (cluster > 1 && (t == TensorTile::large || tile.m % cluster != 0)) return;
+        const double extra = spread > 1    ? bytes / kPartialRate
+                             : cluster > 1 ? kMergeCycles
+                                           : static_cast<double>(cut - 1) * (carries ? kCarryCycles : kAddCycles);
+        const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
+                                  (static_cast<double>(blocks * products) * block + fixed + extra) +
+                              (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
+        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, cycles};
+      };
+      if (splits || cut == 1) consider(1, 1);
+      if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
+      if (cut > 1 && parts == 0 && !p.gated && tiles * cut <= sm_count) consider(1, cut);  // at once, so that all can stay to add
     }
   }
   return best;
@@ -121,7 +153,13 @@ TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
 
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
-  const std::int64_t most = n <= 512 ? kMaxSplits : 4;  // few clusters of 8 run at once
+  if (n <= 512 && k >= 16384) {  // long: enough parts for 64 columns a CTA to fill the GPU, at least 1024 each
+    splits = std::min(kMaxSplits / ceil_div(n, 64), k / 1024);
+    while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
+    return splits;
+  }
+  if (n > 2048 && n <= 4096 && k >= 8192) return 2;
+  const std::int64_t most = n <= 512 ? kMaxCluster : 4;  // few clusters of 8 run at once
   while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
   return splits;
@@ -152,7 +190,8 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
   Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
   if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
-  plan.tile = choice.tile, plan.splits = choice.splits, plan.cluster = choice.cluster;
+  plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
+  plan.cluster = choice.cluster, plan.spread = choice.spread;
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
@@ -195,6 +234,14 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     if (!x->copied || x->prepared) continue;  // nor is what is not there
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+  }
+  const std::int64_t tiles = ceil_div(p.m, info(plan.tile).m) * ceil_div(p.n, plan.columns) * p.batches;
+  const std::int64_t tile_bytes = info(plan.tile).m * info(plan.tile).n * 4;
+  if (plan.spread > 1) {
+    plan.partial_bytes = tiles * plan.spread * tile_bytes;
+    plan.counter_bytes = tiles * 8;
+  } else if (!fp32 && plan.tile == TensorTile::large && plan.splits > 1) {
+    plan.partial_bytes = std::min<std::int64_t>(tiles, gpu.sm_count) * tile_bytes;
   }
   plan.workspace_bytes = bytes;
   return plan;

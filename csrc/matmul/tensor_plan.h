@@ -11,7 +11,8 @@
 namespace xgemm::matmul {
 
 inline constexpr int kWgmmaTileK = 64;
-inline constexpr int kMaxSplits = 8;      ///< CTAs of a cluster
+inline constexpr int kMaxCluster = 8;     ///< CTAs of a cluster
+inline constexpr int kMaxSplits = 128;    ///< parts of K
 inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
 
 /// A tile of C that one CTA computes, and what the plan's model counts for it (cycles of an H200 under load; measured).
@@ -28,8 +29,8 @@ inline constexpr std::array<WgmmaTile, 5> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
     {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200, 4500},   // fewer columns, or fp32: room for the promoted sums
     {"wgmma_128x64", 128, 64, 2, 256 / 0.53, 1000, 1900},     // small products: enough tiles for every multiprocessor
-    {"wgmma_64x64", 64, 64, 2, 240, 900, 900},                // at most 64 rows: bound by reading B
-    {"wgmma_64x32", 64, 32, 4, 200, 2700, 2700},              // the same where 64 columns a CTA would leave multiprocessors idle
+    {"wgmma_64x64", 64, 64, 2, 240, 1000, 900},               // at most 64 rows: bound by reading B
+    {"wgmma_64x32", 64, 32, 4, 200, 900, 900},                // the same where 64 columns a CTA would leave multiprocessors idle
 }};
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
@@ -66,7 +67,9 @@ struct TensorPlan {
   TensorTile tile;
   std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
   std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
-  std::int64_t cluster;       ///< CTAs that share a tile's parts: 1 or `splits`
+  std::int64_t columns;       ///< of C a tile: the tile's, or fewer so that few rows keep all multiprocessors equally busy
+  std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
+  std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   TensorOperand up;  ///< of a gated problem
@@ -74,10 +77,12 @@ struct TensorPlan {
   Plan rest_up;      ///< the same of a gated problem's other product
   double seconds;    ///< fp32: predicted
   std::int64_t workspace_bytes;
+  std::int64_t partial_bytes;  ///< sums of spread parts, or of parts that a CTA has no registers for
+  std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
 };
 
-/// Parts of K for half precision: more than one where N is at most 1024, so that few tiles still fill the GPU; at least 768 long
-/// each. Large M takes the 128-wide tile there and adds the parts in registers, which costs it under 5 %.
+/// Parts of K for half precision: more than one where N is small (or at most 4096 and K long), so that few tiles still fill the
+/// GPU; at least 768 long each. Large M adds the parts in registers or memory, which costs it some per cent.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
 /// Columns of C that a tile has: gated, half of its columns are the other weight's.

@@ -18,8 +18,8 @@
 //   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
 //             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
-//             several CTAs share, each leaves its sums in memory; who comes last adds them in the order of k and stores. So
-//             the order of additions depends on the problem and the GPU alone.
+//             several CTAs share, each leaves its sums in memory; they meet there (meeting.cuh), add them in the order of k and
+//             store, some rows each. So the order of additions depends on the problem and the GPU alone.
 //   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while
 //             splitting; a warpgroup that met one does its piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
@@ -37,6 +37,7 @@
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
 #include "matmul/direct_plan.h"
+#include "matmul/kernels/meeting.cuh"
 #include "matmul/kernels/simt.cuh"
 
 namespace xgemm::matmul {
@@ -60,8 +61,8 @@ struct DirectArguments {
   unsigned rows, columns;           ///< tiles of C of a batch
   unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
   unsigned all_units;
-  unsigned* counters;  ///< [first CTA of a shared tile][warpgroup]
-  float* partials;     ///< [CTA][first or last piece][warpgroup][row][64 columns]
+  Meeting* meetings;  ///< [first CTA of a shared tile][warpgroup]
+  float* partials;    ///< [CTA][first or last piece][warpgroup][row][64 columns]
   Problem problem;
 };
 
@@ -241,10 +242,15 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) +
                                                                2 * Memory::kSumBytes + Memory::kAhead * Memory::kCopyBytes);
   ptx::Barrier *const empty_b = full_b + kSlotsB, *const full_a = empty_b + kSlotsB, *const empty_a = full_a + kSlotsA;
-  std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);  // [slot][splitting warp]
-  std::uint32_t* const last_here = lost_a + 8 * kSlotsA;                              // [consumer]
+  std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);   // [slot][splitting warp]
+  MeetingShare* const shares = reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA);  // [consumer]
 
-  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0), lane = static_cast<int>(threadIdx.x) % 32;
+  const auto warp_here = [] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return __shfl_sync(0xffffffffu, thread / 32, 0);
+  };
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlotsB; ++s) {
       ptx::barrier_init(&full_b[s], g.tma ? 1 : kSplitters);
@@ -264,8 +270,9 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k_size = static_cast<int>(p.k);
 
-  if (warp < kWarps - kConsumerWarps) {
+  if (warp_here() < kWarps - kConsumerWarps) {
     ptx::release_registers<kHelperRegisters>();
+    const int warp = warp_here();
     // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t -
     // kSlotsA.
     Walk<Config> walk_b(g);
@@ -419,7 +426,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   } else {
     ptx::acquire_registers<256 - kHelperRegisters>();
     using Layout = ptx::OperandLayout<true, 128, 0>;
-    const int consumer = warp / 4 - 2;
+    const int consumer = warp_here() / 4 - 2;
     const int barrier = 1 + consumer;
     float* const rows_here = sum_rows + consumer * kLines * kPitch;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
@@ -642,41 +649,61 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         ptx::named_barrier_sync(barrier, 128);
       }
       if (!walk.whole()) {
-        __threadfence();
+        // Few pieces: the last to come adds them, a row each half warp. Of many, all CTAs add, a row each at a time: a half warp
+        // adds an eighth of the pieces, then one adds the eighths in order. Who has another piece does not stay: then nobody
+        // waits for a CTA that waits itself.
+        const int pieces = static_cast<int>(cta1 - cta0) + 1,
+                  eighth = !kMirrored && pieces > kDirectFewPieces ? (pieces + 7) / 8 : 0;
+        if (threadIdx.x % 128 == 0)
+          shares[consumer] =
+              meet(g.meetings[2 * cta0 + consumer], cta1 - cta0 + 1, eighth && walk.unit + walk.taken >= walk.last);
         ptx::named_barrier_sync(barrier, 128);
-        if (threadIdx.x % 128 == 0) {
-          unsigned* const counter = g.counters + 2 * cta0 + consumer;
-          const bool last = atomicAdd(counter, 1) == cta1 - cta0;
-          if (last) *counter = 0;
-          last_here[consumer] = last;
-          __threadfence();
-        }
-        ptx::named_barrier_sync(barrier, 128);
-        if (last_here[consumer] && (kMirrored || along < columns)) {
+        const int of = static_cast<int>(shares[consumer].of), rank = static_cast<int>(shares[consumer].rank);
+        if (of > 0) {
 #pragma unroll 1
-          for (int line = line_first; line < (kMirrored ? kRows * 64 / kAlong : rows); line += kStep) {
+          for (int line = eighth ? rank : line_first; line < (kMirrored ? kRows * 64 / kAlong : rows);
+               line += eighth ? of : kStep) {
             if (kMirrored && (line % 64 >= columns || line / 64 * kSumRows + along >= rows)) continue;
+            const unsigned from = cta0 + static_cast<unsigned>(eighth ? line_first * eighth : 0);
+            const unsigned to = eighth ? min(cta1, from + static_cast<unsigned>(eighth) - 1) : cta1;
             Vector<float, 4> sum{};
 #pragma unroll 1
-            for (unsigned cta = cta0; cta <= cta1; cta += 4) {
+            for (unsigned cta = from; cta <= to && (kMirrored || along < columns); cta += 4) {
               float4 parts[4];  // asked for together
 #pragma unroll
               for (unsigned i = 0; i < 4; ++i)
-                parts[i] = __ldcg(reinterpret_cast<const float4*>(partial(min(cta + i, cta1), line)));
+                parts[i] = __ldcg(reinterpret_cast<const float4*>(partial(min(cta + i, to), line)));
 #pragma unroll
               for (unsigned i = 0; i < 4; ++i) {
-                if (cta + i > cta1) break;
+                if (cta + i > to) break;
                 const Vector<float, 4> v{{parts[i].x, parts[i].y, parts[i].z, parts[i].w}};
 #pragma unroll
-                for (int j = 0; j < 4; ++j) sum[j] = cta + i == cta0 ? v[j] : sum[j] + v[j];
+                for (int j = 0; j < 4; ++j) sum[j] = cta + i == from ? v[j] : sum[j] + v[j];
               }
             }
-            if constexpr (kMirrored)
+            if (eighth) {
+              __syncwarp();
+              ptx::named_barrier_sync(barrier, 128);
+              store_vector(rows_here + line_first * kPitch + along, sum);
+              ptx::named_barrier_sync(barrier, 128);
+              if (line_first == 0) {
+                for (int i = 1; i < 8; ++i) {
+                  const auto more = load_vector<4>(rows_here + i * kPitch + along);
+#pragma unroll
+                  for (int j = 0; j < 4; ++j) sum[j] += more[j];
+                }
+              }
+              __syncwarp();
+            }
+            if constexpr (kMirrored) {
               store(line % 64, line / 64 * kSumRows + along, sum);
-            else
-              store(line, along, sum);
+            } else {
+              if (along < columns && (!eighth || line_first == 0)) store(line, along, sum);
+            }
+            if (eighth) __syncwarp();
           }
         }
+        if (threadIdx.x % 128 == 0) depart(g.meetings[2 * cta0 + consumer], cta1 - cta0 + 1);
       }
     }
   }

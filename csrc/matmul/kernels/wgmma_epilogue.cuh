@@ -155,6 +155,43 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
 template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
 
+/// The sums of the parts of K before, where a CTA has no registers for them (the largest tile): each thread's own, in memory. For
+/// `boxes` only.
+template <class Config>
+struct Carried {
+  float* at = nullptr;
+  __device__ __forceinline__ explicit Carried(const WgmmaArguments& g) {
+    if constexpr (Config::kValue.may_carry()) {
+      if (g.splits > 1 && g.spread == 1)
+        at = g.partials + static_cast<std::int64_t>(blockIdx.x) * (Config::kValue.tile_m * Config::kValue.tile_n) +
+             (static_cast<int>(threadIdx.x) - 128) * 4;
+    }
+  }
+  __device__ __forceinline__ bool any() const { return Config::kValue.may_carry() && at != nullptr; }
+  /// Accumulators 4 quad .. 4 quad + 3.
+  __device__ __forceinline__ float* place(int quad) const { return at + quad * (512 * Config::kValue.consumers()); }
+  __device__ __forceinline__ Vector<float, 4> load(int quad) const { return load_vector<4>(place(quad)); }
+  /// Adds a part's sums to those before.
+  __device__ __forceinline__ void add(const float (&sums)[Config::kValue.tile_n / 2], bool first) const {
+    if (!any()) return;
+    constexpr int kBatch = 4, kQuads = Config::kValue.tile_n / 8;
+#pragma unroll
+    for (int quad = 0; quad < kQuads; quad += kBatch) {
+      Vector<float, 4> v[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (!first) v[i] = load(quad + i);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) v[i][c] = first ? sums[4 * (quad + i) + c] : v[i][c] + sums[4 * (quad + i) + c];
+        store_vector(place(quad + i), v[i]);
+      }
+    }
+  }
+};
+
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
 /// The sums are not changed: they may be wgmma's accumulators, and ptxas runs each wgmma alone where anything else writes them.
 template <class Out, class Config>
@@ -164,10 +201,39 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   constexpr int kTileN = Config::kValue.tile_n;
   constexpr bool kScaled = Config::kValue.scaled;
   const Problem& p = g.problem;
-  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  const int m = static_cast<int>(p.m), n = min(static_cast<int>(p.n), column + g.tile_columns);
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
   constexpr int kTileM = Config::kValue.tile_m;
+  const Carried<Config> carried(g);
+  if constexpr (Config::kValue.may_straight()) {
+    if (g.straight) {
+      const float alpha = static_cast<float>(p.alpha);
+      const Out* const bias = static_cast<const Out*>(p.bias.data);
+      Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
+#pragma unroll
+      for (int j = 0; j < kTileN / 8; ++j) {
+        const int c = column + 8 * j + 2 * quad;
+        if (c >= n) break;
+        float add[2] = {};
+        if (bias)
+          add[0] = convert<float>(bias[c * p.bias.col_stride]), add[1] = convert<float>(bias[(c + 1) * p.bias.col_stride]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int r = row + first + 8 * h;
+          if (r >= m) break;
+          float x[2];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            x[i] = fmaf(alpha, sums[4 * j + 2 * h + i], 0.f);
+            if (bias) x[i] = plus(x[i], add[i]);
+          }
+          store_vector(out + static_cast<std::int64_t>(r) * p.n + c, Vector<Out, 2>{{convert<Out>(x[0]), convert<Out>(x[1])}});
+        }
+      }
+      return;
+    }
+  }
   bool moderate = true;
   if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
   if (kTileN * sizeof(Out) >= 128 && g.boxes && moderate) {
@@ -183,6 +249,14 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     const Out* const bias = static_cast<const Out*>(p.bias.data);
     const auto store_turn = [&](float(&x)[4 * kPairs], int turn, Activation activation) {
       const int at = column + turn * kTurn;
+      if (carried.any()) {
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) {
+          const auto before = carried.load(turn * kPairs + j);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[4 * j + i] = before[i] + x[4 * j + i];
+        }
+      }
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) {
         if constexpr (kScaled)
@@ -281,7 +355,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
     store_rows<Out, kScaled, kScaled ? 2 : 4>(
-        g, epilogue, row, rows, column + 64 * round, columns, column + kTileN, batch,
+        g, epilogue, row, rows, column + 64 * round, columns, column + g.tile_columns, batch,
         [&](int r) -> Vector<float, 2> {
           if (columns.paired) return load_vector<2>(place(r, columns.first));
           return {{*place(r, columns.first), *place(r, columns.second)}};
@@ -415,7 +489,7 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
     const int round = unit % kRounds, r0 = unit / kRounds * 4;
     const float* const in = parts + r0 * kPitch + 64 * round;
     store_rows<Out, Config::kValue.scaled, Config::kValue.scaled ? 2 : 4>(
-        g, epilogue, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + kTileN, batch, [&](int r) {
+        g, epilogue, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + g.tile_columns, batch, [&](int r) {
           Vector<float, 2> sum{{0.f, 0.f}};
           for (int s = 0; s < g.cluster; ++s) {
             const float* const part = in + (s * own_rows + r) * kPitch;
@@ -428,6 +502,97 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
   ptx::fence_async_shared();  // the next loads overwrite what was read and written here
   __syncwarp();
   if (lane == 0) ptx::barrier_arrive(merged);
+}
+
+/// Adds kParts parts from `in` on, kPartStep apart (kTail: as far as there are so many, `left`), to a lane's two columns of kRows
+/// rows; all are asked for together.
+template <int kRows, int kParts, int kPartStep, bool kTail>
+__device__ __forceinline__ void add_parts(Vector<float, 2> (&sum)[2], const float* in, int row_step, int left, bool from_zero) {
+  float2 part[kRows][kParts];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int s = 0; s < kParts; ++s)
+      part[r][s] = __ldcg(reinterpret_cast<const float2*>(in + r * row_step + (kTail ? min(s, left - 1) : s) * kPartStep));
+#pragma unroll
+  for (int s = 0; s < kParts; ++s) {
+    if (kTail && s >= left) break;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][0] = s == 0 && from_zero ? part[r][s].x : sum[r][0] + part[r][s].x;
+      sum[r][1] = s == 0 && from_zero ? part[r][s].y : sum[r][1] + part[r][s].y;
+    }
+  }
+}
+
+/// Parts of K that are items of their own. Every consumer thread calls it with its sums of part `split` of tile `index`. `stays`:
+/// this CTA has no other item after it.
+template <class Out, class Config>
+__device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+                                          int column, int batch, int index, int split, bool stays, int thread,
+                                          MeetingShare* share) {
+  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kWarps = 4 * Config::kValue.consumers();
+  constexpr int kBarrier = 2;
+  const int rows = min(kTileM, static_cast<int>(g.problem.m) - row);
+  const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
+  float* const parts = g.partials + static_cast<std::int64_t>(index) * g.spread * (kTileM * kTileN);  // [part][row][column]
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = warp * 16 + first + 8 * h;
+    if (r >= rows) continue;
+    float* const target = parts + (split * kTileM + r) * kTileN + 2 * quad;
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j)
+      store_vector(target + 8 * j, Vector<float, 2>{{sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]}});
+  }
+  ptx::named_barrier_sync(kBarrier, 32 * kWarps);
+  if (thread == 0) *share = meet(g.meetings[index], static_cast<unsigned>(g.spread), stays);
+  ptx::named_barrier_sync(kBarrier, 32 * kWarps);
+  const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
+  if (of > 0) {
+    // Units of one row (many parts) or two by 64 columns, two columns a lane.
+    constexpr int kRounds = (kTileN + 63) / 64;
+    const int height = g.spread > 16 ? 1 : 2, units = kRounds * ((rows + height - 1) / height);
+    const LaneColumns columns(g.problem, lane);
+    const auto epilogue = tile_epilogue<Out>(g.problem, batch);
+#pragma unroll 1
+    for (int unit = warp * of + my_rank; unit < units; unit += kWarps * of) {
+      const int round = unit % kRounds, r0 = unit / kRounds * height, here = min(height, rows - r0);
+      if (column + 64 * round >= g.problem.n) continue;
+      const float* const in = parts + r0 * kTileN + min(64 * round + 2 * lane, kTileN - 2);
+      const int row_step = here > 1 ? kTileN : 0;
+      Vector<float, 2> sum[2]{};
+      constexpr int kStep = kTileM * kTileN, kDeep = 16;
+      int done = 0;
+#pragma unroll 1
+      for (; done + kDeep <= g.spread; done += kDeep) {
+        if (height == 1)
+          add_parts<1, kDeep, kStep, false>(sum, in + done * kStep, 0, kDeep, done == 0);
+        else
+          add_parts<2, kDeep, kStep, false>(sum, in + done * kStep, row_step, kDeep, done == 0);
+      }
+#pragma unroll 1
+      for (; done < g.spread; done += 4)
+        add_parts<2, 4, kStep, true>(sum, in + done * kStep, row_step, g.spread - done, done == 0);
+      if (!columns.paired) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float x[2];
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const float even = __shfl_sync(0xffffffffu, sum[r][0], 16 * c + lane / 2),
+                        odd = __shfl_sync(0xffffffffu, sum[r][1], 16 * c + lane / 2);
+            x[c] = lane % 2 ? odd : even;
+          }
+          sum[r] = {{x[0], x[1]}};
+        }
+      }
+      store_rows<Out, false, 2>(g, epilogue, row + r0, here, column + 64 * round, columns, column + g.tile_columns, batch,
+                                [&](int r) { return r == 0 ? sum[0] : sum[1]; });
+      __syncwarp();
+    }
+  }
+  if (thread == 0) depart(g.meetings[index], static_cast<unsigned>(g.spread));
 }
 
 }  // namespace xgemm::matmul::wgmma_detail

@@ -18,9 +18,12 @@
 //   Scales    The producer's three idle warps bring the factors that take the lines' scales out of a tile to shared memory while
 //             it is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
 //             themselves.
-//   Splits    K is cut in `splits` parts (1, 2, 4 or 8), each summed from zero, and the parts' sums are added in order: by one
-//             CTA that does all parts of a tile, or by a cluster of one CTA a part. Then each CTA sends rows of its sums to the
-//             CTA that owns them, through distributed shared memory; the owner adds and stores.
+//   Splits    K is cut in `splits` parts, each summed from zero, and the parts' sums are added in order: by one CTA that does all
+//             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
+//             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
+//             a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each (meeting.cuh).
+//   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
+//             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
@@ -37,6 +40,7 @@
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
 #include "matmul/kernels/line_scale.cuh"
+#include "matmul/kernels/meeting.cuh"
 #include "matmul/tensor_plan.h"
 
 namespace xgemm::matmul {
@@ -57,6 +61,9 @@ struct WgmmaConfig {
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr bool shares_scales() const { return scaled && !gated; }      ///< the producer's idle warps bring the lines' scales
   constexpr bool may_split() const { return tile_n < 256 && !gated; }    ///< the largest has no registers to spare for the merge
+  constexpr bool may_spread() const { return !scaled && !gated; }
+  constexpr bool may_carry() const { return may_spread() && !may_split(); }
+  constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
 
@@ -66,8 +73,13 @@ struct WgmmaArguments {
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
   int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
+  int tile_columns;                ///< of C: Config's columns(), or fewer
   int slot_bytes;                  ///< what TMA brings to one slot
   int chunk_blocks, split_blocks, splits, cluster;
+  int spread;                          ///< parts of a tile that are items of their own: `splits` or 1
+  Meeting* meetings;                   ///< spread: one a tile
+  float* partials;                     ///< spread: [item][tile_m][tile_n]; carried: [CTA][quad of accumulators][thread][4]
+  bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
   // Gated: the other weight; biases and activation are here and not in `problem`, whose epilogue gets the results.
@@ -93,7 +105,7 @@ struct WgmmaBoxes {
   static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4) : 0;
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 3 * 8 + 1024;
+      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 4 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -121,7 +133,27 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
   const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
   const int height = min(g.rows - group * kConfig.group, kConfig.group);
   const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
-  return {row * kConfig.tile_m, column * kConfig.columns(), batch};
+  return {row * kConfig.tile_m, column * g.tile_columns, batch};
+}
+
+/// What a CTA does at a time: blocks [begin, end) of a tile.
+struct Item {
+  int tile, split, begin, end;
+};
+template <class Config>
+__device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int rank, int blocks) {
+  Item item{index, rank, 0, blocks};
+  if (Config::kValue.may_spread() && g.spread > 1) {
+    item.tile = index / g.spread;
+    item.split = index - item.tile * g.spread;
+  }
+  if (item.split >= 0) {
+    item.begin = min(blocks, item.split * g.split_blocks);
+    item.end = min(blocks, item.begin + g.split_blocks);
+  } else {
+    item.split = 0;
+  }
+  return item;
 }
 
 }  // namespace wgmma_detail
@@ -135,7 +167,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
   constexpr int kRowBytes = Boxes::kRowBytes;
   constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
-  constexpr int kStaggerBarrier = 1;
+  constexpr int kStaggerBarrier = 1;                               // 2: meet_tile's
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots =
@@ -147,6 +179,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
   ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
+  MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
@@ -173,10 +206,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
   const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
-  const int split = cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
-  const int first_tile = static_cast<int>(blockIdx.x) / cluster, tile_step = static_cast<int>(gridDim.x) / cluster;
-  const int begin = cluster == 1 ? 0 : min(blocks, split * g.split_blocks);
-  const int end = cluster == 1 ? blocks : min(blocks, begin + g.split_blocks);
+  const int rank = cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank());
+  const auto first_item = [&] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
+    int cta;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
+    return cta / cluster;
+  };
+  const int item_step = static_cast<int>(gridDim.x) / cluster;
+  const int items = kConfig.may_spread() ? g.tiles * g.spread : g.tiles;
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
@@ -186,21 +223,22 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if constexpr (kConfig.shares_scales()) {
       if (cluster == 1 && threadIdx.x >= 32) {
         unsigned parity = 1;
-        for (int item = first_tile; item < g.tiles; item += tile_step, parity ^= 1) {
+        for (int index = first_item(); index < items; index += item_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
-          const auto tile = wgmma_detail::locate<Config>(g, item);
+          const auto tile = wgmma_detail::locate<Config>(g, index);
           wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, static_cast<int>(threadIdx.x) - 32, scales);
           ptx::barrier_arrive(scales_full);
         }
         return;  // boxes: no cluster, whose barriers would count this warp
       }
     }
-    for (int item = first_tile; item < g.tiles; item += tile_step) {
+    for (int index = first_item(); index < items; index += item_step) {
       if (loads) {
         if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
-        const auto tile = wgmma_detail::locate<Config>(g, item);
+        const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
+        const auto tile = wgmma_detail::locate<Config>(g, item.tile);
         const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
-        for (int block = begin; block < end; block += kConfig.blocks) {
+        for (int block = item.begin; block < item.end; block += kConfig.blocks) {
           ptx::Barrier* const landed = &full[ring.slot];
           unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
           const int k = block * kWgmmaTileK;
@@ -309,13 +347,20 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
-    for (int item = first_tile; item < g.tiles; item += tile_step) {
-      const auto tile = wgmma_detail::locate<Config>(g, item);
+    for (int index = first_item(); index < items; index += item_step) {
+      const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
+      const int begin = item.begin, end = item.end;
+      const auto tile = wgmma_detail::locate<Config>(g, item.tile);
       float total[kAccumulators];
       if constexpr (kParts == 1) {
         const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
         if constexpr (!kConfig.may_split()) {
-          sum_blocks(total, slots_of(blocks), false);
+          for (int block = begin;;) {
+            sum_blocks(total, slots_of(min(g.split_blocks, end - block)), false);
+            block += g.split_blocks;
+            if (block >= end) break;
+            wgmma_detail::Carried<Config>(g).add(total, block - g.split_blocks == begin);
+          }
         } else {
           sum_blocks(total, slots_of(min(g.split_blocks, end - begin)), false);
           for (int block = begin + g.split_blocks; block < end; block += g.split_blocks) {  // one CTA for all parts
@@ -341,12 +386,19 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
-          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, split, thread, slots, merged);
+          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots, merged);
           continue;
         }
       }
       unsigned again;  // read anew, so that no register holds what follows from it through the main loop
       asm volatile("mov.u32 %0, %%tid.x;" : "=r"(again));
+      if constexpr (kConfig.may_spread()) {
+        if (g.spread > 1) {
+          wgmma_detail::meet_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.tile, item.split,
+                                               index + item_step >= items, static_cast<int>(again) - 128, share);
+          continue;
+        }
+      }
       const int store_lane = static_cast<int>(again) % 32, store_warp = static_cast<int>(again) / 32 - 4;
       const int row = tile.row + store_warp * 16;
       unsigned char* const own_staging = staging + store_warp * Boxes::kStagingBytes;
@@ -355,7 +407,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       } else {
         constexpr bool shared_scales = kConfig.shares_scales();  // a cluster did not come here
         // The tile's number in this CTA by a division: a counter would be a register through the main loop.
-        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(item) / gridDim.x & 1);
+        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(index) / gridDim.x & 1);
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
                                               store_warp * 16);
         if (shared_scales) {

@@ -41,9 +41,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.batch_step_a = plan.a.batch_step, g.batch_step_b = plan.b.batch_step;
   g.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK), g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
   g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
-  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m),
-  g.columns = static_cast<int>((p.n + kConfig.columns() - 1) / kConfig.columns());
+  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tile_columns = static_cast<int>(plan.columns);
+  g.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
+  g.spread = static_cast<int>(plan.spread);
+  g.meetings = static_cast<Meeting*>(launch.counters);
+  g.partials = launch.partials;
   g.lines_a = lines_of(plan.a);
   g.lines_b = lines_of(plan.b);
   const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const void* data, int box0, int box1) {
@@ -58,9 +61,11 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   const int rows_a =
       kConfig.k_major_a ? static_cast<int>(std::min<std::int64_t>(Boxes::kBoxA[1], (p.m + 7) / 8 * 8)) : Boxes::kBoxA[1];
   const int bytes_a = kConfig.k_major_a ? rows_a * Boxes::kRowBytes : Boxes::kBytesA;
-  g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + Boxes::kBytesB);
+  const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tile_columns : Boxes::kBoxB[1];
+  const int bytes_b = kConfig.k_major_b && !kConfig.gated ? columns_b * Boxes::kRowBytes : Boxes::kBytesB;
+  g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
   if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) ||
-      !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], Boxes::kBoxB[1]))
+      !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], columns_b))
     return false;
   if constexpr (kConfig.gated) {
     if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
@@ -69,9 +74,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
   constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
-  const bool simple = kWholeBoxes && !p.c.data && !p.residual.data && plan.cluster == 1 &&
-                      (wgmma_detail::kActivatesBoxes<Out> || g.problem.activation == Activation::none);
-  g.boxes = simple && tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
+  const bool plain = !p.c.data && !p.residual.data && plan.cluster == 1 && plan.spread == 1;
+  g.straight = kConfig.may_straight() && plain && g.problem.activation == Activation::none && p.n % 2 == 0 &&
+               g.tile_columns * sizeof(Out) % 128 != 0;
+  g.boxes = plain && kWholeBoxes && !g.straight && g.tile_columns * sizeof(Out) % 128 == 0 &&
+            (wgmma_detail::kActivatesBoxes<Out> || g.problem.activation == Activation::none) &&
+            tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
                                     .dtype = p.dtype,
                                     .sizes = {p.n, p.m, p.batches},
@@ -79,10 +87,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
                                     .box = {128 / static_cast<int>(sizeof(Out)), 16},
                                     .swizzle_bytes = 128});
 
+  if (kConfig.may_carry() && plan.splits > 1 && plan.spread == 1 && !g.boxes) return false;
+
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
   const auto cluster = static_cast<unsigned>(plan.cluster);
-  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles, launch.sm_count / plan.cluster));
+  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles * plan.spread, launch.sm_count / plan.cluster));
   const Grid grid{.blocks = dim3(clusters * cluster),
                   .threads = dim3(kConfig.threads()),
                   .shared_bytes = Boxes::kSharedBytes,
