@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kRowThreads, kPlainRowBlocks<Op>)
     const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk;
     const auto again = [&](uint4(&found)[kUnroll], std::uint32_t position) {
       fetch(found, begin_of_row + (start - origin) * kWidth, static_cast<int>(position / kWidth) - lane,
-            static_cast<int>(plan.full - (start - origin)));
+            static_cast<int>(min(plan.full - (start - origin), INT64_C(1) << 30)));
     };
     State joined = Op::identity();
     if (!joint || last) joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, again);
