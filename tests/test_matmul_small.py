@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from common import componentwise_error, misaligned, poison, randn, sliced, transposed
-from test_matmul import check, data_classes, forced, has_wgmma, matmul, reference
+from test_matmul import DIRECT_TILES, check, data_classes, forced, has_wgmma, matmul, reference
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 MIRRORED = ["direct_128x32", "direct_128x64"]
@@ -106,7 +106,7 @@ def test_what_is_fused(kernel: str) -> None:
             torch.testing.assert_close(out.double(), 2 * exact + 0.5 * c.double(), rtol=1e-5, atol=1e-6 * k)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])
 def test_batches_and_graphs(kernel: str) -> None:
     with forced(kernel):
         for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:

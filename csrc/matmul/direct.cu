@@ -7,14 +7,14 @@
 namespace xgemm::matmul {
 namespace {
 
-template <DirectTile kTile, int kParts, bool kKMajorB, bool kMirrored>
+template <DirectTile kTile, bool kKMajorB, bool kMirrored>
 struct DirectInstance {
-  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .parts = kParts, .k_major_b = kKMajorB, .mirrored = kMirrored};
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .k_major_b = kKMajorB, .mirrored = kMirrored};
 };
 
-template <DirectTile kTile, int kParts, bool kKMajorB, bool kMirrored = false>
+template <DirectTile kTile, bool kKMajorB, bool kMirrored = false>
 bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = DirectInstance<kTile, kParts, kKMajorB, kMirrored>;
+  using Instance = DirectInstance<kTile, kKMajorB, kMirrored>;
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
   constexpr auto kKernel = direct_fp32<Instance>;
   if (!allow_shared<kKernel, kBytes>()) return false;
@@ -28,8 +28,8 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
 template <DirectTile kTile>
 bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.mirrored) return launch<kTile, 3, true, true>(g, ctas, stream);
-  return plan.b_k_major ? launch<kTile, 3, true>(g, ctas, stream) : launch<kTile, 3, false>(g, ctas, stream);
+  if (plan.mirrored) return launch<kTile, true, true>(g, ctas, stream);
+  return plan.b_k_major ? launch<kTile, true>(g, ctas, stream) : launch<kTile, false>(g, ctas, stream);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "device/vector.cuh"
+
 namespace xgemm::ptx {
 
 /// How an operand tile lies in shared memory. K-major: rows of kRowBytes (64 or 128) bytes along k. MN-major: blocks of 64
@@ -32,6 +34,14 @@ struct OperandLayout {
     return kDescriptor | (address & 0x3ffffu) >> 4;
   }
 };
+
+/// For register operands. By shared-memory address, so that a swizzled place costs one exclusive-or and no register that lives
+/// on.
+__device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
+  Vector<float, 2> pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");
+  return pair;
+}
 
 /// Before the first wgmma, and whenever registers that a wgmma will use have been written by other instructions.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

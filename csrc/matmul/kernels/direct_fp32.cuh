@@ -3,18 +3,16 @@
 // wgmma_gemm.cuh, which take half the tensor-core time but read and write the operands first. out = epilogue(A B) as
 // kernels/epilogue.cuh says.
 //
-//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Three parts: six
-//             products (lo hi, hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|. Two parts:
-//             three products, 2^-16.
+//   Split     x = hi + mid + lo, eight bits of x each, rounded to nearest: exact, and of any exponent. Six
+//             products (lo hi, hi lo, mid mid, mid hi, hi mid, hi hi); what is dropped is under 2^-24 of |A||B|.
 //   Roles     Warpgroups 0 and 1 bring B (128 columns by 64 of k) to shared memory: by TMA, or by cp.async an element where
 //             base or strides are no multiples of 16 bytes. They also read A (kRows by 64; any strides), split it, and write
 //             the parts as wgmma's K-major operand. Warpgroups 2 and 3 take 64 columns each: they read B from shared memory in
 //             the order of wgmma's register operand, split it in registers, and multiply: C^T = B^T A^T, so that a weight, the
 //             large operand of a layer, never goes through shared memory twice. They take turns: one splits while the other
 //             multiplies.
-//   Mirrored  C^T = B^T A^T as a problem of its own, for a tall and narrow C: A takes the 128-wide register operand's place. Only
-//   the
-//             way sums take from registers to memory differs; epilogue operands are those of C.
+//   Mirrored  C^T = B^T A^T as a problem of its own, for a tall and narrow C: A takes the 128-wide register operand's place.
+//             Only the way sums take from registers to memory differs; epilogue operands are those of C.
 //   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
 //             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
@@ -24,7 +22,7 @@
 //             splitting; a warpgroup that met one does its piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
-// Floors: 6 (3) products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
+// Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
 // rows by 128 columns takes 2750 cycles, its six products 1536: splitting is about 1300 issue slots a scheduler, and 48 KiB a
 // block come from L2.
 #pragma once
@@ -45,7 +43,6 @@ namespace xgemm::matmul {
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct DirectConfig {
   int rows;        ///< of C a CTA
-  int parts;       ///< 2 or 3
   bool k_major_b;  ///< B's columns lie contiguous in shared memory
   bool mirrored;   ///< the problem is that of the transposed product (problem.h)
 };
@@ -68,7 +65,7 @@ struct DirectArguments {
 
 namespace direct_detail {
 
-inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2;
+inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2, kParts = 3;
 inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting warps take at once
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
 /// What truncation takes off sums of one sign, less so off others (measured): a part of what the tensor core returned.
@@ -79,7 +76,7 @@ template <class Config>
 struct Shared {
   static constexpr DirectConfig kConfig = Config::kValue;
   static constexpr int kPartBytes = kConfig.rows * 128;
-  static constexpr int kSlotBytesA = kConfig.parts * kPartBytes;
+  static constexpr int kSlotBytesA = kParts * kPartBytes;
   // Rows of C as they lie in memory, which are the warpgroup's columns in a mirrored problem.
   static constexpr int kLines = kConfig.mirrored ? 64 : kSumRows, kAlong = kConfig.mirrored ? kSumRows : 64,
                        kPitch = kAlong + (kConfig.mirrored ? 2 : 4);
@@ -142,16 +139,8 @@ struct Walk {
   }
 };
 
-/// By shared-memory address, so that a swizzled place costs one exclusive-or and no register that lives on.
-__device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
-  Vector<float, 2> pair;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");
-  return pair;
-}
-
-/// Two numbers in kParts bf16 pairs, the first number in the lower halves. `lost` gathers what says that a number is not carried
-/// exactly: bits in its lower 16 (three parts; Inf and NaN leave a NaN of ones), or any bit (two parts: Inf and NaN).
-template <int kParts>
+/// Two numbers in three bf16 pairs, the first number in the lower halves. `lost` gathers in its lower 16 bits what says that a
+/// number is not carried exactly; Inf and NaN leave a NaN of ones.
 __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts], std::uint32_t& lost) {
   const auto rounded = [](float a, float b) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
@@ -162,13 +151,9 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
   parts[0] = rounded(x, y);
   const float rx = x - first(parts[0]), ry = y - second(parts[0]);
   parts[1] = rounded(rx, ry);
-  if constexpr (kParts == 3) {
-    const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
-    parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
-    lost |= __float_as_uint(lx) | __float_as_uint(ly);
-  } else {
-    lost |= (isnan(rx) || isnan(ry)) ? 1u : 0u;
-  }
+  const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
+  parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
+  lost |= __float_as_uint(lx) | __float_as_uint(ly);
 }
 
 /// The product's element-by-element form for a warpgroup's piece: C^T as wgmma leaves it in registers, k from `begin` to `end`.
@@ -229,7 +214,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   constexpr DirectConfig kConfig = Config::kValue;
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
-  constexpr int kRows = kConfig.rows, kParts = kConfig.parts, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
+  constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
   constexpr bool kMirrored = kConfig.mirrored;
   constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
@@ -323,105 +308,102 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     for (int i = 0; i < kSlotsB - kSlotsA; ++i) load_b();
 
     // A, in units of 4 rows by 4 of k.
-    {
-      constexpr int kUnits = Memory::kUnits, kAhead = Memory::kAhead;
-      const int splitter = static_cast<int>(threadIdx.x);
-      unsigned char* const copies = reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + splitter * 16;
-      // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each
-      // round is kSplitRows further down.
-      const int unit_row = g.a_along_k ? splitter / 16 * 4 : (splitter % 4 + splitter / 64 * 4) * 4;
-      const int unit_k = g.a_along_k ? splitter % 16 * 4 : (splitter / 4 % 8 + splitter / 32 % 2 * 8) * 4;
-      const int rounds = (kUnits - splitter + kSplitters - 1) / kSplitters;
-      const auto copy_of = [&](int stage, int round, int x) {
-        return copies + (stage * 4 + x) * kUnits * 16 + round * kSplitters * 16;
-      };
-      // Four copies of four elements each: `inner` runs along the contiguous dim.
-      const std::int64_t inner_stride = g.a_along_k ? p.a.col_stride : p.a.row_stride;
-      const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride;
-      const float* const nowhere = static_cast<const float*>(p.a.data);
-      Walk<Config> ahead(g);
-      const float* from = nowhere;
-      int rows_left = 0;
-      const auto open = [&] {
-        const auto at = ahead.place();
-        from = nowhere + batch_offset(p, p.a, at.batch) + (at.row + unit_row) * p.a.row_stride +
-               (static_cast<std::int64_t>(ahead.block) * kBlock + unit_k) * p.a.col_stride;
-        rows_left = m - at.row - unit_row;
-      };
-      open();
-      int left = 0;  // blocks that are copied and not yet split
-      const auto copy_block = [&](int stage) {
-        if (!ahead.done()) {
-          ++left;
-          const int depth = k_size - ahead.block * kBlock - unit_k;
+    constexpr int kUnits = Memory::kUnits, kAhead = Memory::kAhead;
+    const int splitter = static_cast<int>(threadIdx.x);
+    unsigned char* const copies = reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + splitter * 16;
+    // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each
+    // round is kSplitRows further down.
+    const int unit_row = g.a_along_k ? splitter / 16 * 4 : (splitter % 4 + splitter / 64 * 4) * 4;
+    const int unit_k = g.a_along_k ? splitter % 16 * 4 : (splitter / 4 % 8 + splitter / 32 % 2 * 8) * 4;
+    const int rounds = (kUnits - splitter + kSplitters - 1) / kSplitters;
+    const auto copy_of = [&](int stage, int round, int x) {
+      return copies + (stage * 4 + x) * kUnits * 16 + round * kSplitters * 16;
+    };
+    // Four copies of four elements each: `inner` runs along the contiguous dim.
+    const std::int64_t inner_stride = g.a_along_k ? p.a.col_stride : p.a.row_stride;
+    const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride;
+    const float* const nowhere = static_cast<const float*>(p.a.data);
+    Walk<Config> ahead(g);
+    const float* from = nowhere;
+    int rows_left = 0;
+    const auto open = [&] {
+      const auto at = ahead.place();
+      from = nowhere + batch_offset(p, p.a, at.batch) + (at.row + unit_row) * p.a.row_stride +
+             (static_cast<std::int64_t>(ahead.block) * kBlock + unit_k) * p.a.col_stride;
+      rows_left = m - at.row - unit_row;
+    };
+    open();
+    int left = 0;  // blocks that are copied and not yet split
+    const auto copy_block = [&](int stage) {
+      if (!ahead.done()) {
+        ++left;
+        const int depth = k_size - ahead.block * kBlock - unit_k;
 #pragma unroll 1
-          for (int round = 0; round < rounds; ++round) {
-            const int rows = rows_left - round * kSplitRows, inner = g.a_along_k ? depth : rows,
-                      outer = g.a_along_k ? rows : depth;
-            const float* here = from + round * kSplitRows * p.a.row_stride;
+        for (int round = 0; round < rounds; ++round) {
+          const int rows = rows_left - round * kSplitRows, inner = g.a_along_k ? depth : rows, outer = g.a_along_k ? rows : depth;
+          const float* here = from + round * kSplitRows * p.a.row_stride;
 #pragma unroll
-            for (int x = 0; x < 4; ++x, here += outer_stride) {
-              unsigned char* const to = copy_of(stage, round, x);
-              if (g.a_vectors) {
-                const bool inside = x < outer && inner > 0;
-                cp_async<16>(to, inside ? here : nowhere, inside ? 16 : 0);
-              } else {
+          for (int x = 0; x < 4; ++x, here += outer_stride) {
+            unsigned char* const to = copy_of(stage, round, x);
+            if (g.a_vectors) {
+              const bool inside = x < outer && inner > 0;
+              cp_async<16>(to, inside ? here : nowhere, inside ? 16 : 0);
+            } else {
 #pragma unroll
-                for (int y = 0; y < 4; ++y) {
-                  const bool inside = x < outer && y < inner;
-                  cp_async<4>(to + 4 * y, inside ? here + y * inner_stride : nowhere, inside ? 4 : 0);
-                }
+              for (int y = 0; y < 4; ++y) {
+                const bool inside = x < outer && y < inner;
+                cp_async<4>(to + 4 * y, inside ? here + y * inner_stride : nowhere, inside ? 4 : 0);
               }
             }
           }
-          from += kBlock * p.a.col_stride;
-          if (++ahead.block == ahead.end) {
-            ahead.next_piece();
-            if (!ahead.done()) open();
-          }
         }
-        cp_async_commit();  // an empty group too: the wait counts groups
-      };
-      const auto split_block = [&](int stage, unsigned char* target, auto along_k) {
-        std::uint32_t lost = 0;
-#pragma unroll 1
-        for (int round = 0; round < rounds; ++round) {
-          Vector<float, 4> v[4];
-#pragma unroll
-          for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
-#pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            const auto value = [&](int y) { return along_k ? v[x][y] : v[y][x]; };
-            const int row = unit_row + round * kSplitRows + x;
-            std::uint32_t first[kParts], second[kParts];
-            split_pair<kParts>(value(0), value(1), first, lost);
-            split_pair<kParts>(value(2), value(3), second, lost);
-#pragma unroll
-            for (int part = 0; part < kParts; ++part)
-              *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((unit_k / 8) ^ (row % 8)) * 16 +
-                                        unit_k % 8 * 2) = {first[part], second[part]};
-          }
+        from += kBlock * p.a.col_stride;
+        if (++ahead.block == ahead.end) {
+          ahead.next_piece();
+          if (!ahead.done()) open();
         }
-        return lost;
-      };
-      for (int stage = 0; stage < kAhead; ++stage) copy_block(stage);
-      ptx::Ring<kSlotsA> ring;
-      for (int stage = 0; left > 0; ring.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
-        cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
-        unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
-        ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
-        load_b();
-        const std::uint32_t lost =
-            g.a_along_k ? split_block(stage, target, std::true_type{}) : split_block(stage, target, std::false_type{});
-        ptx::fence_async_shared();
-        const bool any = __any_sync(0xffffffffu, (lost & 0xffffu) != 0);
-        if (lane == 0) {
-          lost_a[ring.slot * 8 + warp] = any;
-          ptx::barrier_arrive(&full_a[ring.slot]);
-        }
-        --left;
-        copy_block(stage);
       }
+      cp_async_commit();  // an empty group too: the wait counts groups
+    };
+    const auto split_block = [&](int stage, unsigned char* target, auto along_k) {
+      std::uint32_t lost = 0;
+#pragma unroll 1
+      for (int round = 0; round < rounds; ++round) {
+        Vector<float, 4> v[4];
+#pragma unroll
+        for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          const auto value = [&](int y) { return along_k ? v[x][y] : v[y][x]; };
+          const int row = unit_row + round * kSplitRows + x;
+          std::uint32_t first[kParts], second[kParts];
+          split_pair(value(0), value(1), first, lost);
+          split_pair(value(2), value(3), second, lost);
+#pragma unroll
+          for (int part = 0; part < kParts; ++part)
+            *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((unit_k / 8) ^ (row % 8)) * 16 +
+                                      unit_k % 8 * 2) = {first[part], second[part]};
+        }
+      }
+      return lost;
+    };
+    for (int stage = 0; stage < kAhead; ++stage) copy_block(stage);
+    ptx::Ring<kSlotsA> ring;
+    for (int stage = 0; left > 0; ring.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
+      cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
+      unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
+      ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
+      load_b();
+      const std::uint32_t lost =
+          g.a_along_k ? split_block(stage, target, std::true_type{}) : split_block(stage, target, std::false_type{});
+      ptx::fence_async_shared();
+      const bool any = __any_sync(0xffffffffu, (lost & 0xffffu) != 0);
+      if (lane == 0) {
+        lost_a[ring.slot * 8 + warp] = any;
+        ptx::barrier_arrive(&full_a[ring.slot]);
+      }
+      --left;
+      copy_block(stage);
     }
   } else {
     ptx::acquire_registers<256 - kHelperRegisters>();
@@ -464,18 +446,18 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           Vector<float, 2> first, second;
           if constexpr (kKMajorB) {
             const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
-            first = load_pair(here);
-            second = load_pair(here + 8 * 128);
+            first = ptx::load_pair(here);
+            second = ptx::load_pair(here + 8 * 128);
           } else {
             const int k = step * 16 + 8 * e;
-            const auto x = load_pair(at + k * 128), y = load_pair((at ^ 16) + (k + 1) * 128);
+            const auto x = ptx::load_pair(at + k * 128), y = ptx::load_pair((at ^ 16) + (k + 1) * 128);
             first = {{x[0], y[0]}}, second = {{x[1], y[1]}};
           }
           std::uint32_t parts[kParts];
-          split_pair<kParts>(first[0], first[1], parts, lost);
+          split_pair(first[0], first[1], parts, lost);
 #pragma unroll
           for (int part = 0; part < kParts; ++part) fragments[step][part][2 * e] = parts[part];
-          split_pair<kParts>(second[0], second[1], parts, lost);
+          split_pair(second[0], second[1], parts, lost);
 #pragma unroll
           for (int part = 0; part < kParts; ++part) fragments[step][part][2 * e + 1] = parts[part];
         }
@@ -515,15 +497,14 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         pin(fragments);
         ptx::wgmma_fence();
         // (part of B, part of A), the smallest products first.
-        constexpr int kProducts = kParts == 3 ? 6 : 3;
         constexpr int kPartB[6] = {2, 0, 1, 1, 0, 0}, kPartA[6] = {0, 2, 1, 0, 1, 0};
 #pragma unroll
-        for (int product = 6 - kProducts; product < 6; ++product) {
+        for (int product = 0; product < 6; ++product) {
 #pragma unroll
           for (int step = 0; step < kSteps; ++step)
             ptx::wgmma_registers(product < 5 ? small : large, fragments[step][kPartB[product]],
                                  slot_a + (kPartA[product] * Memory::kPartBytes + step * Layout::kStepBytes) / 16,
-                                 (product > 6 - kProducts && product < 5) || step > 0);
+                                 (product > 0 && product < 5) || step > 0);
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);

@@ -115,12 +115,6 @@ struct Lines {
   __device__ __forceinline__ int first() const { return of_row(row(0)); }
 };
 
-__device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
-  Vector<float, 2> pair;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");
-  return pair;
-}
-
 /// A warp's sums to C from the registers: alpha and bias alone. 8 bytes at a time where a lane has neighbours and n is even, else
 /// 4, but whole sectors of 32 bytes a warp.
 template <class Config>
@@ -406,7 +400,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         const std::uint32_t pairs = ptx::shared_address(slots) + static_cast<unsigned>(ring.slot * Memory::kSlotBytes) + first_at;
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          const auto low = load_pair(pairs + step * 1024), high = load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
+          const auto low = ptx::load_pair(pairs + step * 1024), high = ptx::load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
           fragments[step][0] = __float_as_uint(low[0]), fragments[step][1] = __float_as_uint(low[1]);
           fragments[step][2] = __float_as_uint(high[0]), fragments[step][3] = __float_as_uint(high[1]);
         }
