@@ -37,8 +37,8 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   DirectPlan plan{};
   plan.mirrored = p.mirrored;
   plan.b_k_major = p.b.row_stride == 1 || p.b.col_stride != 1;
-  if (p.mirrored && !plan.b_k_major) return {};  // few instantiations
   plan.b_tma = tma_loads(p, plan.b_k_major);
+  if (p.mirrored && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
   plan.a_vectors = a_is_vectorisable(p);
   plan.blocks = ceil_div(p.k, kDirectBlock);
   plan.seconds = 1e30;

@@ -30,7 +30,7 @@ constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_
 
 struct DirectPlan {
   DirectTile tile;
-  bool mirrored;               ///< of a mirrored problem; B is K-major then
+  bool mirrored;               ///< of a mirrored problem; B is K-major then and comes by TMA
   bool b_k_major;              ///< B's columns are contiguous (else its rows)
   bool b_tma;                  ///< B comes by TMA, else by cp.async an element
   bool a_vectors;              ///< quads of A are aligned accesses

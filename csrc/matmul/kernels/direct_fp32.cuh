@@ -12,7 +12,7 @@
 //             large operand of a layer, never goes through shared memory twice. They take turns: one splits while the other
 //             multiplies.
 //   Mirrored  C^T = B^T A^T as a problem of its own, for a tall and narrow C: A takes the 128-wide register operand's place.
-//             Only the way sums take from registers to memory differs; epilogue operands are those of C.
+//             Only the way sums take from registers to memory differs; epilogue operands are those of C. A comes by TMA.
 //   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
 //             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
@@ -216,6 +216,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
   constexpr bool kMirrored = kConfig.mirrored;
+  const bool tma = kMirrored || g.tma;
   constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
 
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlotsB; ++s) {
-      ptx::barrier_init(&full_b[s], g.tma ? 1 : kSplitters);
+      ptx::barrier_init(&full_b[s], tma ? 1 : kSplitters);
       ptx::barrier_init(&empty_b[s], kConsumerWarps);
     }
     for (int s = 0; s < kSlotsA; ++s) {
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       ptx::barrier_init(&empty_a[s], kConsumerWarps);
     }
     ptx::fence_barrier_init();
-    if (g.tma) ptx::prefetch_tensor_map(&g.b);
+    if (tma) ptx::prefetch_tensor_map(&g.b);
   }
   __syncthreads();
   ptx::grid_wait();
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     // kSlotsA.
     Walk<Config> walk_b(g);
     ptx::Ring<kSlotsB> ring_b;
-    const bool loads = !g.tma || threadIdx.x == 0;
+    const bool loads = !tma || threadIdx.x == 0;
     auto at_b = walk_b.place();
     const auto load_b = [&] {
       if (!loads || walk_b.done()) return;
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       unsigned char* const target = slots_b + ring_b.slot * kSlotBytesB;
       ptx::Barrier* const landed = &full_b[ring_b.slot];
       ptx::barrier_wait(&empty_b[ring_b.slot], ring_b.parity ^ 1);
-      if (g.tma) {
+      if (tma) {
         ptx::barrier_arrive_expect(landed, kSlotBytesB);
 #pragma unroll
         for (int i = 0; i < (kKMajorB ? 2 : 4); ++i) {
