@@ -28,10 +28,15 @@ inline constexpr int kRowBlocks = [] {
 }();
 
 /// The same with the next row's vectors beside this row's state: ptxas converts all fp16 values at once, before their
-/// exponentials.
+/// exponentials. Before sm_90 that is a register too many for three blocks.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kHalfRowBlocks = 2;
+#else
+inline constexpr int kHalfRowBlocks = 3;
+#endif
 template <class Op>
 inline constexpr int kPlainRowBlocks =
-    std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4 ? 3 : kRowBlocks<Op>;
+    std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4 ? kHalfRowBlocks : kRowBlocks<Op>;
 
 /// Joins get(0..count - 1) in an order fixed by `count` (a block of up to 32 states may be of any size); thread 0 gets the
 /// result.
