@@ -64,8 +64,8 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
     poison(x.device, 4)
     found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
     assert found.dtype == theirs.dtype and found.shape == theirs.shape and found.is_contiguous()
-    # The reference's own sums are in fp64: along the last dim torch adds several at a time, along others one after the other,
-    # which is off by up to 90 roundings for 70000 numbers.
+    # The reference sums in fp64, too: along the last dim torch adds several at a time, along others one after the
+    # other, which is off by up to 90 roundings for 70000 numbers.
     reference = getattr(torch, name)(x.double().movedim(dim, -1).contiguous(), -1).movedim(-1, dim)
     # In fp32 exponential, sum and division round once or twice each (1.5 eps seen); torch can be luckier.
     ulps = {torch.float64: 64, torch.float32: 3}.get(found.dtype, 1)
