@@ -59,8 +59,10 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
           static_cast<double>(most * granule) * block +
           static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
-      const std::int64_t reads = pieces > kDirectFewPieces ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
-                                                           : tile.rows / 8 * ceil_div(pieces, 4);
+      // Mirrored, the last to come adds all of them.
+      const std::int64_t reads = pieces > kDirectFewPieces && !p.mirrored
+                                     ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
+                                     : tile.rows / 8 * ceil_div(pieces, 4);
       const double sharing = kShare + static_cast<double>(reads) * kRead;
       const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
       const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
