@@ -1,38 +1,15 @@
 """The plan of kernels/direct_fp32.cuh, without a GPU: direct_plan.cpp is compiled and asked."""
 
-from collections.abc import Callable
-
 import pytest
-from common import by_name, compile_program, conversation
+from fp32_plans import HIGH, IEEE, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PROGRAM = r"""
-#include <iostream>
-#include <string>
 #include "matmul/direct_plan.h"
-using namespace xgemm;
-using namespace xgemm::matmul;
-// Reads: dtype precision batch_invariant gated major m n k batch b_row b_col b_offset sm_count forced("-": none).
 int main() {
-  int dtype, precision, major;
-  std::int64_t offset;
-  std::string forced;
-  while (true) {
-    Problem p;
-    DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-    std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> major >> p.m >> p.n >> p.k >> p.batches;
-    if (!(std::cin >> p.b.row_stride >> p.b.col_stride >> offset >> gpu.sm_count >> forced))
-      return 0;
-    gpu.major = major;
-    p.dtype = static_cast<DType>(dtype);
-    p.precision = static_cast<Precision>(precision);
-    p.batch_dims = 1;
-    p.batch[0] = p.batches;
-    p.a.row_stride = p.k, p.a.col_stride = 1, p.a.batch_stride[0] = p.m * p.k, p.b.batch_stride[0] = p.n * p.k;
-    p.a.data = reinterpret_cast<const void*>(4096);
-    p.b.data = reinterpret_cast<const void*>(4096 + offset);
-    const auto d = plan_direct(p, gpu, forced == "-" ? "" : forced);
+  for (Question q; read(q);) {
+    const auto d = plan_direct(q.p, q.gpu, q.forced);
     if (d)
       std::cout << info(d->tile).name << ' ' << info(d->tile).rows << ' ' << d->b_tma << ' '
                 << d->tiles << ' ' << d->blocks << ' ' << d->granule
@@ -44,51 +21,11 @@ int main() {
 }
 """
 FIELDS = ["name", "rows", "tma", "tiles", "blocks", "granule", "units", "ctas", "partial_bytes", "seconds"]
-HIGHEST, IEEE, HIGH = 0, 1, 2
-Ask = Callable[..., "dict[str, float | str] | None"]
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/direct_plan.cpp")
-    with conversation(program) as answer:
-
-        def ask(
-            m: int,
-            n: int,
-            k: int,
-            batch: int = 1,
-            *,
-            k_major: bool = False,
-            offset: int = 0,
-            dtype: int = 0,
-            precision: int = HIGHEST,
-            batch_invariant: bool = False,
-            gated: bool = False,
-            major: int = 9,
-            sm_count: int = 132,
-            forced: str = "-",
-        ) -> "dict[str, float | str] | None":
-            strides = (1, k) if k_major else (n, 1)
-            return by_name(
-                FIELDS,
-                answer(
-                    dtype,
-                    precision,
-                    int(batch_invariant),
-                    int(gated),
-                    major,
-                    m,
-                    n,
-                    k,
-                    batch,
-                    *strides,
-                    offset,
-                    sm_count,
-                    forced,
-                ),
-            )
-
+    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp") as ask:
         yield ask
 
 
@@ -129,7 +66,7 @@ def test_few_tiles_share_and_alignment_changes_no_tile(plan: Ask) -> None:
     few = plan(16, 4096, 4096)  # 32 tiles for 132 multiprocessors
     assert few["ctas"] > 100
     assert few["partial_bytes"] > 0
-    aligned, odd = plan(100, 1000, 3000), plan(100, 1000, 3000, offset=4)
+    aligned, odd = plan(100, 1000, 3000), plan(100, 1000, 3000, offset_b=4)
     assert aligned["tma"]
     assert not odd["tma"]
     assert {key: aligned[key] for key in FIELDS if key not in ("tma", "seconds")} == {

@@ -1,92 +1,33 @@
 """The plan of kernels/sliced.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
 
-from collections.abc import Callable
-
 import pytest
-from common import by_name, compile_program, conversation
+from fp32_plans import IEEE, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PROGRAM = r"""
-#include <iostream>
-#include <string>
 #include "matmul/direct_plan.h"
 #include "matmul/small_plan.h"
-using namespace xgemm;
-using namespace xgemm::matmul;
-// Reads: dtype precision batch_invariant gated prepared major m n k batch a_row a_col b_row b_col offset sm_count
-//        forced("-": none).
 int main() {
-  int dtype, precision, major;
-  std::int64_t offset;
-  std::string forced;
-  bool prepared;
-  while (true) {
-    Problem p;
-    DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-    std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> major;
-    std::cin >> p.m >> p.n >> p.k >> p.batches;
-    std::cin >> p.a.row_stride >> p.a.col_stride >> p.b.row_stride >> p.b.col_stride >> offset;
-    if (!(std::cin >> gpu.sm_count >> forced))
-      return 0;
-    gpu.major = major;
-    p.dtype = static_cast<DType>(dtype);
-    p.precision = static_cast<Precision>(precision);
-    p.batch_dims = 1;
-    p.batch[0] = p.batches;
-    p.a.batch_stride[0] = p.m * p.k, p.b.batch_stride[0] = p.n * p.k;
-    p.a.data = reinterpret_cast<const void*>(4096 + offset);
-    p.b.data = reinterpret_cast<const void*>(4096 + offset);
-    if (prepared)
-      p.prepared_b = p.b.data;
-    const std::string_view name_of = forced == "-" ? "" : std::string_view(forced);
-    const auto s = plan_small(p, gpu, name_of);
+  for (Question q; read(q);) {
+    const auto s = plan_small(q.p, q.gpu, q.forced);
     if (s)
       std::cout << name(s->kernel) << ' ' << s->tiles << ' ' << s->shares << ' ' << s->seconds << ' ';
     else
       std::cout << "- 0 0 0 ";
-    const auto d = plan_direct(p, gpu, name_of), t = plan_direct(mirror(p), gpu, name_of);
+    const auto d = plan_direct(q.p, q.gpu, q.forced), t = plan_direct(mirror(q.p), q.gpu, q.forced);
     std::cout << (d ? d->seconds : 0) << ' ' << (t ? t->seconds : 0) << ' ' << (t ? t->tiles : 0) << std::endl;
   }
 }
 """
 FIELDS = ["name", "tiles", "shares", "seconds", "direct", "mirrored", "mirrored_tiles"]
-HIGHEST, IEEE, HIGH = 0, 1, 2
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-Ask = Callable[..., dict]
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    program = compile_program(
-        tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp"
-    )
-    with conversation(program) as answer:
-
-        def ask(
-            m: int,
-            n: int,
-            k: int,
-            batch: int = 1,
-            *,
-            layout: str = "nn",
-            offset: int = 0,
-            dtype: int = 0,
-            precision: int = HIGHEST,
-            batch_invariant: bool = False,
-            gated: bool = False,
-            prepared: bool = False,
-            major: int = 9,
-            sm_count: int = 132,
-            forced: str = "-",
-        ) -> dict:
-            a = (k, 1) if layout[0] == "n" else (1, m)
-            b = (n, 1) if layout[1] == "n" else (1, k)
-            flags = [int(batch_invariant), int(gated), int(prepared)]
-            return by_name(
-                FIELDS, answer(dtype, precision, *flags, major, m, n, k, batch, *a, *b, offset, sm_count, forced)
-            )
-
+    sources = "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp"
+    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, *sources) as ask:
         yield ask
 
 
@@ -129,7 +70,7 @@ def test_tiles_cover_and_every_share_has_work(plan: Ask, data: st.DataObject) ->
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 60000), st.integers(1, 20000))
 def test_sweep_shares_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> None:
-    asked = [plan(m, n, k, forced="sweep", offset=offset) for m in (1, 2, 4) for offset in (0, 4)]
+    asked = [plan(m, n, k, forced="sweep", offset=offset, offset_b=offset) for m in (1, 2, 4) for offset in (0, 4)]
     asked += [plan(n, m, k, layout="tn", forced="sweep") for m in (1, 3)]
     assert len({(p["name"], p["shares"]) for p in asked}) == 1
     if asked[0]["name"] == "sweep":
@@ -140,7 +81,7 @@ def test_alignment_changes_no_share(plan: Ask) -> None:
     for m, n, k in [(16, 768, 3072), (256, 256, 256), (509, 509, 509), (64, 64, 4096)]:
         aligned = plan(m, n, k)
         of_direct = {key: aligned[key] for key in ("direct", "mirrored", "mirrored_tiles")}  # these do
-        assert aligned == plan(m, n, k, offset=4) | of_direct
+        assert aligned == plan(m, n, k, offset=4, offset_b=4) | of_direct
 
 
 def test_tall_and_narrow_products_are_mirrored(plan: Ask) -> None:
@@ -149,7 +90,7 @@ def test_tall_and_narrow_products_are_mirrored(plan: Ask) -> None:
         assert 0 < p["mirrored"] < p["direct"]
         assert p["mirrored_tiles"] == shape[0] / 128
     assert plan(262144, 32, 256, layout="tn")["mirrored"] == 0  # A's rows have to be contiguous,
-    assert plan(262144, 32, 256, offset=4)["mirrored"] == 0  # and TMA has to load them
+    assert plan(262144, 32, 256, offset=4, offset_b=4)["mirrored"] == 0  # and TMA has to load them
     assert plan(262144, 32, 255)["mirrored"] == 0
     assert plan(64, 4096, 4096)["direct"] < plan(64, 4096, 4096)["mirrored"]
     long = plan(64, 64, 65536)  # measured: 190 us mirrored, where one CTA adds 132 pieces, 27 us else

@@ -1,44 +1,15 @@
 """The plan of kernels/tf32.cuh, without a GPU: tf32_plan.cpp is compiled and asked."""
 
-from collections.abc import Callable
-
 import pytest
-from common import by_name, compile_program, conversation
+from fp32_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PROGRAM = r"""
-#include <iostream>
-#include <string>
 #include "matmul/tf32_plan.h"
-using namespace xgemm;
-using namespace xgemm::matmul;
-// Reads: dtype precision batch_invariant gated prepared major m n k batch a_row a_col a_offset b_row b_col b_offset
-//        sm_count forced("-": none).
 int main() {
-  int dtype, precision, major;
-  bool prepared;
-  std::int64_t a_offset, b_offset;
-  std::string forced;
-  while (true) {
-    Problem p;
-    DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-    std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> major;
-    std::cin >> p.m >> p.n >> p.k >> p.batches;
-    std::cin >> p.a.row_stride >> p.a.col_stride >> a_offset >> p.b.row_stride >> p.b.col_stride >> b_offset;
-    if (!(std::cin >> gpu.sm_count >> forced))
-      return 0;
-    gpu.major = major;
-    p.dtype = static_cast<DType>(dtype);
-    p.precision = static_cast<Precision>(precision);
-    p.batch_dims = p.batches > 1;
-    p.batch[0] = p.batches;
-    p.a.batch_stride[0] = p.batches > 1 ? p.m * p.k : 0, p.b.batch_stride[0] = p.batches > 1 ? p.n * p.k : 0;
-    p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
-    p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
-    if (prepared)
-      p.prepared_b = p.b.data;
-    const auto t = plan_tf32(p, gpu, forced == "-" ? "" : forced);
+  for (Question q; read(q);) {
+    const auto t = plan_tf32(q.p, q.gpu, q.forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << info(t->tile).x << ' ' << info(t->tile).y << ' '
                 << info(t->tile).blocks << ' ' << info(t->tile).per_sm << ' ' << t->swapped << ' ' << t->tiles_x << ' '
@@ -52,40 +23,11 @@ int main() {
 """
 FIELDS = ["name", "x", "y", "slot", "per_sm", "swapped", "tiles_x", "tiles_y", "blocks", "splits", "split_blocks"]
 FIELDS += ["ctas", "partial_bytes", "workspace", "counter_bytes", "seconds"]
-HIGHEST, IEEE, HIGH, MEDIUM = range(4)
-Ask = Callable[..., "dict[str, float | str] | None"]
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/tf32_plan.cpp")
-    with conversation(program) as answer:
-
-        def ask(
-            m: int,
-            n: int,
-            k: int,
-            batch: int = 1,
-            *,
-            layout: str = "nn",
-            ld: int = 0,  # of A, where not the contiguous one
-            offset: int = 0,
-            dtype: int = 0,
-            precision: int = HIGH,
-            batch_invariant: bool = False,
-            gated: bool = False,
-            prepared: bool = False,
-            major: int = 9,
-            sm_count: int = 132,
-            forced: str = "-",
-        ) -> "dict[str, float | str] | None":
-            flags = [int(batch_invariant), int(gated), int(prepared), major]
-            a = (1, ld or m) if layout[0] == "t" else (ld or k, 1)
-            b = (1, k) if layout[1] == "t" else (n, 1)
-            return by_name(
-                FIELDS, answer(dtype, precision, *flags, m, n, k, batch, *a, offset, *b, 0, sm_count, forced)
-            )
-
+    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, "matmul/tf32_plan.cpp", usually=HIGH) as ask:
         yield ask
 
 
