@@ -165,6 +165,14 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     assert not failed
 
 
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_few_rows_need_no_tf32(precision: str) -> None:
+    """Memory binds them: sweep takes them at any precision."""
+    for m in (1, 4):
+        a, b = randn(m, 4096, device="cuda"), randn(4096, 2048, device="cuda")
+        assert torch.equal(matmul(a, b, precision=precision), check(a, b))
+
+
 @pytest.mark.parametrize(("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (50257, 65)])
 def test_sweep_adds_in_one_order(n: int, k: int) -> None:
     """Of 1 to 4 rows or columns, however they lie in memory."""

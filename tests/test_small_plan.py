@@ -1,7 +1,7 @@
 """The plan of kernels/sliced.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
 
 import pytest
-from fp32_plans import IEEE, Ask, planner
+from fp32_plans import HIGH, IEEE, MEDIUM, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +48,9 @@ def test_only_where_it_applies(plan: Ask) -> None:
         assert plan(128, 128, 128, **other)["name"] == "-", other
     for tile in TILES:
         assert plan(512, 512, 512, forced=tile)["name"] == tile
+    for precision in (HIGH, MEDIUM):  # TF32, but for few rows
+        assert plan(128, 128, 128, precision=precision)["name"] == "-"
+        assert plan(1, 4096, 4096, precision=precision)["name"] == "sweep"
     assert plan(1, 4096, 4096, layout="nt")["name"] == "-"  # along k: dot
     assert plan(1, 4096, 4096, major=8)["name"] == "-"  # no clusters
     assert plan(5, 4096, 4096, forced="sweep")["name"] == "-"

@@ -153,19 +153,19 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
     else
       plans.tensor.reset();
   }
-  if (plans.tf32) {
-    const double other = plans.tensor ? plans.tensor->seconds : plans.direct ? plans.direct->seconds : plans.simt.seconds;
-    // dot is as fast for few rows, and more exact.
-    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot))
-      plans.tf32.reset();
-    else
-      plans.direct.reset(), plans.tensor.reset();
-  }
-  if (plans.small) {  // "highest", which tf32 is not for
+  if (plans.small) {
     const double other = plans.direct ? plans.direct->seconds : plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
     const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == Kernel::gemv;  // always faster
     if (forced.empty() && !for_gemv && other <= plans.small->seconds)
       plans.small.reset();
+    else
+      plans.direct.reset(), plans.tensor.reset();
+  }
+  if (plans.tf32) {
+    const double other = plans.tensor ? plans.tensor->seconds : plans.direct ? plans.direct->seconds : plans.simt.seconds;
+    // dot and sweep are as fast for few rows, and more exact.
+    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot || plans.small))
+      plans.tf32.reset();
     else
       plans.direct.reset(), plans.tensor.reset();
   }

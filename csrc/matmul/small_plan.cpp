@@ -81,13 +81,15 @@ std::int64_t sweep_shares(std::int64_t lines, std::int64_t k) {
 }
 
 std::optional<SmallPlan> plan_small(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  if (p.dtype != DType::f32 || p.precision != Precision::highest || p.batch_invariant || p.gated || p.prepared_b || !fits(p))
+  if (p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b || !fits(p))
     return {};
   if (gpu.smem_per_block < 200 * 1024) return {};
   if (forced == "sweep") return plan_sweep(p, gpu);
   if (forced.starts_with("sliced")) return plan_sliced(p, gpu, forced);
   if (!forced.empty()) return {};
-  auto sliced = plan_sliced(p, gpu, forced), sweep = plan_sweep(p, gpu);
+  const auto sweep = plan_sweep(p, gpu);
+  if (p.precision != Precision::highest) return sweep;  // TF32 is faster than the rest
+  const auto sliced = plan_sliced(p, gpu, forced);
   return sweep && (!sliced || sweep->seconds < sliced->seconds) ? sweep : sliced;
 }
 
