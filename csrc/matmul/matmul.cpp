@@ -19,10 +19,6 @@
 namespace xgemm::matmul {
 namespace {
 
-#ifndef XGEMM_WITH_CUDA
-constexpr const char* kBuiltWithoutCuda = "this libxgemm.so was built without CUDA, got a tensor on a GPU";
-#endif
-
 Precision parse_precision(const char* op, const std::string& s) {
   if (s == "highest") return Precision::highest;
   if (s == "ieee") return Precision::ieee;
@@ -385,17 +381,17 @@ Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
   call.out_shape = call.batch;
   if (!row) call.out_shape.push_back(p.m);
   if (!column) call.out_shape.push_back(p.n);
-  if (!va.cuda) return aten("matmul", "", a, b);
 #ifdef XGEMM_WITH_CUDA
-  p.dtype = to_dtype(va.dtype);
-  p.a = operand(va, row ? 0 : va.stride(-2), va.stride(-1));
-  p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
-  call.a = batch_strides(va, 2, call.batch);
-  call.b = batch_strides(vb, 2, call.batch);
-  return run_cuda(call);
-#else
-  fail(op, kBuiltWithoutCuda);
+  if (va.cuda) {
+    p.dtype = to_dtype(va.dtype);
+    p.a = operand(va, row ? 0 : va.stride(-2), va.stride(-1));
+    p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
+    call.a = batch_strides(va, 2, call.batch);
+    call.b = batch_strides(vb, 2, call.batch);
+    return run_cuda(call);
+  }
 #endif
+  return aten("matmul", "", a, b);
 }
 
 Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
@@ -416,20 +412,18 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   call.out_shape = {p.m, p.n};
   p.c = broadcast_operand(vi, call.out_shape, call.c);
   if (beta == 0) p.c = {};  // input is not read then: its NaN must not show
-  if (!va.cuda) {
-    Tensor product = scale(aten("matmul", "", widen(mat1), widen(mat2)), alpha);
-    if (beta != 0) product = add(product, scale(widen(input), beta));
-    return torch::stable::to(product, va.dtype);
-  }
 #ifdef XGEMM_WITH_CUDA
-  p.dtype = to_dtype(va.dtype);
-  p.alpha = alpha, p.beta = beta;
-  p.a = operand(va, va.stride(0), va.stride(1));
-  p.b = operand(vb, vb.stride(0), vb.stride(1));
-  return run_cuda(call);
-#else
-  fail(op, kBuiltWithoutCuda);
+  if (va.cuda) {
+    p.dtype = to_dtype(va.dtype);
+    p.alpha = alpha, p.beta = beta;
+    p.a = operand(va, va.stride(0), va.stride(1));
+    p.b = operand(vb, vb.stride(0), vb.stride(1));
+    return run_cuda(call);
+  }
 #endif
+  Tensor product = scale(aten("matmul", "", widen(mat1), widen(mat2)), alpha);
+  if (beta != 0) product = add(product, scale(widen(input), beta));
+  return torch::stable::to(product, va.dtype);
 }
 
 /// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
@@ -502,19 +496,17 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
       call.residual = std::move(strides);
     }
   }
-  if (!vx.cuda) {
-    Tensor y = aten("matmul", "", widen(input), column ? widen(weight) : aten("t", "", widen(weight)));
-    if (bias) y = add(y, widen(*bias));
-    y = activate(y, p.activation);
-    if (residual) y = add(y, widen(*residual));
-    return torch::stable::to(y, vx.dtype);
-  }
 #ifdef XGEMM_WITH_CUDA
-  p.b = operand(vw, vw.stride(-1), column ? 0 : vw.stride(0));
-  return run_cuda(call);
-#else
-  fail(op, kBuiltWithoutCuda);
+  if (vx.cuda) {
+    p.b = operand(vw, vw.stride(-1), column ? 0 : vw.stride(0));
+    return run_cuda(call);
+  }
 #endif
+  Tensor y = aten("matmul", "", widen(input), column ? widen(weight) : aten("t", "", widen(weight)));
+  if (bias) y = add(y, widen(*bias));
+  y = activate(y, p.activation);
+  if (residual) y = add(y, widen(*residual));
+  return torch::stable::to(y, vx.dtype);
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
@@ -575,22 +567,20 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
     return operand(v, 0, v.stride(0));
   };
   p.bias = bias(bias_gate, "bias_gate"), p.bias_up = bias(bias_up, "bias_up");
-  if (!vx.cuda) {
-    const auto product = [&](const Tensor& weight, const std::optional<Tensor>& b) {
-      const Tensor y = aten("matmul", "", widen(input), aten("t", "", widen(weight)));
-      return b ? add(y, widen(*b)) : y;
-    };
-    const Tensor gate = activate(product(weight_gate, bias_gate), p.activation);
-    return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
-  }
 #ifdef XGEMM_WITH_CUDA
-  p.gated = true;
-  p.b = operand(vg, vg.stride(1), vg.stride(0));
-  p.up = operand(vu, vu.stride(1), vu.stride(0));
-  return run_cuda(call);
-#else
-  fail(op, kBuiltWithoutCuda);
+  if (vx.cuda) {
+    p.gated = true;
+    p.b = operand(vg, vg.stride(1), vg.stride(0));
+    p.up = operand(vu, vu.stride(1), vu.stride(0));
+    return run_cuda(call);
+  }
 #endif
+  const auto product = [&](const Tensor& weight, const std::optional<Tensor>& b) {
+    const Tensor y = aten("matmul", "", widen(input), aten("t", "", widen(weight)));
+    return b ? add(y, widen(*b)) : y;
+  };
+  const Tensor gate = activate(product(weight_gate, bias_gate), p.activation);
+  return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
 }
 
 XGEMM_REGISTER(xgemm, matmul, matmul);

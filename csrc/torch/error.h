@@ -20,4 +20,7 @@ void check(bool ok, const char* op, const Parts&... parts) {
     fail(op, parts...);
 }
 
+/// For what only a GPU does: view() refuses its tensors before.
+[[noreturn]] inline void fail_without_cuda(const char* op) { fail(op, "this libxgemm.so was built without CUDA"); }
+
 }  // namespace xgemm

@@ -33,6 +33,9 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(h, &device_index));
   const bool cuda = device_type == aoti_torch_device_type_cuda();
   check(cuda || device_type == aoti_torch_device_type_cpu(), op, "expected ", name, " on cpu or cuda, got another device");
+#ifndef XGEMM_WITH_CUDA
+  check(!cuda, op, "this libxgemm.so was built without CUDA, got ", name, " on cuda:", device_index);
+#endif
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(h, &dim));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(h, &sizes));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(h, &strides));

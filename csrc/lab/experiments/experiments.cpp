@@ -58,7 +58,7 @@ namespace ex = experiments;
 #else
 #define XGEMM_LAB_RUN(like, sizes, ...) \
   (void)(sizes);                        \
-  fail((like).op, "this libxgemm.so was built without CUDA")
+  fail_without_cuda((like).op)
 #endif
 
 Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) {
@@ -88,7 +88,7 @@ Tensor best_block_size(const Tensor& x) {
   values[0] = best.threads, values[1] = best.min_grid, values[2] = best.registers;
   return out;
 #else
-  fail(v.op, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(v.op);
 #endif
 }
 

@@ -65,7 +65,7 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const std::string& variant
   scope.check_launch();
   return out;
 #else
-  fail(kOp, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(kOp);
 #endif
 }
 

@@ -63,7 +63,7 @@ Tensor reduce_sum_op(const Tensor& x, std::int64_t version) {
     sum_into(static_cast<reduction::Int*>(result), v, static_cast<int>(version));
   return out;
 #else
-  fail(kOp, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(kOp);
 #endif
 }
 

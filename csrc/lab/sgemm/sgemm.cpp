@@ -56,7 +56,7 @@ Tensor sgemm_op(const Tensor& a, const Tensor& b, const std::optional<Tensor>& c
   return out;
 #else
   (void)alpha, (void)c_data;
-  fail(kOp, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(kOp);
 #endif
 }
 

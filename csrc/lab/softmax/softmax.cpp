@@ -34,7 +34,7 @@ Tensor softmax_op(const Tensor& x, const std::string& variant) {
   scope.check_launch();
   return out;
 #else
-  fail(kOp, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(kOp);
 #endif
 }
 

@@ -63,7 +63,7 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
   scope.check_launch();
   return out;
 #else
-  fail(kOp, "this libxgemm.so was built without CUDA");
+  fail_without_cuda(kOp);
 #endif
 }
 
