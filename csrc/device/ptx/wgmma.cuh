@@ -1,6 +1,6 @@
 // wgmma.mma_async (sm_90a): D (64 x N, fp32 registers of a warpgroup) += A (64 x k) * B (k x N), both in swizzled shared memory,
 // or A in registers.
-// PTX ISA, "Asynchronous warpgroup level matrix instructions". k is 32 bytes: 16 half-precision elements.
+// PTX ISA, "Asynchronous warpgroup level matrix instructions". k is 32 bytes: 16 half-precision elements or 8 of tf32.
 //
 // Registers: thread t of the warpgroup (warp w = t / 32, lane l) holds in d[4 j + 2 h + c] the element of row 16 w + l / 4 + 8 h
 // and column 8 j + 2 (l % 4) + c.
@@ -69,23 +69,28 @@ __device__ __forceinline__ void wgmma_wait() {
 template <class Element, bool kKMajorA, bool kKMajorB>
 struct Wgmma;
 
-#define XGEMM_RH "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define XGEMM_R0                                                                                                             \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, " \
-  "%26, %27, %28, %29, %30, %31"
-#define XGEMM_R1                                                                                                               \
+// The registers of D: their numbers, and the operands.
+#define XGEMM_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define XGEMM_R64                                                                                                              \
+  XGEMM_R32                                                                                                                    \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
   "%56, %57, %58, %59, %60, %61, %62, %63"
-#define XGEMM_R2                                                                                                               \
+#define XGEMM_R96                                                                                                              \
+  XGEMM_R64                                                                                                                    \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, " \
   "%88, %89, %90, %91, %92, %93, %94, %95"
-#define XGEMM_R3                                                                                                                 \
+#define XGEMM_R128                                                                                                               \
+  XGEMM_R96                                                                                                                      \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, " \
   "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define XGEMM_D8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define XGEMM_D16(i) XGEMM_D8(i), XGEMM_D8(i + 8)
-#define XGEMM_D32(i) XGEMM_D16(i), XGEMM_D16(i + 16)
+#define XGEMM_D16 XGEMM_D8(0), XGEMM_D8(8)
+#define XGEMM_D32 XGEMM_D16, XGEMM_D8(16), XGEMM_D8(24)
+#define XGEMM_D64 XGEMM_D32, XGEMM_D8(32), XGEMM_D8(40), XGEMM_D8(48), XGEMM_D8(56)
+#define XGEMM_D96 XGEMM_D64, XGEMM_D8(64), XGEMM_D8(72), XGEMM_D8(80), XGEMM_D8(88)
+#define XGEMM_D128 XGEMM_D96, XGEMM_D8(96), XGEMM_D8(104), XGEMM_D8(112), XGEMM_D8(120)
 
 // a, b, p, ta and tb: the numbers of the operands after D.
 #define XGEMM_WGMMA(n, type, registers, a, b, p, ta, tb, outputs)                                                             \
@@ -95,15 +100,14 @@ struct Wgmma;
                  : outputs                                                                                                    \
                  : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)), "n"(!kKMajorA), "n"(!kKMajorB));              \
   }
-#define XGEMM_D64 XGEMM_D32(0), XGEMM_D32(32)
-#define XGEMM_D128 XGEMM_D64, XGEMM_D32(64), XGEMM_D32(96)
-#define XGEMM_WGMMA_HALF(Type, name)                                                                                \
-  template <bool kKMajorA, bool kKMajorB>                                                                           \
-  struct Wgmma<Type, kKMajorA, kKMajorB> {                                                                          \
-    XGEMM_WGMMA(32, name, XGEMM_RH, "%16", "%17", "%18", "%19", "%20", XGEMM_D16(0))                                \
-    XGEMM_WGMMA(64, name, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", XGEMM_D32(0))                                \
-    XGEMM_WGMMA(128, name, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)                         \
-    XGEMM_WGMMA(256, name, XGEMM_R0 XGEMM_R1 XGEMM_R2 XGEMM_R3, "%128", "%129", "%130", "%131", "%132", XGEMM_D128) \
+#define XGEMM_WGMMA_HALF(Type, name)                                                       \
+  template <bool kKMajorA, bool kKMajorB>                                                  \
+  struct Wgmma<Type, kKMajorA, kKMajorB> {                                                 \
+    XGEMM_WGMMA(32, name, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", XGEMM_D16)         \
+    XGEMM_WGMMA(64, name, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", XGEMM_D32)         \
+    XGEMM_WGMMA(128, name, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)        \
+    XGEMM_WGMMA(192, name, XGEMM_R96, "%96", "%97", "%98", "%99", "%100", XGEMM_D96)       \
+    XGEMM_WGMMA(256, name, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", XGEMM_D128) \
   }
 XGEMM_WGMMA_HALF(__half, "f16");
 XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
@@ -120,19 +124,42 @@ XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
                  : outputs                                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));       \
   }
-XGEMM_WGMMA_REGISTERS(32, XGEMM_RH, "%16", "%17", "%18", "%19", "%20", "%21", XGEMM_D16(0))
-XGEMM_WGMMA_REGISTERS(64, XGEMM_R0, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_D32(0))
-XGEMM_WGMMA_REGISTERS(128, XGEMM_R0 XGEMM_R1, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM_D64)
+XGEMM_WGMMA_REGISTERS(32, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", "%21", XGEMM_D16)
+XGEMM_WGMMA_REGISTERS(64, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_D32)
+XGEMM_WGMMA_REGISTERS(128, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM_D64)
 #undef XGEMM_WGMMA_REGISTERS
+
+/// tf32: k is 8 numbers of 32 bits, whose lowest 13 bits are ignored. B is K-major, A too or in registers: PTX has no MN-major
+/// form. A in registers: a[0] holds row l / 4, k l % 4; a[1] row l / 4 + 8; a[2], a[3] the same rows at k + 4; they must not
+/// change before the wait.
+#define XGEMM_WGMMA_TF32(n, registers, a0, a1, a2, a3, a4, a5, outputs)                                                       \
+  __device__ __forceinline__ void wgmma_tf32(float(&d)[n / 2], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate) { \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " a2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                          \
+                 "k8.f32.tf32.tf32 {" registers "}, " a0 ", " a1 ", p, 1, 1;\n}"                                              \
+                 : outputs                                                                                                    \
+                 : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)));                                              \
+  }                                                                                                                           \
+  __device__ __forceinline__ void wgmma_tf32(float(&d)[n / 2], const std::uint32_t(&a)[4], std::uint64_t desc_b,              \
+                                             bool accumulate) {                                                               \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " a5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                          \
+                 "k8.f32.tf32.tf32 {" registers "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " a4 ", p, 1, 1;\n}"                    \
+                 : outputs                                                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));               \
+  }
+XGEMM_WGMMA_TF32(64, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_D32)
+XGEMM_WGMMA_TF32(128, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM_D64)
+XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133", XGEMM_D128)
+#undef XGEMM_WGMMA_TF32
 #undef XGEMM_D128
+#undef XGEMM_D96
 #undef XGEMM_D64
 #undef XGEMM_D32
 #undef XGEMM_D16
 #undef XGEMM_D8
-#undef XGEMM_R3
-#undef XGEMM_R2
-#undef XGEMM_R1
-#undef XGEMM_R0
-#undef XGEMM_RH
+#undef XGEMM_R128
+#undef XGEMM_R96
+#undef XGEMM_R64
+#undef XGEMM_R32
+#undef XGEMM_R16
 
 }  // namespace xgemm::ptx

@@ -22,7 +22,7 @@
 #include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
-#include "device/ptx/wgmma_tf32.cuh"
+#include "device/ptx/wgmma.cuh"
 #include "matmul/kernels/simt.cuh"
 #include "matmul/tf32_plan.h"
 
