@@ -246,7 +246,7 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
 
 HALF_TILE_ROWS = {
     f"wgmma_{rows}x{columns}": rows
-    for rows, widths in {128: (256, 128, 64), 64: (128, 64, 32)}.items()
+    for rows, widths in {128: (256, 192, 128, 64), 64: (64, 32)}.items()
     for columns in widths
 }
 
@@ -346,13 +346,13 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
     assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
     assert here.length % 256 == 0  # whole slots of every tile
-    assert m <= 64 or HALF_TILE_ROWS[here.tile] == 128
+    assert m <= (64 if gated else 256) or HALF_TILE_ROWS[here.tile] == 128
     most = int(here.tile.split("x")[1]) // (2 if gated else 1)
     assert here.columns % 8 == 0
     assert 8 <= here.columns <= most
-    assert here.columns == most or (k_major and m <= HALF_TILE_ROWS[here.tile] and batch == 1)
+    assert here.columns == most or (k_major and HALF_TILE_ROWS[here.tile] == 64 and batch == 1)
     tiles = -(-m // HALF_TILE_ROWS[here.tile]) * -(-n // here.columns) * batch
-    carries = here.tile == "wgmma_128x256" and here.splits > here.spread  # no registers for sums of parts
+    carries = most > 128 and here.splits > here.spread  # no registers for sums of parts
     held = here.spread * tiles if here.spread > 1 else min(tiles, 132) if carries else 0
     assert held <= 132
     assert here.partials == held * HALF_TILE_ROWS[here.tile] * most * 4

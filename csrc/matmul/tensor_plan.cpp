@@ -22,6 +22,12 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
 }
 
+/// Rows up to which half precision may take tiles of 64 rows: more of them, each with half the rows' bytes.
+constexpr std::int64_t kFewRows = 256;
+
+/// Tiles so wide that a CTA has no registers for sums of parts: they wait in memory.
+constexpr bool carries(TensorTile t) { return info(t).n > 128; }
+
 struct Choice {
   TensorTile tile;
   std::int64_t splits, cluster, spread, columns;
@@ -32,8 +38,9 @@ struct Choice {
 bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t sums) {
   if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
   // Nor for sums of parts, which wait in memory then, for the simplest way to store C.
-  if (t == TensorTile::large && sums > 1 && (parts != 0 || p.n % 8 != 0 || p.c.data || p.residual.data)) return false;
-  if (info(t).m == 64 && (parts == 1 || p.m > 64)) return false;
+  if (carries(t) && sums > 1 && (parts != 0 || p.n % 8 != 0 || p.c.data || p.residual.data)) return false;
+  if (info(t).m == 64 && (parts == 1 || p.m > (parts == 0 && !p.gated ? kFewRows : 64))) return false;
+  if (t == TensorTile::wide && (parts != 0 || p.gated)) return false;
   if (t == TensorTile::few_rows_32 && parts != 0) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (sums > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
@@ -49,7 +56,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
   if (info(t).m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
-  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
+  const std::int64_t rows = ceil_div(p.m, info(t).m), tiles = round_up(rows * ceil_div(p.n, most), sm_count) / rows;
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
@@ -78,11 +85,10 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        const bool carries = t == TensorTile::large && cut > 1 && spread == 1;
-        if (cluster > 1 && (t == TensorTile::large || tile.m % cluster != 0)) return;
+        if (cluster > 1 && (carries(t) || tile.m % cluster != 0)) return;
         const double extra = spread > 1    ? bytes / kPartialRate
                              : cluster > 1 ? kMergeCycles
-                                           : static_cast<double>(cut - 1) * (carries ? kCarryCycles : kAddCycles);
+                                           : static_cast<double>(cut - 1) * (carries(t) ? kCarryCycles : kAddCycles);
         const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
                                   (static_cast<double>(blocks * products) * block + fixed + extra) +
                               (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
@@ -240,7 +246,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (plan.spread > 1) {
     plan.partial_bytes = tiles * plan.spread * tile_bytes;
     plan.counter_bytes = tiles * 8;
-  } else if (!fp32 && plan.tile == TensorTile::large && plan.splits > 1) {
+  } else if (!fp32 && carries(plan.tile) && plan.splits > 1) {
     plan.partial_bytes = std::min<std::int64_t>(tiles, gpu.sm_count) * tile_bytes;
   }
   plan.workspace_bytes = bytes;

@@ -24,9 +24,10 @@ struct WgmmaTile {
   double fixed;          ///< filling the pipeline, storing C
   double fixed_highest;  ///< the same of fp32 in two parts
 };
-enum class TensorTile : std::uint8_t { large, middle, small, few_rows_64, few_rows_32 };
-inline constexpr std::array<WgmmaTile, 5> kWgmmaTiles{{
+enum class TensorTile : std::uint8_t { large, wide, middle, small, few_rows_64, few_rows_32 };
+inline constexpr std::array<WgmmaTile, 6> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x192", 128, 192, 1, 768 / 0.88, 1300, 1300},   // the same where it fills whole waves better
     {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200, 4500},   // fewer columns, or fp32: room for the promoted sums
     {"wgmma_128x64", 128, 64, 2, 256 / 0.53, 1000, 1900},     // small products: enough tiles for every multiprocessor
     {"wgmma_64x64", 64, 64, 2, 240, 1000, 900},               // at most 64 rows: bound by reading B

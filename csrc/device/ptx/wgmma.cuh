@@ -33,6 +33,13 @@ struct OperandLayout {
   __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) {
     return kDescriptor | (address & 0x3ffffu) >> 4;
   }
+  /// The lower half, the only one that depends on the address; and a whole descriptor, `bytes` behind it.
+  __device__ __forceinline__ static std::uint32_t descriptor_low(std::uint32_t address) {
+    return static_cast<std::uint32_t>(descriptor(address));
+  }
+  __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t low, int bytes) {
+    return (kDescriptor >> 32 << 32) | (low + static_cast<unsigned>(bytes / 16));
+  }
 };
 
 /// For register operands. By shared-memory address, so that a swizzled place costs one exclusive-or and no register that lives

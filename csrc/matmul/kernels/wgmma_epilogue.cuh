@@ -8,6 +8,7 @@
 //          `rows`.
 #pragma once
 #include "device/ptx/cluster.cuh"
+#include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/vector.cuh"
 #include "matmul/kernels/epilogue.cuh"
@@ -43,6 +44,18 @@ __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, in
   }
   moderate = __all_sync(0xffffffffu, moderate);
   if (thread % 32 == 0) scales[kLines + thread / 32] = moderate;
+}
+
+/// The same for the bias of a tile's columns, as floats.
+template <class Out, class Config>
+__device__ __forceinline__ void fill_bias(const WgmmaArguments& g, int column, int thread, int* shared) {
+  const Operand& bias = g.problem.bias;
+  const int n = static_cast<int>(g.problem.n);
+#pragma unroll 1
+  for (int i = thread; i < Config::kValue.tile_n; i += 96) {
+    const Out* const at = static_cast<const Out*>(bias.data) + min(column + i, n - 1) * bias.col_stride;
+    reinterpret_cast<float*>(shared)[i] = convert<float>(*at);
+  }
 }
 
 /// What the epilogue reads of this batch, found once a tile: a short loop, because the tile's code must stay in the instruction
@@ -151,6 +164,61 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   }
 }
 
+/// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of 128 bytes:
+/// pieces of 16 bytes of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
+template <class Out, int kTurn>
+class BoxStore {
+  static constexpr int kTurns = 128 / static_cast<int>(sizeof(Out)) / kTurn;  // of a box
+  static constexpr bool kMatrices = sizeof(Out) == 2;
+  unsigned char* staging;
+  std::uint32_t place;  // this lane's, of a buffer's first columns; other columns' pieces by exclusive-or
+  int lane;
+
+ public:
+  __device__ __forceinline__ BoxStore(unsigned char* staging, int lane) : staging(staging), lane(lane) {
+    const int r = kMatrices ? lane % 16 : lane / 4, piece = kMatrices ? lane / 16 : lane % 4 / 2;
+    place =
+        ptx::shared_address(staging) + static_cast<unsigned>(r * 128 + (piece ^ (r % 8)) * 16 + (kMatrices ? 0 : lane % 2 * 8));
+  }
+  /// x: of column 8 (i / 4) + 2 (lane % 4) + i % 2 and row lane / 4 + 8 (i % 4 / 2), as accumulators have them. The box leaves
+  /// with its last turn, or where `last` says that no column follows; its first element is C's (column, row, batch).
+  __device__ __forceinline__ void put(const float (&x)[kTurn / 2], int turn, bool last, const CUtensorMap& out, int column,
+                                      int row, int batch) const {
+    const int buffer = turn / kTurns % 2 * 2048;
+    if (turn % kTurns == 0) {
+      // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
+      if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
+      __syncwarp();
+    }
+#pragma unroll
+    for (int j = 0; j < kTurn / 16; ++j) {
+      const std::uint32_t target =
+          (place + static_cast<unsigned>(buffer)) ^ static_cast<unsigned>((turn % kTurns * kTurn + 16 * j) * sizeof(Out));
+      if constexpr (kMatrices) {
+        std::uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          pairs[i] = __builtin_bit_cast(std::uint32_t,
+                                        Vector<Out, 2>{{convert<Out>(x[8 * j + 2 * i]), convert<Out>(x[8 * j + 2 * i + 1])}});
+        ptx::store_matrices(target, pairs);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          ptx::store_pair((target ^ static_cast<unsigned>(i / 2 * 32)) + static_cast<unsigned>(i % 2 * 1024), x[8 * j + 2 * i],
+                          x[8 * j + 2 * i + 1]);
+      }
+    }
+    if (turn % kTurns == kTurns - 1 || last) {
+      ptx::fence_async_shared();
+      __syncwarp();
+      if (lane == 0) {
+        ptx::tma_store(&out, staging + buffer, column, row, batch);
+        ptx::tma_store_commit();
+      }
+    }
+  }
+};
+
 /// May an activation go the way of boxes? fp32's are long: a turn's would spill, and leave the instruction cache.
 template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
@@ -247,16 +315,10 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
     constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
     const Out* const bias = static_cast<const Out*>(p.bias.data);
+    const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
+    const BoxStore<Out, kTurn> boxes(staging, lane);
     const auto store_turn = [&](float(&x)[4 * kPairs], int turn, Activation activation) {
       const int at = column + turn * kTurn;
-      if (carried.any()) {
-#pragma unroll
-        for (int j = 0; j < kPairs; ++j) {
-          const auto before = carried.load(turn * kPairs + j);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[4 * j + i] = before[i] + x[4 * j + i];
-        }
-      }
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) {
         if constexpr (kScaled)
@@ -265,44 +327,23 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       }
       if (bias) {
 #pragma unroll
-        for (int j = 0; j < 2 * kPairs; ++j) {
-          const float add = convert<float>(bias[min(at + j / 2 * 8 + 2 * quad + j % 2, n - 1) * p.bias.col_stride]);
+        for (int j = 0; j < kPairs; ++j) {
+          Vector<float, 2> add;
+          if constexpr (Config::kValue.shares_bias()) {
+            add = load_vector<2>(shared_bias + turn * kTurn + 8 * j);
+          } else {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float& sum = x[4 * (j / 2) + 2 * h + j % 2];
-            sum = plus(sum, add);
+            for (int c = 0; c < 2; ++c) add[c] = convert<float>(bias[min(at + 8 * j + 2 * quad + c, n - 1) * p.bias.col_stride]);
           }
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[4 * j + i] = plus(x[4 * j + i], add[i % 2]);
         }
       }
       activate_all<Out>(x, activation);
-      unsigned char* const buffer = staging + turn / kBox % 2 * 2048;
-      if (turn % kBox == 0) {
-        // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
-        if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
-        __syncwarp();
-      }
-#pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        // 16-byte piece and place in it; pieces of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
-        const int offset = (turn % kBox * kTurn + 8 * j + 2 * quad) * static_cast<int>(sizeof(Out));
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int i = 4 * j + 2 * h;
-          store_vector(reinterpret_cast<Out*>(buffer + (first + 8 * h) * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
-                       Vector<Out, 2>{{convert<Out>(x[i]), convert<Out>(x[i + 1])}});
-        }
-      }
-      if (turn % kBox == kBox - 1 || at + kTurn >= n) {
-        ptx::fence_async_shared();
-        __syncwarp();
-        if (lane == 0) {
-          ptx::tma_store(&g.out, buffer, column + turn / kBox * kBox * kTurn, row, batch);
-          ptx::tma_store_commit();
-        }
-      }
+      boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
     };
     if constexpr (kActivatesBoxes<Out>) {
-      if (p.activation != Activation::none) {
+      if (p.activation != Activation::none || carried.any()) {
         // In a loop, as the activations are long: unrolled, they would leave the instruction cache.
 #pragma unroll 1
         for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
@@ -310,8 +351,17 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
           for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
             if (known != turn) continue;
+            __syncwarp();  // so that this is a branch: predicated moves of all turns' registers take seven times as many
 #pragma unroll
             for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
+          }
+          if (carried.any()) {
+#pragma unroll
+            for (int j = 0; j < kPairs; ++j) {
+              const auto before = carried.load(turn * kPairs + j);
+#pragma unroll
+              for (int i = 0; i < 4; ++i) x[4 * j + i] = before[i] + x[4 * j + i];
+            }
           }
           store_turn(x, turn, p.activation);
         }
@@ -387,6 +437,7 @@ __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.t
 #pragma unroll
     for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(lines_a[min(row + first + 8 * h, m - 1)].max_bits);
   }
+  const BoxStore<Out, kTurn> boxes(staging, lane);
 #pragma unroll(kScaled ? 1 : kTurns)
   for (int turn = 0; turn < kTurns; ++turn) {
     const int at = column + turn * kTurn;
@@ -423,26 +474,7 @@ __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.t
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = fmaf(x[i], y[i], 0.f);
     if (kColumns * sizeof(Out) >= 128 && g.boxes) {
-      unsigned char* const buffer = staging + turn / kBox % 2 * 2048;
-      if (turn % kBox == 0) {
-        if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();  // as store_tile
-        __syncwarp();
-      }
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        const int r = first + 8 * (pair % 2);
-        const int offset = (turn % kBox * kTurn + 8 * (pair / 2) + 2 * quad) * static_cast<int>(sizeof(Out));
-        store_vector(reinterpret_cast<Out*>(buffer + r * 128 + ((offset / 16) ^ first) * 16 + offset % 16),
-                     Vector<Out, 2>{{convert<Out>(x[2 * pair]), convert<Out>(x[2 * pair + 1])}});
-      }
-      if (turn % kBox == kBox - 1 || at + kTurn >= n) {
-        ptx::fence_async_shared();
-        __syncwarp();
-        if (lane == 0) {
-          ptx::tma_store(&g.out, buffer, column + turn / kBox * kBox * kTurn, row, batch);
-          ptx::tma_store_commit();
-        }
-      }
+      boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
     } else {
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {

@@ -17,7 +17,7 @@
 //             by then). Promoted sums run over `chunk_blocks` k-blocks from zero; the chunks' sums are added in order.
 //   Scales    The producer's three idle warps bring the factors that take the lines' scales out of a tile to shared memory while
 //             it is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
-//             themselves.
+//             themselves. Half precision's bias comes the same way.
 //   Splits    K is cut in `splits` parts, each summed from zero, and the parts' sums are added in order: by one CTA that does all
 //             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
@@ -60,7 +60,9 @@ struct WgmmaConfig {
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr bool shares_scales() const { return scaled && !gated; }      ///< the producer's idle warps bring the lines' scales
-  constexpr bool may_split() const { return tile_n < 256 && !gated; }    ///< the largest has no registers to spare for the merge
+  constexpr bool shares_bias() const { return !scaled && !gated; }       ///< or the bias
+  constexpr bool may_merge() const { return tile_n < 256 && !gated; }   ///< by a cluster; the largest's sums do not fit the slots
+  constexpr bool may_split() const { return tile_n <= 128 && !gated; }  ///< in one CTA: wider ones have no registers to spare
   constexpr bool may_spread() const { return !scaled && !gated; }
   constexpr bool may_carry() const { return may_spread() && !may_split(); }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
@@ -81,6 +83,7 @@ struct WgmmaArguments {
   float* partials;                     ///< spread: [item][tile_m][tile_n]; carried: [CTA][quad of accumulators][thread][4]
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
+  bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
   bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
   // Gated: the other weight; biases and activation are here and not in `problem`, whose epilogue gets the results.
   CUtensorMap up;
@@ -102,13 +105,15 @@ struct WgmmaBoxes {
   static constexpr int kStagingBytes = 4096;  // of each consumer warp
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales).
-  static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4) : 0;
+  static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
+                                     : kConfig.shares_bias() ? 4 * kConfig.tile_n
+                                                             : 0;
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
       kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 4 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
-  static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
+  static_assert(!kConfig.may_merge() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
   static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
@@ -180,7 +185,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
-  const int cluster = kConfig.may_split() ? g.cluster : 1;
+  const int cluster = kConfig.may_merge() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
@@ -189,7 +194,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(&empty[s], kConsumerWarps);
     }
     ptx::barrier_init(merged, kConsumerWarps);
-    if constexpr (kConfig.shares_scales()) {
+    if constexpr (!kConfig.gated) {
       ptx::barrier_init(scales_full, 96);
       ptx::barrier_init(scales_empty, kConsumerWarps);
     }
@@ -220,13 +225,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const bool loads = threadIdx.x < 32 && ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
-    if constexpr (kConfig.shares_scales()) {
-      if (cluster == 1 && threadIdx.x >= 32) {
+    if constexpr (!kConfig.gated) {
+      if (threadIdx.x >= 32 && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
         unsigned parity = 1;
         for (int index = first_item(); index < items; index += item_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
           const auto tile = wgmma_detail::locate<Config>(g, index);
-          wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, static_cast<int>(threadIdx.x) - 32, scales);
+          const int thread = static_cast<int>(threadIdx.x) - 32;
+          if constexpr (kConfig.shares_scales())
+            wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, scales);
+          else
+            wgmma_detail::fill_bias<Out, Config>(g, tile.column, thread, scales);
           ptx::barrier_arrive(scales_full);
         }
         return;  // boxes: no cluster, whose barriers would count this warp
@@ -283,14 +292,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
     const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
     const int lane = thread % 32;
-    const std::uint64_t base_a =
-        LayoutA::descriptor(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
-    const std::uint64_t base_b = LayoutB::descriptor(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
+    const std::uint32_t base_a =
+        LayoutA::descriptor_low(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
+    const std::uint32_t base_b = LayoutB::descriptor_low(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
     // All products of one slot, as one committed group. Offsets are in the descriptors' units of 16 bytes.
     const auto multiply = [&](float(&sums)[kAccumulators], int slot, bool accumulate) {
-      const std::uint64_t offset = static_cast<unsigned>(slot * (Boxes::kStageBytes / 16));
+      // The compiler sees that a broadcast is uniform: descriptors are then added to in uniform registers, not moved there.
+      const std::uint32_t offset = static_cast<unsigned>(__shfl_sync(0xffffffffu, slot, 0) * (Boxes::kStageBytes / 16));
       ptx::wgmma_fence();
 #pragma unroll
       for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
@@ -301,8 +311,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
               kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
           const int at_b =
               kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
-          Instruction::mma(sums, base_a + offset + (part_a * kConfig.blocks * Boxes::kBytesA + at_a) / 16,
-                           base_b + offset + (part_b * kConfig.blocks * Boxes::kBytesB + at_b) / 16,
+          const int part_at_a = part_a * kConfig.blocks * Boxes::kBytesA, part_at_b = part_b * kConfig.blocks * Boxes::kBytesB;
+          Instruction::mma(sums, LayoutA::descriptor(base_a + offset, part_at_a + at_a),
+                           LayoutB::descriptor(base_b + offset, part_at_b + at_b),
                            accumulate || step > 0 || product != (kParts == 1 ? 2 : 0));
         }
       }
@@ -384,7 +395,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           for (int i = 0; i < kAccumulators; ++i) total[i] += sums[i];
         }
       }
-      if constexpr (kConfig.may_split()) {
+      if constexpr (kConfig.may_merge()) {
         if (cluster > 1) {
           wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots, merged);
           continue;
@@ -405,14 +416,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kConfig.gated) {
         wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging);
       } else {
-        constexpr bool shared_scales = kConfig.shares_scales();  // a cluster did not come here
+        const bool shared_scales = kConfig.shares_scales() || g.shares_bias;  // a cluster did not come here
         // The tile's number in this CTA by a division: a counter would be a register through the main loop.
         if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(index) / gridDim.x & 1);
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
                                               store_warp * 16);
         if (shared_scales) {
           __syncwarp();
-          if (store_lane == 0) ptx::barrier_arrive(scales_empty);
+          if (ptx::elect_one()) ptx::barrier_arrive(scales_empty);
         }
       }
     }

@@ -87,7 +87,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
                                     .box = {128 / static_cast<int>(sizeof(Out)), 16},
                                     .swizzle_bytes = 128});
 
-  if (kConfig.may_carry() && plan.splits > 1 && plan.spread == 1 && !g.boxes) return false;
+  g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
+  if (kConfig.may_carry() && plan.splits > 1 && plain && !g.boxes) return false;
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
@@ -120,6 +121,7 @@ template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
   switch (launch.plan.tile) {
     case TensorTile::large: return launch_layout<T, T, TensorTile::large, 1, false>(launch);
+    case TensorTile::wide: return launch_layout<T, T, TensorTile::wide, 1, false>(launch);
     case TensorTile::middle: return launch_layout<T, T, TensorTile::middle, 1, false>(launch);
     case TensorTile::small: return launch_layout<T, T, TensorTile::small, 1, false>(launch);
     case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
