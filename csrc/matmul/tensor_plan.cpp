@@ -12,18 +12,16 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kMergeCycles = 5000, kAddCycles = 600, kMeetCycles = 6000, kCarryCycles = 14000;
-// Bytes a cycle: of memory and of a multiprocessor's partial sums; what all multiprocessors together get from L2.
-constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 5800;
+constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000, kCarryCycles = 14000;
+// Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
+// multiprocessors together get from L2.
+constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
 std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
 }
-
-/// Rows up to which half precision may take tiles of 64 rows: more of them, each with half the rows' bytes.
-constexpr std::int64_t kFewRows = 256;
 
 /// Tiles so wide that a CTA has no registers for sums of parts: they wait in memory.
 constexpr bool carries(TensorTile t) { return info(t).n > 128; }
@@ -39,7 +37,7 @@ bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int6
   if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
   // Nor for sums of parts, which wait in memory then, for the simplest way to store C.
   if (carries(t) && sums > 1 && (parts != 0 || p.n % 8 != 0 || p.c.data || p.residual.data)) return false;
-  if (info(t).m == 64 && (parts == 1 || p.m > (parts == 0 && !p.gated ? kFewRows : 64))) return false;
+  if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
   if (t == TensorTile::wide && (parts != 0 || p.gated)) return false;
   if (t == TensorTile::few_rows_32 && parts != 0) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
@@ -72,14 +70,17 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
       const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
       const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
-      const double fixed = parts == 2 ? tile.fixed_highest : tile.fixed;
-      double block = tile.block;
-      if (parts == 0 && !p.gated) {
+      const bool half = parts == 0 && !p.gated;
+      const double fixed = half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
+      double block = half ? tile.block : tile.block_fp32;
+      if (half) {
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (rows + static_cast<double>(wide)) * 128;
         const double busy = static_cast<double>(std::min<std::int64_t>(tiles * cut, sm_count));
-        block = std::max({block - static_cast<double>(tile.n - wide), from_l2 * busy / kL2Rate,
-                          static_cast<double>(wide) * 128 * (p.m <= tile.m ? 1 : 0) / kMemoryRate});
+        // Tiles of the same rows or columns read them from memory once.
+        const double from_memory = 128 * (rows / static_cast<double>(ceil_div(p.n, wide)) +
+                                          static_cast<double>(wide) / static_cast<double>(ceil_div(p.m, tile.m)));
+        block = std::max({block, from_l2 * busy / kL2Rate, from_memory / kMemoryRate});
       }
       const auto consider = [&](std::int64_t cluster, std::int64_t spread) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
@@ -87,7 +88,7 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
         if (cluster > 1 && (carries(t) || tile.m % cluster != 0)) return;
         const double extra = spread > 1    ? bytes / kPartialRate
-                             : cluster > 1 ? kMergeCycles
+                             : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
                                            : static_cast<double>(cut - 1) * (carries(t) ? kCarryCycles : kAddCycles);
         const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
                                   (static_cast<double>(blocks * products) * block + fixed + extra) +

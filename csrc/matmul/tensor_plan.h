@@ -19,19 +19,19 @@ inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is
 struct WgmmaTile {
   std::string_view name;
   int m, n;
-  int blocks;            ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
-  double block;          ///< a k-block of 64, one product: tensor-core time over the share of it that is reached
-  double fixed;          ///< filling the pipeline, storing C
-  double fixed_highest;  ///< the same of fp32 in two parts
+  int blocks;           ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  double block, fixed;  ///< half precision: a k-block of 64 while others want little of L2; filling the pipeline, storing C
+  // fp32 (a k-block of one product, storing C of one and of two parts), and gated products:
+  double block_fp32, fixed_high, fixed_highest;
 };
 enum class TensorTile : std::uint8_t { large, wide, middle, small, few_rows_64, few_rows_32 };
 inline constexpr std::array<WgmmaTile, 6> kWgmmaTiles{{
-    {"wgmma_128x256", 128, 256, 1, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
-    {"wgmma_128x192", 128, 192, 1, 768 / 0.88, 1300, 1300},   // the same where it fills whole waves better
-    {"wgmma_128x128", 128, 128, 1, 512 / 0.82, 1200, 4500},   // fewer columns, or fp32: room for the promoted sums
-    {"wgmma_128x64", 128, 64, 2, 256 / 0.53, 1000, 1900},     // small products: enough tiles for every multiprocessor
-    {"wgmma_64x64", 64, 64, 2, 240, 1000, 900},               // at most 64 rows: bound by reading B
-    {"wgmma_64x32", 64, 32, 4, 200, 900, 900},                // the same where 64 columns a CTA would leave multiprocessors idle
+    {"wgmma_128x256", 128, 256, 1, 1050, 2600, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x192", 128, 192, 1, 810, 2200, 768 / 0.88, 1300, 1300},    // half precision: the same where it fills whole waves
+    {"wgmma_128x128", 128, 128, 1, 500, 1600, 512 / 0.82, 1200, 4500},    // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x64", 128, 64, 2, 320, 700, 256 / 0.53, 1000, 1900},       // small products: tiles for every multiprocessor
+    {"wgmma_64x64", 64, 64, 2, 229, 600, 240, 1000, 900},                 // few rows: bound by reading B; smaller products
+    {"wgmma_64x32", 64, 32, 4, 190, 400, 200, 900, 900},                  // the same with a K-major B
 }};
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
