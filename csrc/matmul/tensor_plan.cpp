@@ -12,7 +12,7 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000, kCarryCycles = 14000;
+constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
 constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
@@ -23,9 +23,6 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
 }
 
-/// Tiles so wide that a CTA has no registers for sums of parts: they wait in memory.
-constexpr bool carries(TensorTile t) { return info(t).n > 128; }
-
 struct Choice {
   TensorTile tile;
   std::int64_t splits, cluster, spread, columns;
@@ -35,8 +32,7 @@ struct Choice {
 /// `sums`: parts of K that a CTA adds in registers or with its cluster.
 bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t sums) {
   if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
-  // Nor for sums of parts, which wait in memory then, for the simplest way to store C.
-  if (carries(t) && sums > 1 && (parts != 0 || p.n % 8 != 0 || p.c.data || p.residual.data)) return false;
+  if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
   if (t == TensorTile::wide && (parts != 0 || p.gated)) return false;
   if (t == TensorTile::few_rows_32 && parts != 0) return false;
@@ -86,10 +82,10 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        if (cluster > 1 && (carries(t) || tile.m % cluster != 0)) return;
+        if (cluster > 1 && tile.m % cluster != 0) return;
         const double extra = spread > 1    ? bytes / kPartialRate
                              : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
-                                           : static_cast<double>(cut - 1) * (carries(t) ? kCarryCycles : kAddCycles);
+                                           : static_cast<double>(cut - 1) * kAddCycles;
         const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
                                   (static_cast<double>(blocks * products) * block + fixed + extra) +
                               (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
@@ -165,7 +161,6 @@ std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
     while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
     return splits;
   }
-  if (n > 2048 && n <= 4096 && k >= 8192) return 2;
   const std::int64_t most = n <= 512 ? kMaxCluster : 4;  // few clusters of 8 run at once
   while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
@@ -247,8 +242,6 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (plan.spread > 1) {
     plan.partial_bytes = tiles * plan.spread * tile_bytes;
     plan.counter_bytes = tiles * 8;
-  } else if (!fp32 && carries(plan.tile) && plan.splits > 1) {
-    plan.partial_bytes = std::min<std::int64_t>(tiles, gpu.sm_count) * tile_bytes;
   }
   plan.workspace_bytes = bytes;
   return plan;

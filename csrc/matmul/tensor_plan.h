@@ -29,7 +29,7 @@ inline constexpr std::array<WgmmaTile, 6> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1, 1050, 2600, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
     {"wgmma_128x192", 128, 192, 1, 810, 2200, 768 / 0.88, 1300, 1300},    // half precision: the same where it fills whole waves
     {"wgmma_128x128", 128, 128, 1, 500, 1600, 512 / 0.82, 1200, 4500},    // fewer columns, or fp32: room for the promoted sums
-    {"wgmma_128x64", 128, 64, 2, 320, 700, 256 / 0.53, 1000, 1900},       // small products: tiles for every multiprocessor
+    {"wgmma_128x64", 128, 64, 2, 320, 900, 256 / 0.53, 1000, 1900},       // small products: tiles for every multiprocessor
     {"wgmma_64x64", 64, 64, 2, 229, 600, 240, 1000, 900},                 // few rows: bound by reading B; smaller products
     {"wgmma_64x32", 64, 32, 4, 190, 400, 200, 900, 900},                  // the same with a K-major B
 }};
@@ -78,12 +78,12 @@ struct TensorPlan {
   Plan rest_up;      ///< the same of a gated problem's other product
   double seconds;    ///< fp32: predicted
   std::int64_t workspace_bytes;
-  std::int64_t partial_bytes;  ///< sums of spread parts, or of parts that a CTA has no registers for
+  std::int64_t partial_bytes;  ///< sums of spread parts
   std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
 };
 
-/// Parts of K for half precision: more than one where N is small (or at most 4096 and K long), so that few tiles still fill the
-/// GPU; at least 768 long each. Large M adds the parts in registers or memory, which costs it some per cent.
+/// Parts of K for half precision: more than one where N is small, so that few tiles still fill the GPU; at least 768 long each.
+/// Large M adds the parts in registers of `middle`, which costs it some per cent.
 std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
 
 /// Columns of C that a tile has: gated, half of its columns are the other weight's.

@@ -223,43 +223,6 @@ class BoxStore {
 template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
 
-/// The sums of the parts of K before, where a CTA has no registers for them (the largest tile): each thread's own, in memory. For
-/// `boxes` only.
-template <class Config>
-struct Carried {
-  float* at = nullptr;
-  __device__ __forceinline__ explicit Carried(const WgmmaArguments& g) {
-    if constexpr (Config::kValue.may_carry()) {
-      if (g.splits > 1 && g.spread == 1)
-        at = g.partials + static_cast<std::int64_t>(blockIdx.x) * (Config::kValue.tile_m * Config::kValue.tile_n) +
-             (static_cast<int>(threadIdx.x) - 128) * 4;
-    }
-  }
-  __device__ __forceinline__ bool any() const { return Config::kValue.may_carry() && at != nullptr; }
-  /// Accumulators 4 quad .. 4 quad + 3.
-  __device__ __forceinline__ float* place(int quad) const { return at + quad * (512 * Config::kValue.consumers()); }
-  __device__ __forceinline__ Vector<float, 4> load(int quad) const { return load_vector<4>(place(quad)); }
-  /// Adds a part's sums to those before.
-  __device__ __forceinline__ void add(const float (&sums)[Config::kValue.tile_n / 2], bool first) const {
-    if (!any()) return;
-    constexpr int kBatch = 4, kQuads = Config::kValue.tile_n / 8;
-#pragma unroll
-    for (int quad = 0; quad < kQuads; quad += kBatch) {
-      Vector<float, 4> v[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (!first) v[i] = load(quad + i);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) v[i][c] = first ? sums[4 * (quad + i) + c] : v[i][c] + sums[4 * (quad + i) + c];
-        store_vector(place(quad + i), v[i]);
-      }
-    }
-  }
-};
-
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
 /// The sums are not changed: they may be wgmma's accumulators, and ptxas runs each wgmma alone where anything else writes them.
 template <class Out, class Config>
@@ -273,7 +236,6 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
   constexpr int kTileM = Config::kValue.tile_m;
-  const Carried<Config> carried(g);
   if constexpr (Config::kValue.may_straight()) {
     if (g.straight) {
       const float alpha = static_cast<float>(p.alpha);
@@ -343,7 +305,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
     };
     if constexpr (kActivatesBoxes<Out>) {
-      if (p.activation != Activation::none || carried.any()) {
+      if (p.activation != Activation::none) {
         // In a loop, as the activations are long: unrolled, they would leave the instruction cache.
 #pragma unroll 1
         for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
@@ -354,14 +316,6 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
             __syncwarp();  // so that this is a branch: predicated moves of all turns' registers take seven times as many
 #pragma unroll
             for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
-          }
-          if (carried.any()) {
-#pragma unroll
-            for (int j = 0; j < kPairs; ++j) {
-              const auto before = carried.load(turn * kPairs + j);
-#pragma unroll
-              for (int i = 0; i < 4; ++i) x[4 * j + i] = before[i] + x[4 * j + i];
-            }
           }
           store_turn(x, turn, p.activation);
         }

@@ -61,10 +61,10 @@ struct WgmmaConfig {
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr bool shares_scales() const { return scaled && !gated; }      ///< the producer's idle warps bring the lines' scales
   constexpr bool shares_bias() const { return !scaled && !gated; }       ///< or the bias
-  constexpr bool may_merge() const { return tile_n < 256 && !gated; }   ///< by a cluster; the largest's sums do not fit the slots
-  constexpr bool may_split() const { return tile_n <= 128 && !gated; }  ///< in one CTA: wider ones have no registers to spare
+  constexpr bool may_split() const {
+    return tile_n <= 128 && !gated;
+  }  ///< wider ones have no registers to spare for sums of parts
   constexpr bool may_spread() const { return !scaled && !gated; }
-  constexpr bool may_carry() const { return may_spread() && !may_split(); }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
@@ -80,7 +80,7 @@ struct WgmmaArguments {
   int chunk_blocks, split_blocks, splits, cluster;
   int spread;                          ///< parts of a tile that are items of their own: `splits` or 1
   Meeting* meetings;                   ///< spread: one a tile
-  float* partials;                     ///< spread: [item][tile_m][tile_n]; carried: [CTA][quad of accumulators][thread][4]
+  float* partials;                     ///< spread: [item][tile_m][tile_n]
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
@@ -113,7 +113,7 @@ struct WgmmaBoxes {
       kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 4 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
-  static_assert(!kConfig.may_merge() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
+  static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
   static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
-  const int cluster = kConfig.may_merge() ? g.cluster : 1;
+  const int cluster = kConfig.may_split() ? g.cluster : 1;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
@@ -365,15 +365,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       float total[kAccumulators];
       if constexpr (kParts == 1) {
         const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
-        if constexpr (!kConfig.may_split()) {
-          for (int block = begin;;) {
-            sum_blocks(total, slots_of(min(g.split_blocks, end - block)), false);
-            block += g.split_blocks;
-            if (block >= end) break;
-            wgmma_detail::Carried<Config>(g).add(total, block - g.split_blocks == begin);
-          }
-        } else {
-          sum_blocks(total, slots_of(min(g.split_blocks, end - begin)), false);
+        sum_blocks(total, slots_of(kConfig.may_split() ? min(g.split_blocks, end - begin) : end - begin), false);
+        if constexpr (kConfig.may_split()) {
           for (int block = begin + g.split_blocks; block < end; block += g.split_blocks) {  // one CTA for all parts
             float part[kAccumulators];
             sum_blocks(part, slots_of(min(g.split_blocks, end - block)), false);
@@ -395,7 +388,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           for (int i = 0; i < kAccumulators; ++i) total[i] += sums[i];
         }
       }
-      if constexpr (kConfig.may_merge()) {
+      if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
           wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots, merged);
           continue;

@@ -88,7 +88,6 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
                                     .swizzle_bytes = 128});
 
   g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
-  if (kConfig.may_carry() && plan.splits > 1 && plain && !g.boxes) return false;
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
