@@ -49,8 +49,8 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 /// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
-  if (info(t).m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
-  const std::int64_t rows = ceil_div(p.m, info(t).m), tiles = round_up(rows * ceil_div(p.n, most), sm_count) / rows;
+  if (info(t).m > 64 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
+  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
