@@ -204,6 +204,18 @@ def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> Non
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("tile", ["128x256", "128x192", "128x128", "128x64", "64x64"])
+def test_bias_of_several_tiles_a_block(monkeypatch: pytest.MonkeyPatch, tile: str) -> None:
+    """Half precision's tiles find their part of the bias in shared memory, one after the other."""
+    monkeypatch.setenv("XGEMM_MATMUL_PLAN", f"wgmma_{tile}")
+    m, n, k = 2500, 4616, 72
+    x, w, bias = (randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((m, k), (n, k), (2 * n,)))
+    for part in (bias[:n], bias[n:], bias[::2], bias[7:8].expand(n)):
+        for activation in ("none", "gelu"):
+            check(x, w, part, activation)
+
+
+@pytest.mark.cuda
 def test_one_launch() -> None:
     x, w, bias, residual = (randn(*s, device="cuda") for s in ((300, 64), (512, 64), (512,), (300, 512)))
     for dtype in (torch.float32, torch.bfloat16):
@@ -242,3 +254,5 @@ def test_small_cases(activation: str) -> None:
     for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
         x, w, bias = (randn(*s, device="cuda") for s in ((m, k), (n, k), (n,)))
         check(x, w, bias, activation, randn(m, n, device="cuda"))
+    x, w, bias = (randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((40, 72), (136, 72), (136,)))
+    check(x, w, bias, activation)

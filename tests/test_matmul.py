@@ -26,9 +26,8 @@ matmul = torch.ops.xgemm.matmul
 # Every kernel, and sizes just below, at and above the tiles of each. CUDA cores' kernels add in one order, those of
 # Hopper's tensor cores in another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
-TENSOR_TILES = [
-    *("wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32")
-]  # Hopper; not fp64
+# Hopper; not fp64
+TENSOR_TILES = ["wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]
 DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
 TF32_TILES = ["tf32_128x256x32", "tf32_128x128x32", "tf32_64x128x32", "tf32_64x128x64", "tf32_64x64x128"]
