@@ -213,6 +213,9 @@ def test_bias_of_several_tiles_a_block(monkeypatch: pytest.MonkeyPatch, tile: st
     for part in (bias[:n], bias[n:], bias[::2], bias[7:8].expand(n)):
         for activation in ("none", "gelu"):
             check(x, w, part, activation)
+    wide = randn(m, 2 * n, dtype=torch.bfloat16, device="cuda")
+    for residual in (wide[:, :n], wide[:, n:], wide[:, 1 : n + 1], wide[:1, :n].expand(m, n), wide[:, ::2]):
+        check(x, w, bias[:n], "silu", residual)
 
 
 @pytest.mark.cuda
@@ -254,5 +257,8 @@ def test_small_cases(activation: str) -> None:
     for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
         x, w, bias = (randn(*s, device="cuda") for s in ((m, k), (n, k), (n,)))
         check(x, w, bias, activation, randn(m, n, device="cuda"))
-    x, w, bias = (randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((40, 72), (136, 72), (136,)))
+    x, w, bias, residual = (
+        randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((40, 72), (136, 72), (136,), (40, 136))
+    )
     check(x, w, bias, activation)
+    check(x, w, bias, activation, residual)

@@ -1,12 +1,15 @@
 // From the accumulators of a wgmma warp to memory. Three ways, equal in every bit, and store_gated:
-//   boxes  alpha and bias only, moderate scales, rows of C at multiples of 16 bytes: converted, written swizzled to one of two
-//          2 KiB buffers (16 rows of 128 bytes), stored by TMA, which clips the edges, while the warp goes on;
+//   boxes  alpha and bias only (half precision: any epilogue whose C and residual keep pairs of columns together), moderate
+//          scales, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16 rows of 128
+//          bytes), stored by TMA, which clips the edges, while the warp goes on;
 //   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
 //          columns a lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions
 //          overlap;
 //   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as
 //          `rows`.
 #pragma once
+#include <type_traits>
+
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
@@ -279,13 +282,42 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     const Out* const bias = static_cast<const Out*>(p.bias.data);
     const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
     const BoxStore<Out, kTurn> boxes(staging, lane);
-    const auto store_turn = [&](float(&x)[4 * kPairs], int turn, Activation activation) {
+    // C and residual in the places of a turn's sums; asked for before they are needed.
+    struct Places {
+      Vector<Out, 2> pairs[2 * kPairs];
+      __device__ __forceinline__ float operator[](int i) const { return convert<float>(pairs[i / 2][i % 2]); }
+    };
+    const auto fetch = [&](const Operand& from, int at) {
+      Places places{};
+      if (from.data == nullptr) return places;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Out* const line =
+            static_cast<const Out*>(from.data) + min(row + first + 8 * h, m - 1) * from.row_stride + at + 2 * quad;
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) {
+          if (at + 8 * j + 2 * quad < n) places.pairs[2 * j + h] = load_vector<2>(line + 8 * j);
+        }
+      }
+      return places;
+    };
+    const auto store_turn = [&](float(&x)[4 * kPairs], int turn, auto whole) {
+      constexpr bool kWhole = decltype(whole)::value;  // with C, activation and residual
       const int at = column + turn * kTurn;
+      Places c, residual;
+      if constexpr (kWhole) c = fetch(p.c, at), residual = fetch(p.residual, at);
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) {
         if constexpr (kScaled)
           x[i] = x[i] * row_factors[i / 2 % 2] * __int_as_float(column_scales[turn * kTurn + i / 4 * 8 + i % 2]);
         x[i] = fmaf(alpha, x[i], 0.f);
+      }
+      if constexpr (kWhole) {
+        if (p.c.data) {
+          const float beta = static_cast<float>(p.beta);
+#pragma unroll
+          for (int i = 0; i < 4 * kPairs; ++i) x[i] = fmaf(beta, c[i], x[i]);
+        }
       }
       if (bias) {
 #pragma unroll
@@ -301,12 +333,18 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
           for (int i = 0; i < 4; ++i) x[4 * j + i] = plus(x[4 * j + i], add[i % 2]);
         }
       }
-      activate_all<Out>(x, activation);
+      if constexpr (kWhole) {
+        activate_all<Out>(x, p.activation);
+        if (p.residual.data) {
+#pragma unroll
+          for (int i = 0; i < 4 * kPairs; ++i) x[i] = plus(x[i], residual[i]);
+        }
+      }
       boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
     };
     if constexpr (kActivatesBoxes<Out>) {
-      if (p.activation != Activation::none) {
-        // In a loop, as the activations are long: unrolled, they would leave the instruction cache.
+      if (p.activation != Activation::none || p.c.data || p.residual.data) {
+        // In a loop, as this is long: unrolled, it would leave the instruction cache.
 #pragma unroll 1
         for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
           float x[4 * kPairs];
@@ -317,7 +355,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
             for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
           }
-          store_turn(x, turn, p.activation);
+          store_turn(x, turn, std::true_type{});
         }
         return;
       }
@@ -328,7 +366,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       float x[4 * kPairs];
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * turn * kPairs + i];
-      store_turn(x, turn, Activation::none);
+      store_turn(x, turn, std::false_type{});
     }
     return;
   }

@@ -84,7 +84,7 @@ struct WgmmaArguments {
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
-  bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes, epilogue of alpha and bias only
+  bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes; epilogue: wgmma_epilogue.cuh
   // Gated: the other weight; biases and activation are here and not in `problem`, whose epilogue gets the results.
   CUtensorMap up;
   const LineStats* lines_up;

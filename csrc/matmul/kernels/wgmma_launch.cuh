@@ -74,10 +74,15 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
   constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
-  const bool plain = !p.c.data && !p.residual.data && plan.cluster == 1 && plan.spread == 1;
+  const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
+  // Does a lane find its sums' neighbours in pairs?
+  const auto paired = [&](const Operand& x) {
+    return !x.data || (wgmma_detail::kActivatesBoxes<Out> && !kConfig.gated && p.batches == 1 && x.col_stride == 1 &&
+                       x.row_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (2 * sizeof(Out)) == 0);
+  };
   g.straight = kConfig.may_straight() && plain && g.problem.activation == Activation::none && p.n % 2 == 0 &&
                g.tile_columns * sizeof(Out) % 128 != 0;
-  g.boxes = plain && kWholeBoxes && !g.straight && g.tile_columns * sizeof(Out) % 128 == 0 &&
+  g.boxes = whole && paired(p.c) && paired(p.residual) && kWholeBoxes && !g.straight && g.tile_columns * sizeof(Out) % 128 == 0 &&
             (wgmma_detail::kActivatesBoxes<Out> || g.problem.activation == Activation::none) &&
             tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
