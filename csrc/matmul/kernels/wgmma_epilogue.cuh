@@ -301,8 +301,10 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       }
       return places;
     };
-    const auto store_turn = [&](float(&x)[4 * kPairs], int turn, auto whole) {
-      constexpr bool kWhole = decltype(whole)::value;  // with C, activation and residual
+    enum class Rest { none, activation, all };  // of the epilogue
+    const auto store_turn = [&](float(&x)[4 * kPairs], int turn, auto rest) {
+      constexpr Rest kRest = decltype(rest)::value;
+      constexpr bool kWhole = kRest == Rest::all;
       const int at = column + turn * kTurn;
       Places c, residual;
       if constexpr (kWhole) c = fetch(p.c, at), residual = fetch(p.residual, at);
@@ -333,8 +335,8 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
           for (int i = 0; i < 4; ++i) x[4 * j + i] = plus(x[4 * j + i], add[i % 2]);
         }
       }
+      if constexpr (kRest != Rest::none) activate_all<Out>(x, p.activation);
       if constexpr (kWhole) {
-        activate_all<Out>(x, p.activation);
         if (p.residual.data) {
 #pragma unroll
           for (int i = 0; i < 4 * kPairs; ++i) x[i] = plus(x[i], residual[i]);
@@ -343,8 +345,8 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
     };
     if constexpr (kActivatesBoxes<Out>) {
-      if (p.activation != Activation::none || p.c.data || p.residual.data) {
-        // In a loop, as this is long: unrolled, it would leave the instruction cache.
+      // In loops, as these are long: unrolled, they would leave the instruction cache.
+      const auto store_turns = [&](auto rest) {
 #pragma unroll 1
         for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
           float x[4 * kPairs];
@@ -355,10 +357,11 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
             for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
           }
-          store_turn(x, turn, std::true_type{});
+          store_turn(x, turn, rest);
         }
-        return;
-      }
+      };
+      if (p.c.data || p.residual.data) return store_turns(std::integral_constant<Rest, Rest::all>{});
+      if (p.activation != Activation::none) return store_turns(std::integral_constant<Rest, Rest::activation>{});
     }
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -366,7 +369,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       float x[4 * kPairs];
 #pragma unroll
       for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * turn * kPairs + i];
-      store_turn(x, turn, std::false_type{});
+      store_turn(x, turn, std::integral_constant<Rest, Rest::none>{});
     }
     return;
   }
