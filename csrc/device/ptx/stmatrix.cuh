@@ -1,4 +1,5 @@
-// stmatrix (sm_90): a warp's accumulators to shared memory, whole rows of 16 bytes a lane. PTX ISA, "stmatrix".
+// stmatrix (sm_90): a warp's accumulators to shared memory, whole rows of 16 bytes a lane; and a pair of floats. PTX ISA,
+// "stmatrix".
 #pragma once
 #include <cstdint>
 

@@ -48,7 +48,7 @@ namespace xgemm::matmul {
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
   int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
-  int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128 or 256
+  int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128, 192 or 256
   int blocks;           ///< k-blocks a slot
   int stages;           ///< slots
   bool k_major_a;       ///< A row-major
@@ -104,7 +104,7 @@ struct WgmmaBoxes {
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
   static constexpr int kStagingBytes = 4096;  // of each consumer warp
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
-  /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales).
+  /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales); or its bias.
   static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
                                      : kConfig.shares_bias() ? 4 * kConfig.tile_n
                                                              : 0;
