@@ -219,7 +219,8 @@ def test_plans_cover_their_problem(planner, dtype):
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_plans_cover_their_problem(planner, dtype, major):
     width = WIDTH[dtype]
-    for n in (1, 2, 31, 128, 257, 1000, 1024, 1025, 4097, 8192, 16385, 50257, 131072, 262144, 524288, 1 << 19, 1 << 22):
+    lengths = (1, 2, 31, 33, 100, 128, 257, 513, 1000, 1024, 1025, 4097, 8192, 16385, 50257, 131072, 262144, 524288)
+    for n in (*lengths, 1 << 19, 1 << 22):
         p = softmax_plan(planner, dtype, 1, [3, n], major=major)
         vectors = -(-n // width)
         if p["kernel"] == 2:
@@ -229,6 +230,9 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
         assert p["blocks"] == (-(-3 * p["lanes"] // p["threads"]) if p["lanes"] <= 32 else 3 * p["cluster"])
         if p["kernel"] == 0:
             assert p["cluster"] == 1 and 4 * p["lanes"] >= vectors
+            continue
+        if p["kernel"] == 4:  # a row of n elements lies in up to this many aligned blocks of 16 bytes
+            assert n % width != 0 and p["lanes"] <= 16 and -(-(n + width - 1) // width) <= 5 * p["lanes"]
             continue
         assert p["kernel"] == 3 and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
         assert (p["cluster"] - 1) * p["chunk"] < vectors <= p["cluster"] * p["chunk"]

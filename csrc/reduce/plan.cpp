@@ -67,7 +67,7 @@ constexpr std::int64_t kThreads = 256;
 
 /// Strips by the row's length alone; how many of them (or of short rows) a block takes also by the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
-  constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll;
+  constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
   constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
   const std::int64_t vectors = plan.vectors;
@@ -75,7 +75,14 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   if (vectors <= kStrip) {
     plan.chunk = std::max<std::int64_t>(vectors, 1);
     plan.threads = static_cast<int>(kThreads);
-    plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(ceil_div(plan.chunk, kUnroll))));
+    // An incomplete last vector counts as elements, one a lane. What a row costs beside its elements is shared by the rows of a
+    // warp: so up to four steps a lane, where elements are many for their bytes or rows lie anywhere, and eight lanes do.
+    const std::int64_t in_steps = plan.vector ? std::max<std::int64_t>(plan.full, 1) : plan.chunk;
+    const bool several = size_of(plan.in) == 2 || (plan.in == DType::f32 && plan.full < plan.vectors);
+    const std::int64_t lanes = round_up_pow2(ceil_div(in_steps, kUnroll));
+    plan.lanes =
+        static_cast<int>(several ? std::clamp(round_up_pow2(ceil_div(in_steps, 4 * kUnroll)), std::min(lanes, kFewLanes), kWarp)
+                                 : std::min(lanes, kWarp));
     // A row of one step is short beside the start of a warp.
     const std::int64_t teams = kThreads / plan.lanes, most = vectors <= kStep ? kMaxRowsPerTeam : 1;
     plan.per_block = teams * std::clamp<std::int64_t>(plan.outputs / (teams * 4 * resident), 1, most);

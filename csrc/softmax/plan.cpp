@@ -9,7 +9,7 @@ namespace xgemm::softmax {
 
 namespace {
 
-constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kManyThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 
 /// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
@@ -17,6 +17,9 @@ constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
 /// Other rows are misaligned nearly always, which shared memory does not mind; shorter ones have several a warp.
 constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
+/// Rows that are not whole vectors, in registers: shorter ones are mostly edges; one of all of a warp's lanes has no neighbour
+/// there.
+constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 16;
 /// A part of this size leaves room for six on an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
@@ -43,6 +46,15 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
+  const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can lie in
+  if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
+    plan.kernel = Kernel::odd_rows;
+    plan.threads = kOddThreads;
+    plan.lanes = static_cast<int>(std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes));
+    plan.steps = static_cast<int>(ceil_div(most_blocks, plan.lanes));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return;
+  }
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))
@@ -53,6 +65,8 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   if (vectors <= kWarp * kRowSteps) {
     plan.threads = kShortThreads;
     plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vectors <= kWarp * kShortSteps ? kShortSteps : kRowSteps)));
+    // Small blocks start sooner, large ones are fewer to start.
+    if (width == 8 && plan.outer * plan.lanes > kManyThreads * gpu.sm_count) plan.threads = 2 * kShortThreads;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
   } else if (vectors <= kMaxThreads * kRowSteps) {
     plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
@@ -75,7 +89,7 @@ void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
   std::int64_t lanes = std::min<std::int64_t>(kColumnLanes, round_up_pow2(ceil_div(plan.columns, width)));
   while (cells * lanes > max_cluster * kColumnThreads) lanes /= 2;
   // Byte shifts take registers: of such blocks only one of 512 threads would fit an SM. The order does not follow from this.
-  const bool shifts = !plan.aligned || plan.columns % width != 0;
+  const bool shifts = width == 8 && (!plan.aligned || plan.columns % width != 0);
   const std::int64_t most = shifts && cells * lanes <= max_cluster * kSmallColumnThreads ? kSmallColumnThreads : kColumnThreads;
   const std::int64_t together = round_up_pow2(cells) * lanes;  // threads of a tile
   const std::int64_t threads = std::clamp<std::int64_t>(together, kSmallColumnThreads, most);

@@ -6,8 +6,9 @@ namespace xgemm::softmax {
 
 /// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
 /// block or a cluster (sm_90). columns: in registers of a block or a cluster.
+/// odd_rows: in registers, short rows that are not whole 16-byte vectors.
 /// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared };
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
@@ -37,6 +38,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 
 /// 16-byte vectors of one thread at most, and in short rows, whose kernel is smaller.
 constexpr int kRowSteps = 4, kShortSteps = 2;
+/// odd_rows: 16-byte blocks of one thread at most, threads a block, blocks an SM.
+constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
 /// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of one thread, threads of a block at most and of one with several tiles, 16-byte vectors side by side at

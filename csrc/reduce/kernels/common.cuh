@@ -77,6 +77,106 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
   }
 }
 
+/// The same of one element of a row's incomplete last vector, which starts at `position` of the strip.
+template <class Op>
+__device__ __forceinline__ void push_single(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
+                                            typename Op::T raw, int position, int e, [[maybe_unused]] bool now) {
+  const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
+  if constexpr (Op::kTotal)
+    if (plan.loss.smoothing != 0) Op::push_total(s, x, [](int) { return true; });
+  if constexpr (Op::kFindsLater)
+    Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
+  else
+    Op::push(s, x, x[0], [&](int) { return position + e; });
+}
+
+/// `count` elements at p, which is in front of no whole vector, and `fill` behind them.
+template <class T>
+__device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill) {
+  Pack<T> pack = as_pack<T>(fill);
+#pragma unroll
+  for (int e = 0; e < Pack<T>::kCount - 1; ++e)
+    if (e < count) pack.values[e] = p[e];
+  return as_raw(pack);
+}
+
+/// Steps of rows at any address, as aligned 16-byte blocks: each is loaded once, by the lane whose vector starts in it, and the
+/// words that the lane before needs of it are handed over by shuffles. The rows of a warp are misaligned alike. Between ask() and
+/// take() other work may be done.
+template <class T>
+struct ShiftedRows {
+  int lanes, lane;  // of a row
+
+  /// Asks for vectors from + lane, + lanes, ... of those `vectors` at p; a block that reaches past `end` is not read whole.
+  template <class End>
+  __device__ __forceinline__ void ask(const T* p, int from, int vectors, uint4 (&raw)[kUnroll], uint4& behind,
+                                      const End& end) const {
+    const int step = kUnroll * lanes;
+    const unsigned shift = misalignment(p);
+    const char* const q = reinterpret_cast<const char*>(p) - shift + (from + lane) * 16;
+    vectors -= from;
+    if (step < vectors) {
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(q + j * lanes * 16);
+      if (lane == 0) behind = load_aligned16(q + step * 16);
+      return;
+    }
+    // The last vector ends in a block of which `shift` bytes are the row's.
+    const char* const last = q + (vectors - lane) * 16;
+    const bool safe = last + 16 <= reinterpret_cast<const char*>(end());
+    const int blocks = vectors > 0 && shift != 0 && safe ? vectors + 1 : vectors;
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      raw[j] = {};
+      if (lane + j * lanes < blocks) raw[j] = load_aligned16(q + j * lanes * 16);
+    }
+    if (lane == 0 && step < blocks) behind = load_aligned16(q + step * 16);
+    if (!safe && vectors > 0 && shift != 0 && lane == (vectors & (lanes - 1))) {
+      const uint4 front = load_front<T>(last, shift);
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j)
+        if (lane + j * lanes == vectors) raw[j] = front;
+      if (step == vectors) behind = front;
+    }
+  }
+  /// Makes the vectors of what was asked for; `fill` is what is not there.
+  __device__ __forceinline__ void take(unsigned shift, int from, int vectors, uint4 (&raw)[kUnroll], const uint4& behind,
+                                       const uint4& fill) const {
+    const unsigned bits = sizeof(T) < 4 ? shift % 4 * 8 : 0;
+    switch (shift / 4) {
+      case 0:
+        if (bits != 0) pass<0>(raw, behind, bits);
+        break;
+      case 1: pass<1>(raw, behind, bits); break;
+      case 2: pass<2>(raw, behind, bits); break;
+      default: pass<3>(raw, behind, bits);
+    }
+    if (from + kUnroll * lanes <= vectors) return;
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j)
+      if (from + lane + j * lanes >= vectors) raw[j] = fill;
+  }
+  /// The words kWord.. of each lane's block followed by those of the next lane's, shifted by `bits` more.
+  template <int kWord>
+  __device__ __forceinline__ void pass(uint4 (&raw)[kUnroll], const uint4& behind, [[maybe_unused]] unsigned bits) const {
+    constexpr bool kBits = sizeof(T) < 4;
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const uint4 after = j + 1 < kUnroll ? raw[j + 1 < kUnroll ? j + 1 : j] : behind;
+      const unsigned mine[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w}, later[4] = {after.x, after.y, after.z, after.w};
+      unsigned words[8] = {mine[0], mine[1], mine[2], mine[3]};
+#pragma unroll
+      for (int w = 0; w < kWord + (kBits ? 1 : 0); ++w)
+        words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, lanes);
+      const auto word = [&](int w) {
+        if constexpr (kBits) return __funnelshift_r(words[kWord + w], words[kWord + w + 1], bits);
+        return words[kWord + w];
+      };
+      raw[j] = {word(0), word(1), word(2), word(3)};
+    }
+  }
+};
+
 /// A state written by another block of this launch: read past the L1 cache.
 template <class State>
 __device__ __forceinline__ State load_state(const State* p) {

@@ -9,13 +9,15 @@
 
 namespace xgemm::reduce {
 
-/// Rows of whole vectors at multiples of 16 bytes and at one distance, and one output after the other.
+/// Which of reduce_runs, if any, reads these rows: their results lie one after the other.
 template <class T>
-bool is_plain(const Plan& plan, const void* in) {
-  const std::int64_t width = Pack<T>::kCount;
-  const bool runs = plan.vector && plan.reduced.dims == 1 && plan.length % width == 0;
-  const bool rows = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] % width == 0 && plan.kept.out[0] == 1);
-  return runs && rows && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
+Runs runs_of(const Plan& plan, const void* in) {
+  const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
+  const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
+  if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
+  if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
+    return plan.lanes == kWarpSize ? Runs::warps : Runs::parts;
+  return plan.strips == 1 ? Runs::shifted_rows : Runs::shifted_strips;
 }
 
 template <class Op>
@@ -27,7 +29,15 @@ void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& w
         static_cast<typename Op::State*>(workspace.partials));
   };
   if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
-    if (is_plain<T>(plan, in)) return go(plan.lanes == kWarpSize ? reduce_plain_rows<Op, true> : reduce_plain_rows<Op, false>);
+    switch (runs_of<T>(plan, in)) {
+      case Runs::warps: return go(reduce_runs<Op, Runs::warps>);
+      case Runs::parts: return go(reduce_runs<Op, Runs::parts>);
+      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
+      case Runs::shifted_strips:  // what needs more registers is as fast in reduce_rows
+        if constexpr (!Op::kTotal && !Op::kFindsLater) return go(reduce_runs<Op, Runs::shifted_strips>);
+        break;
+      case Runs::none: break;
+    }
   }
   go(reduce_rows<Op>);
 }

@@ -295,6 +295,9 @@ struct MaximumIndex {
     s = {best, position};
     if (now) s.position += offset_in(find(step, best, convert), distance);
   }
+  static __device__ __forceinline__ void keep_one(Local& s, V value, std::uint32_t position) {
+    if (beats(value, s.value) || s.position == kNoStep) s = {value, position};
+  }
   static __device__ __forceinline__ std::uint32_t offset_in(int where, int distance) {
     constexpr int kWidth = Pack<T>::kCount;
     return static_cast<std::uint32_t>(where / kWidth * distance + where % kWidth);

@@ -35,8 +35,17 @@ inline constexpr int kHalfRowBlocks = 2;
 inline constexpr int kHalfRowBlocks = 3;
 #endif
 template <class Op>
-inline constexpr int kPlainRowBlocks =
+inline constexpr int kRunBlocks =
     std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4 ? kHalfRowBlocks : kRowBlocks<Op>;
+
+/// The same with byte shifts' registers.
+template <class Op>
+inline constexpr int kShiftedBlocks = [] {
+  using T = typename Op::T;
+  const bool more =
+      Op::kTotal || (Op::kFindsLater && sizeof(T) == 4) || (std::is_same_v<T, half> && sizeof(typename Op::State) > 4);
+  return kRunBlocks<Op> - (more && kRunBlocks<Op> > 1 ? 1 : 0);
+}();
 
 /// Joins get(0..count - 1) in an order fixed by `count` (a block of up to 32 states may be of any size); thread 0 gets the
 /// result.
@@ -96,39 +105,65 @@ std::size_t row_shared_bytes(const Plan& plan) {
   return plan.strips == 1 ? 0 : static_cast<std::size_t>(plan.per_block) * sizeof(typename Op::State);
 }
 
-/// Rows of whole vectors at multiples of 16 bytes and at one distance from each other: the order of reduce_rows without the code
-/// for other layouts, which would take most of a short row's issue slots. A strip's (or short row's) first vectors are asked for
-/// before the lanes of the one before are joined, and the results of as many short rows as a row has lanes are stored together.
-/// kWarp: a strip or row has all lanes of a warp; else rows are short.
-template <class Op, bool kWarp>
-__global__ void __launch_bounds__(kRowThreads, kPlainRowBlocks<Op>)
-    reduce_plain_rows(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
-                      unsigned* counters, typename Op::State* partials) {
-  using T = typename Op::T;
-  using State = typename Op::State;
-  constexpr int kWidth = Pack<T>::kCount;
-  extern __shared__ uint4 shared[];
-  State* const states = reinterpret_cast<State*>(shared);
-
-  const Convert<T> convert(plan);
-  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
-  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1), team = static_cast<int>(threadIdx.x) >> log2_lanes,
-            teams = static_cast<int>(blockDim.x) >> log2_lanes;
-  const bool whole = !kWarp || plan.strips == 1;  // the units of a block's work are short rows, else strips of one row
+/// A block's share: rows of one strip from `first` on if they are `whole`, else strips of `row`.
+struct Share {
+  std::int64_t row, first;
+  int units;
+};
+__device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
   std::int64_t row = 0, part = blockIdx.x;
   if (!whole) {
     row = blockIdx.x / static_cast<unsigned>(plan.split);
     part -= row * plan.split;
   }
   const std::int64_t first = part * plan.per_block;
-  const int units = static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first));
+  return {row, first, static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first))};
+}
+
+/// How the rows of reduce_runs lie, at one distance from each other: as whole vectors at multiples of 16 bytes, of all lanes of a
+/// warp or fewer, or as any number of elements at any address, of one strip or several. none: otherwise.
+enum class Runs : std::uint8_t { none, warps, parts, shifted_rows, shifted_strips };
+
+/// Rows of stride 1 at one distance from each other: the order of reduce_rows without the code for other layouts, which would
+/// take most of a short row's issue slots. A strip's (or short row's) first vectors are asked for before the lanes of the one
+/// before are joined, and the results of as many short rows as a row has lanes are stored together.
+template <class Op, Runs kRuns>
+__global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRunBlocks<Op> : kShiftedBlocks<Op>)
+    reduce_runs(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
+                unsigned* counters, typename Op::State* partials) {
+  using T = typename Op::T;
+  using State = typename Op::State;
+  constexpr int kWidth = Pack<T>::kCount;
+  constexpr bool kShifted = kRuns == Runs::shifted_rows || kRuns == Runs::shifted_strips,
+                 kWarp = kRuns == Runs::warps || kRuns == Runs::shifted_strips;
+  extern __shared__ uint4 shared[];
+  State* const states = reinterpret_cast<State*>(shared);
+
+  const Convert<T> convert(plan);
+  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
+            teams = static_cast<int>(blockDim.x) >> log2_lanes;
+  // The short rows of a warp are eight apart where addresses matter: then all of them are misaligned alike.
+  const int slot = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
+  const int team = kShifted ? slot * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
+  // The units of a block's work are short rows, else strips of one row.
+  const bool whole = !kWarp || (kRuns == Runs::warps && plan.strips == 1);
+  const auto [row, first, units] = share_of(plan, whole);
   const std::int64_t pitch = plan.kept.stride[0], unit_pitch = whole ? pitch : plan.chunk * kWidth;
   const T *const begin_of_row = in + row * pitch, *base = begin_of_row + (first + team) * unit_pitch;
   const auto vectors_of = [&](int unit) {
     if (unit >= units) return 0;
     return static_cast<int>(whole ? plan.full : min(plan.chunk, plan.full - (first + unit) * plan.chunk));
   };
-  const auto fetch = [&](uint4(&raw)[kUnroll], const T* p, int from, int vectors) {
+  const int rest = kShifted ? static_cast<int>(plan.length % kWidth) : 0;  // elements behind a row's last whole vector
+  const auto rest_of = [&](int unit) { return unit < units && (whole || first + unit == plan.strips - 1) ? rest : 0; };
+
+  [[maybe_unused]] const ShiftedRows<T> shifted{lanes, lane};
+  [[maybe_unused]] uint4 behind;
+  uint4 raw[kUnroll];
+  const auto fetch = [&](const T* p, int from, int vectors) {
+    if constexpr (kShifted)
+      return shifted.ask(p, from, vectors, raw, behind, [&] { return in + (plan.outputs - 1) * pitch + plan.length; });
     p += (from + lane) * kWidth;
     if (from + step <= vectors) {
 #pragma unroll
@@ -141,43 +176,61 @@ __global__ void __launch_bounds__(kRowThreads, kPlainRowBlocks<Op>)
       }
     }
   };
-
   typename Op::Extra extra{};  // of whole rows, that of the row that this lane finishes
   if (whole ? lane == 0 && team < units : threadIdx.x == 0) extra.aim(plan, whole ? first + team : row);
-  uint4 raw[kUnroll];
   int vectors = vectors_of(team);
-  fetch(raw, base, 0, vectors);
+  fetch(base, 0, vectors);
 
   const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // as reduce_rows has it
   typename Op::Local s = Op::start();
   State kept = Op::identity();
-  // Lanes of a warp may be at different rows; they go through the same number of units and steps.
-  const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) >> log2_lanes;
+  // Lanes of a warp may be at different rows; they go through the same number of units and steps as the first.
+  const int leader_gap = slot * apart;
   int finisher = 0;  // the lane of this row's result
-  for (int unit = team; unit - behind < units; unit += teams) {
+  for (int unit = team; unit - leader_gap < units; unit += teams) {
     const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0, count = whole ? static_cast<int>(plan.full) : vectors;
     if (!joint) s = Op::start();
     for (int from = 0;;) {
+      if constexpr (kShifted) shifted.take(misalignment(base), from, vectors, raw, behind, padding<Op>(plan));
       push_step<Op>(plan, convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, vectors * kWidth, now);
       from += step;
       if (from >= count) break;
-      fetch(raw, base, from, vectors);
+      fetch(base, from, vectors);
     }
-    const bool last = unit + teams - behind >= units;
+    if constexpr (kShifted) {
+      const int singles = rest_of(unit);
+      for (int e = lane; e < singles; e += lanes)
+        push_single<Op>(plan, convert, s, base[vectors * kWidth + e], (origin + vectors) * kWidth, e, now);
+    }
+    const bool last = unit + teams - leader_gap >= units;
     if (whole && lane == finisher && unit < units) extra.template look<true>(plan, base);
-    if (!last) {
+    const auto advance = [&] {
+      if (last) return;
       base += teams * unit_pitch;
       vectors = vectors_of(unit + teams);
-      if (whole && lane == ((finisher + 1) & (lanes - 1)) && vectors > 0) extra.aim(plan, first + unit + teams);
-      fetch(raw, base, 0, vectors);
-    }
+      if (whole && lane == ((finisher + 1) & (lanes - 1)) && unit + teams < units) extra.aim(plan, first + unit + teams);
+      fetch(base, 0, vectors);
+    };
+    if constexpr (!kShifted) advance();  // shifts leave no registers for the next row's vectors
     const std::int64_t start = whole ? 0 : (first + unit) * plan.chunk;
     const auto again = [&](uint4(&found)[kUnroll], std::uint32_t position) {
-      fetch(found, begin_of_row + (start - origin) * kWidth, static_cast<int>(position / kWidth) - lane,
-            static_cast<int>(min(plan.full - (start - origin), INT64_C(1) << 30)));
+      const T* p = begin_of_row + (start - origin) * kWidth + position;
+      const std::int64_t left = plan.full - (start - origin) - position / kWidth;  // vectors, from the first of this step on
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) {
+        found[j] = padding<Op>(plan);
+        if constexpr (kShifted) {
+          if (j * lanes < left) found[j] = load_shifted16(p + j * lanes * kWidth);
+        } else {
+          if (j * lanes < left) found[j] = load_aligned16(p + j * lanes * kWidth);
+        }
+      }
+      if constexpr (kShifted)
+        if (left <= 0) found[0] = load_singles(p, rest, found[0]);
     };
     State joined = Op::identity();
     if (!joint || last) joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, again);
+    if constexpr (kShifted) advance();
     if (!whole) {
       if (lane == 0) (plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first : states)[unit] = joined;
       continue;
@@ -214,13 +267,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int teams = static_cast<int>(blockDim.x) / lanes;
   const bool whole = plan.strips == 1;  // the units of a block's work are rows of one strip, else strips of one row
-  std::int64_t row = 0, part = blockIdx.x;
-  if (!whole) {
-    row = blockIdx.x / static_cast<unsigned>(plan.split);
-    part -= row * plan.split;
-  }
-  const std::int64_t first = part * plan.per_block;
-  const int units = static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first));
+  const auto [row, first, units] = share_of(plan, whole);
   const bool run = plan.vector && plan.reduced.dims == 1;
   IndexMap::Pair at{0, 0};
   if (!whole) at = plan.kept.offsets(row);
@@ -282,12 +329,19 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       }
       push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, now);
     }
-    // The row's incomplete last vector, or everything in a layout without vectors.
     const int rest = exists ? static_cast<int>(end - start) : 0;
-    for (int v = steps_end + lane; v < rest; v += lanes) {
-      uint4 raw[1] = {fetch_other(start + v)};
-      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
-                    static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
+    if (plan.vector) {  // the row's incomplete last vector
+      const int singles = steps_end < rest ? static_cast<int>(plan.length % kWidth) : 0;
+      for (int e = lane; e < singles; e += lanes) {
+        const T single = base[plan.reduced.offset((start + steps_end) * kWidth + e)];
+        push_single<Op>(plan, convert, s, single, (origin + steps_end) * kWidth, e, now);
+      }
+    } else {
+      for (int v = steps_end + lane; v < rest; v += lanes) {
+        uint4 raw[1] = {fetch_other(start + v)};
+        push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
+                      static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
+      }
     }
     if (whole && lane == 0 && exists) extra.template look<false>(plan, base);
     State joined = Op::identity();

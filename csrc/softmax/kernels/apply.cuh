@@ -9,8 +9,9 @@ namespace xgemm::softmax {
 
 /// A thread takes kCell pieces of 16 bytes: of a row, one in plan.tiles; of columns, those of as many positions.
 template <class T, class O>
-__global__ void __launch_bounds__(256) softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in,
-                                                     O* __restrict__ out, const Value<T>* __restrict__ pairs) {
+__global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
+    softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out,
+                  const Value<T>* __restrict__ pairs) {
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kLoads = 4;
   const bool rows = plan.columns == 1;
@@ -38,6 +39,8 @@ __global__ void __launch_bounds__(256) softmax_apply(const __grid_constant__ Pla
     m[e] = pairs[2 * pair];
     d[e] = pairs[2 * pair + 1];
     if (m[e] == minus_infinity<V>() || m[e] == -minus_infinity<V>()) d[e] = m[e] - m[e];  // NaN, as torch has it
+    if constexpr (sizeof(O) == 2)
+      if (!plan.log) d[e] *= V{1ull << 32} * V{1ull << 32};  // 2^kBias
     r[e] = plan.log ? log(d[e]) : V{1} / d[e];
   }
   for (int k = 0; k < pieces; k += kLoads, p += kLoads * step, q += kLoads * out_step) {
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(256) softmax_apply(const __grid_constant__ Pla
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         const V shifted = convert<V>(packs[j].values[e]) - m[e];
-        y[e] = plan.log ? shifted - r[e] : divide<T>(exp_for<O>(shifted), d[e], r[e]);
+        y[e] = plan.log ? shifted - r[e] : divide<T>(scaled_exp<O>(shifted, kBias), d[e], r[e]);
       }
       O* to = q + j * out_step;
       const int count = count_of(k + j);

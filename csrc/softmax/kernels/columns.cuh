@@ -112,15 +112,17 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Cell
   for (int e = 0; e < n; ++e) value[e] = result.of[e];
 }
 
-/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. The others' byte shifts would cost
-/// registers.
+/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. Others are shifted in registers where
+/// elements have 16 bits; where they have more, a thread's columns are `lanes` apart, so that lanes side by side access
+/// neighbouring elements.
 template <class T, class O, bool kPlain>
-__global__ void __launch_bounds__(kColumnThreads, kPlain && sizeof(T) < 8 ? 2 : 1)
+__global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 4 || (kPlain && sizeof(T) == 2) ? 2 : 1)
     softmax_columns(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  constexpr bool kElements = !kPlain && sizeof(T) > 2;
   __shared__ Meeting<U, kUnits> maxima;
   __shared__ Meeting<V, kWidth> sums;
   __shared__ ptx::Barrier exchanged[2];
@@ -147,13 +149,15 @@ __global__ void __launch_bounds__(kColumnThreads, kPlain && sizeof(T) < 8 ? 2 : 
   const std::int64_t item =
       static_cast<std::int64_t>(blockIdx.x / static_cast<unsigned>(plan.cluster)) * plan.items + thread / team;
   const std::int64_t outer = plan.by_tiles.divide(item), tile = item - outer * plan.tiles;
-  const std::int64_t column = (tile * lanes + cell.lane) * kWidth;
+  const int apart = kElements ? lanes : 1;  // of a thread's columns
+  const std::int64_t column = tile * lanes * kWidth + cell.lane * (kElements ? 1 : kWidth);
   const std::int64_t n = static_cast<std::int64_t>(rank) * plan.chunk + (thread & (team - 1)) / lanes * kCell;
   const bool exists = outer < plan.outer && column < plan.columns && n < plan.length;
   const int steps = exists ? static_cast<int>(min(plan.length - n, static_cast<std::int64_t>(kCell))) : 0;
-  const bool whole = kPlain || column + kWidth <= plan.columns;
-  [[maybe_unused]] const int count =
-      whole ? kWidth : static_cast<int>(plan.columns - column);  // of this thread's columns that exist
+  [[maybe_unused]] const int count =  // of this thread's columns that exist
+      kPlain ? kWidth
+             : (static_cast<int>(min(static_cast<std::int64_t>(kWidth * apart), plan.columns - column)) + apart - 1) / apart;
+  const bool whole = !kElements && count == kWidth;
   const T* p = in + (exists ? plan.kept.offset(outer) + n * plan.length_stride + column : 0);
 
   O* q = out + (outer * plan.length + n) * plan.columns + column;
@@ -174,14 +178,13 @@ __global__ void __launch_bounds__(kColumnThreads, kPlain && sizeof(T) < 8 ? 2 : 
       if (k < steps) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * plan.length_stride);
   } else {
 #pragma unroll
-    for (int k = 0; k < kCell; ++k) {
-      if (k < steps) {
-        Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(x[k]));
+    for (int k = 0; k < kCell; ++k, p += plan.length_stride) {
+      if (k >= steps) continue;
+      Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(x[k]));
 #pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < count) pack.values[e] = p[k * plan.length_stride + e];
-        *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
-      }
+      for (int e = 0; e < kWidth; ++e)
+        if (e < count) pack.values[e] = p[e * apart];
+      *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
     }
   }
 
@@ -247,11 +250,11 @@ __global__ void __launch_bounds__(kColumnThreads, kPlain && sizeof(T) < 8 ? 2 : 
     if constexpr (kPlain) {
       if (k < steps) store_aligned<T, true>(q, y);
     } else {
-      store_anywhere<T>(q, y, k < steps && whole, lanes);
+      if constexpr (!kElements) store_anywhere<T>(q, y, k < steps && whole, lanes);
       if (k < steps && !whole) {
 #pragma unroll
         for (int e = 0; e < kWidth; ++e)
-          if (e < count) q[e] = convert<O>(y[e]);
+          if (e < count) q[e * apart] = convert<O>(y[e]);
       }
     }
   }

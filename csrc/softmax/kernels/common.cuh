@@ -69,6 +69,21 @@ __device__ __forceinline__ Unit<T> nothing() {
   return std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;
 }
 
+/// Elements of a block that are not from..to-1 become those of `fill`.
+template <class T>
+__device__ __forceinline__ void keep(Unit<T> (&units)[16 / sizeof(Unit<T>)], int from, int to, Unit<T> fill) {
+  constexpr int kPer = kUnitCount<T>;
+#pragma unroll
+  for (int u = 0; u < static_cast<int>(16 / sizeof(Unit<T>)); ++u) {
+    if constexpr (kPer == 1) {
+      if (u < from || u >= to) units[u] = fill;
+    } else {
+      const bool low = 2 * u >= from && 2 * u < to, high = 2 * u + 1 >= from && 2 * u + 1 < to;
+      units[u] = ((low ? units[u] : fill) & 0xffffu) | ((high ? units[u] : fill) & 0xffff0000u);
+    }
+  }
+}
+
 /// Makes the compiler forget what it computed from a unit: it would keep two floats in its place.
 template <class U>
 __device__ __forceinline__ void forget(U& unit) {
@@ -94,19 +109,6 @@ struct Largest {
 /// A sum that the compiler does not join with the product it adds: the kernels for aligned and for other rows give the same bits.
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
-
-/// exp(x) for x <= 0, as exact as the output's dtype needs: for 16 bits a rounded product with log2(e) does.
-template <class O>
-__device__ __forceinline__ float exp_for(float x) {
-  if constexpr (sizeof(O) == 2)
-    return exp2f(x * 1.4426950408889634f);
-  else
-    return expf(x);
-}
-template <class O>
-__device__ __forceinline__ double exp_for(double x) {
-  return exp(x);
-}
 
 /// exp(x) for x <= 0, times 2^bias where the output has 16 bits: there 2^x flushes what is not a normal float, and a result of
 /// torch's may be subnormal. The division takes the factor out again.

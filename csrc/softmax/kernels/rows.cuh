@@ -42,9 +42,13 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
     for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
   }
   if constexpr (kPlain) {
+    const auto load = [](const T* from) {  // short rows are the first to leave the caches; long ones lose by it
+      if constexpr (kSteps <= kShortSteps) return __ldcs(reinterpret_cast<const uint4*>(from));
+      return load_aligned16(from);
+    };
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
+      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load(p + k * lanes * kWidth);
   } else {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
