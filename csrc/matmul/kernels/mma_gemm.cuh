@@ -1,0 +1,353 @@
+// Half-precision products that are small, or tall and narrow: one launch, a block a tile of C, nothing that must be fetched or
+// set up before the first load.
+//
+//   out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch.
+//
+//   Load    cp.async of 16 bytes straight to swizzled shared memory, up to `stages` k-blocks of 64 at once: all of a short K.
+//   Rows
+//           that start anywhere come as the aligned pieces that they lie in, and are shifted to their place before use.
+//   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
+//   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of kernels/wgmma_gemm.cuh
+//           where it does not cut K (tensor_splits).
+//   Store   through shared memory, each warp its own, in quads along a row.
+//   Archs   sm_90 (compiles for sm_80). Limits: sizes under 2^31, tiles under 2^31.
+//
+// Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 2 us.
+#pragma once
+#include "device/bytes16.cuh"
+#include "device/ptx/cp_async.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/ptx/mma.cuh"
+#include "matmul/kernels/epilogue.cuh"
+#include "matmul/mma_plan.h"
+
+namespace xgemm::matmul {
+
+struct MmaArguments {
+  Problem problem;
+  bool raw_a, raw_b;        ///< rows of the operand start anywhere, else at multiples of 16 bytes
+  bool plain;               ///< nothing but alpha in the epilogue
+  int slots;                ///< of shared memory: stages, or all of K's blocks where they are fewer
+  unsigned columns, tiles;  ///< of a batch: tiles a row of tiles, and all
+};
+
+namespace mma_detail {
+
+__device__ __forceinline__ void cp_async_whole(void* dst, const void* src) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(dst))),
+               "l"(src)
+               : "memory");
+}
+
+/// One operand: its k-blocks in shared memory, and what this thread copies of them.
+template <int kLines, bool kAlongK, int kThreads>
+struct Panel {
+  static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // bytes; how many
+  static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
+  static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // as copied from rows that start anywhere
+  static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
+  static_assert(kStep % 8 == 0, "a thread's rows are swizzled alike");
+
+  const unsigned char* piece[kCount];  // the thread's, one a row, at the next block's k
+  std::int64_t advance;                // bytes to the next block
+  int to, rows, bytes;                 // place of its first piece; rows from its first on, and bytes of a row from its piece on
+  int shift[kCount];                   // raw: how far a row starts behind 16 aligned bytes
+
+  template <class T>
+  __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth,
+                                   bool raw) {
+    const std::int64_t across = 2 * (kAlongK ? line_stride : k_stride);
+    const int first = static_cast<int>(threadIdx.x / kPieces), at = static_cast<int>(threadIdx.x % kPieces);
+    advance = kAlongK ? 2 * kMmaTileK : kMmaTileK * across;
+    to = raw ? first * kRawRow + 16 * at : place(first, at);
+    rows = (kAlongK ? lines : depth) - first, bytes = 2 * (kAlongK ? depth : lines) - 16 * at;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      // What lines that do not exist get goes to sums that nobody stores.
+      const auto* const row = reinterpret_cast<const unsigned char*>(from) +
+                              (kAlongK ? min(first + i * kStep, lines - 1) : first + i * kStep) * across;
+      shift[i] = raw ? static_cast<int>(misalignment(row)) : 0;
+      piece[i] = row - shift[i] + 16 * at;
+    }
+  }
+
+  /// Eight rows' pieces at one place of the row lie in different banks.
+  static __device__ __forceinline__ int place(int row, int at) {
+    return row * kRow + (at ^ (kPieces == 4 ? row / 2 % 4 : row % 8)) * 16;
+  }
+
+  __device__ __forceinline__ void step() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) piece[i] += advance;
+    (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
+  }
+
+  /// The next block, where all its k exist and its rows start at multiples of 16 bytes.
+  __device__ __forceinline__ void copy_whole(unsigned char* slot) {
+    if (kAlongK || bytes > 0) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) cp_async_whole(slot + to + i * (kStep * kRow), piece[i]);
+    }
+    step();
+  }
+
+  /// The next block. `raw`: rows start anywhere; from the aligned 16 bytes that they start in, one piece more.
+  __device__ __forceinline__ void copy(unsigned char* slot, bool raw) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int some = i * kStep < rows ? bytes + shift[i] : 0;
+      unsigned char* const target = slot + to + i * kStep * (raw ? kRawRow : kRow);
+      cp_async<16>(target, piece[i], min(16, max(0, some)));
+      if (raw && threadIdx.x % kPieces == 0) cp_async<16>(target + kRow, piece[i] + kRow, min(16, max(0, some - kRow)));
+    }
+    step();
+  }
+
+  /// From a raw slot to where read() looks.
+  __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot) const {
+    const int first = static_cast<int>(threadIdx.x / kPieces), at = static_cast<int>(threadIdx.x % kPieces);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const unsigned char* const from = slot + to + i * kStep * kRawRow;
+      *reinterpret_cast<uint4*>(target + place(first, at) + i * (kStep * kRow)) =
+          shift_bytes(load_aligned16(from), load_aligned16(from + 16), static_cast<unsigned>(shift[i]));
+    }
+  }
+};
+
+/// Where a lane reads kFragments of 16 lines from `line` on. Four 8 x 8 matrices each: kLinesFirst: (lines 0-7, k 0-7),
+/// (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); else the middle two exchanged.
+template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>
+struct Reader {
+  int offset[kAlongK ? kMmaTileK / 16 : kFragments];  // the swizzle goes with the step, or with the fragment
+  __device__ __forceinline__ Reader(int line, int lane) {
+    const int matrix = lane / 8, upper_line = kLinesFirst ? matrix % 2 : matrix / 2,
+              upper_k = kLinesFirst ? matrix / 2 : matrix % 2;
+#pragma unroll
+    for (int i = 0; i < (kAlongK ? kMmaTileK / 16 : kFragments); ++i)
+      offset[i] = kAlongK ? Panel::place(line + 8 * upper_line + lane % 8, 2 * i + upper_k)
+                          : Panel::place(8 * upper_k + lane % 8, line / 8 + 2 * i + upper_line);
+#pragma unroll
+    for (int& x : offset) asm volatile("" : "+r"(x));  // found before the wait for the grid before
+  }
+  __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step) const {
+    if constexpr (kAlongK)
+      ptx::ldmatrix(r, panel + offset[step] + fragment * 16 * Panel::kRow);
+    else
+      ptx::ldmatrix_transposed(r, panel + offset[fragment] + step * 16 * Panel::kRow);
+  }
+};
+
+template <MmaTile kTile, bool kAlongKA, bool kAlongKB>
+struct Shape {
+  static constexpr MmaTileInfo kInfo = info(kTile);
+  static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
+  static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
+  using A = Panel<kInfo.rows, kAlongKA, kThreads>;
+  using B = Panel<kInfo.columns, kAlongKB, kThreads>;
+  static constexpr int kPitch = kColumns + 4;  // floats of a row of a warp's sums
+  static constexpr int kSums = 4 * kWarps * kRows * kPitch;
+  static constexpr int shared_bytes(int slots, bool raw_a, bool raw_b) {
+    const int slot = (raw_a ? A::kRawBytes : A::kBytes) + (raw_b ? B::kRawBytes : B::kBytes);
+    const int all = slots * slot + (raw_a || raw_b ? A::kBytes + B::kBytes : 0);
+    return all > kSums ? all : kSums;
+  }
+};
+
+/// Calls f(d, place in dim d) for batch `index`. Short code: it has to come before the first load.
+template <class F>
+__device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index, const F& f) {
+#pragma unroll 1
+  for (int d = p.batch_dims - 1; d >= 0; --d) {
+    const auto size = static_cast<unsigned>(p.batch[d]);
+    f(d, static_cast<std::int64_t>(index % size));
+    index /= size;
+  }
+}
+
+}  // namespace mma_detail
+
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
+__global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::kThreads, info(kTile).beside)
+    mma_gemm(const __grid_constant__ MmaArguments g) {
+  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
+  using A = typename Shape::A;
+  using B = typename Shape::B;
+  constexpr int kStages = Shape::kInfo.stages, kRows = Shape::kRows, kColumns = Shape::kColumns;
+  extern __shared__ __align__(1024) unsigned char ring[];
+
+  const Problem& p = g.problem;
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const unsigned batch = g.tiles == gridDim.x ? 0 : blockIdx.x / g.tiles, tile = blockIdx.x - batch * g.tiles;
+  const unsigned tile_row = tile / g.columns;
+  const int row0 = static_cast<int>(tile_row) * Shape::kInfo.rows,
+            column0 = static_cast<int>(tile - tile_row * g.columns) * Shape::kInfo.columns;
+  const int rows = static_cast<int>(p.m) - row0, columns = static_cast<int>(p.n) - column0;
+  const T* a = static_cast<const T*>(p.a.data) + row0 * p.a.row_stride;
+  const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
+  mma_detail::each_batch_dim(p, batch,
+                             [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
+  const bool raw_a = g.raw_a, raw_b = g.raw_b;
+  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k), raw_a);
+  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k), raw_b);
+  const int slot_a = raw_a ? A::kRawBytes : A::kBytes, slot_bytes = slot_a + (raw_b ? B::kRawBytes : B::kBytes);
+  const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
+            whole = raw_a || raw_b ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
+  const int ring_bytes = g.slots * slot_bytes;
+  int next = 0, slot = 0;  // to be filled, to be used
+
+  const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
+  const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
+  const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
+  const auto start_copy = [&](int block) {
+    unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
+    next = next + slot_bytes == ring_bytes ? 0 : next + slot_bytes;
+    if (block < whole)
+      of_a.copy_whole(to_a), of_b.copy_whole(to_b);
+    else if (block < blocks)
+      of_a.copy(to_a, raw_a), of_b.copy(to_b, raw_b);
+    cp_async_commit();  // an empty group too: the wait counts groups
+  };
+  const unsigned char *panel_a, *panel_b;
+  // Everyone's copies of the next block are there, and everyone has read the one before.
+  const auto meet = [&] {
+    __syncthreads();
+    panel_a = ring + slot, panel_b = panel_a + slot_a;
+    slot = slot + slot_bytes == ring_bytes ? 0 : slot + slot_bytes;
+    if (raw_a || raw_b) {
+      unsigned char* const straight = ring + ring_bytes;
+      if (raw_a) of_a.straighten(straight, panel_a), panel_a = straight;
+      if (raw_b) of_b.straighten(straight + A::kBytes, panel_b), panel_b = straight + A::kBytes;
+      __syncthreads();
+    }
+  };
+  constexpr int kSteps = kMmaTileK / 16;
+  constexpr int kAhead =
+      kRows * kColumns <= 512;  // read the next block while this one is multiplied: small tiles wait for each other's
+  std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's
+  const auto read = [&](int step) {
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) reader_a.read(fa[step][i], panel_a, i, step);
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) reader_b.read(fb[step][j], panel_b, j, step);
+  };
+
+  ptx::grid_wait();
+  ptx::grid_release();
+#pragma unroll 1
+  for (int block = 0; block < kStages - 1 + kAhead; ++block) start_copy(block);
+  if constexpr (kAhead > 0) {
+    cp_async_wait<kStages - 1>();
+    meet();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) read(step);
+  }
+  float sums[kRows / 16][kColumns / 8][4] = {};
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block) {
+    const bool more = block + kAhead < blocks;
+    if (more) {
+      cp_async_wait<kStages - 2>();
+      meet();
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (kAhead == 0) read(step);
+#pragma unroll
+      for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j) {
+          if constexpr (std::is_same_v<T, half>)
+            ptx::mma_fp16(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
+          else
+            ptx::mma_bf16(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
+        }
+      if (kAhead > 0 && more) read(step);
+    }
+    start_copy(block + kStages - 1 + kAhead);
+  }
+
+  __syncthreads();  // the sums take the slots' place
+  const int row1 = row0 + warp_row, column1 = column0 + warp_column, rows_left = rows - warp_row,
+            columns_left = columns - warp_column;
+  T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
+  constexpr int kPieces = kColumns / 8;
+  const bool aligned = p.n % 8 == 0;
+  // Every lane of the warp: a row's pieces are neighbours.
+  const auto store_piece = [&](const Pack<T>& results, int row, int piece) {
+    const int count = row < rows_left ? columns_left - 8 * piece : 0;
+    T* const to = out + row * p.n + 8 * piece;
+    if (aligned) {
+      if (count > 0) *reinterpret_cast<uint4*>(to) = as_raw(results);
+    } else {
+      store_shifted16(to, results, count >= 8, kPieces);
+      if (count < 8) {
+#pragma unroll
+        for (int i = 0; i < 7; ++i)
+          if (i < count) to[i] = results.values[i];
+      }
+    }
+  };
+  if (g.plain) {  // alpha alone: rounded in the registers
+    constexpr int kPitch = 2 * kColumns + 16;
+    unsigned char* const own = ring + warp * (kRows * kPitch);
+    const auto alpha = static_cast<float>(p.alpha);
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4),
+                       Vector<T, 2>{{convert<T>(fmaf(alpha, sums[i][j][2 * h], 0.f)),
+                                     convert<T>(fmaf(alpha, sums[i][j][2 * h + 1], 0.f))}});
+    __syncwarp();
+    const int row = lane / kPieces, piece = lane % kPieces;
+#pragma unroll
+    for (int r = 0; r < kRows; r += 32 / kPieces)
+      store_piece(as_pack<T>(load_aligned16(own + (row + r) * kPitch + 16 * piece)), row + r, piece);
+    return;
+  }
+  constexpr int kPitch = Shape::kPitch;
+  float* const own = reinterpret_cast<float*>(ring) + warp * (kRows * kPitch);
+#pragma unroll
+  for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        store_vector(own + (16 * i + 8 * h + lane / 4) * kPitch + 8 * j + lane % 4 * 2,
+                     Vector<float, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
+  __syncwarp();
+  auto e = make_epilogue_at<T, float>(p);
+  mma_detail::each_batch_dim(p, batch, [&](int d, std::int64_t at) {
+    if (e.c) e.c += at * p.c.batch_stride[d];
+    if (e.bias) e.bias += at * p.bias.batch_stride[d];
+    if (e.residual) e.residual += at * p.residual.batch_stride[d];
+  });
+  const int piece = lane % kPieces, first = column1 + 8 * piece, last = static_cast<int>(p.n) - 1;
+#pragma unroll 1
+  for (int row = lane / kPieces; row < kRows; row += 32 / kPieces) {
+    const float* const from = own + row * kPitch + 8 * piece;
+    const Vector<float, 4> low = load_vector<4>(from), high = load_vector<4>(from + 4);
+    const std::int64_t r = min(row1 + row, static_cast<int>(p.m) - 1);
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = fmaf(e.alpha, i < 4 ? low[i % 4] : high[i % 4], 0.f);  // -0 to +0, see epilogue.cuh
+    const auto each = [&](const auto& f) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = f(x[i], static_cast<std::int64_t>(min(first + i, last)));
+    };
+    if (e.c) each([&](float v, std::int64_t c) { return fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), v); });
+    if (e.bias) each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.bias[c * e.bias_col])); });
+    activate_all<T>(x, e.activation);
+    if (e.residual)
+      each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.residual[r * e.residual_row + c * e.residual_col])); });
+    Pack<T> results;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);
+    store_piece(results, row, piece);
+  }
+}
+
+}  // namespace xgemm::matmul

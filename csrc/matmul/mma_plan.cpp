@@ -1,0 +1,68 @@
+#include "matmul/mma_plan.h"
+
+#include <algorithm>
+
+#include "device/integer.h"
+#include "matmul/tensor_plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
+constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
+constexpr double kRaw = 1.8;  // a k-block that is shifted to its place
+// kernels/wgmma_gemm.cuh with tiles of 128 x 64: its start, a k-block, a tile besides; copies that TMA needs.
+constexpr double kTensorStart = 2.6, kTensorBlock = 0.20, kTensorTile = 0.45, kTensorCopies = 3.0;
+
+bool is_raw(const Problem& p, const Operand& x, bool along_k, std::int64_t across_stride, std::int64_t lines) {
+  bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (along_k || lines % 8 == 0);
+  for (int d = 0; d < p.batch_dims; ++d) aligned = aligned && x.batch_stride[d] % 8 == 0;
+  return !aligned;
+}
+
+double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
+  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+  return 2.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
+}
+
+}  // namespace
+
+std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
+  if (gpu.major != 9 || !is_half(p.dtype) || p.gated || p.wide_out || p.factor) return {};
+  if (!forced.empty() && !forced.starts_with("mma")) return {};
+  for (const std::int64_t x : {p.m, p.n, p.k})
+    if (x < 1 || x >= kLimit) return {};
+  if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
+  if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
+  if (tensor_splits(p.n, p.k) > 1) return {};  // the order of additions is another
+
+  const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
+  MmaPlan best{.tile = MmaTile::t32x32,
+               .raw_a = is_raw(p, p.a, along_a, along_a ? p.a.row_stride : p.a.col_stride, p.m),
+               .raw_b = is_raw(p, p.b, along_b, along_b ? p.b.col_stride : p.b.row_stride, p.n),
+               .seconds = 1e30};
+  const bool raw = best.raw_a || best.raw_b;
+  const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
+  const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
+  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + elements) / kBytesPerMicrosecond;
+  const auto rounds = [&](int rows, int columns) {
+    return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
+  };
+  for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
+    const MmaTileInfo& t = kMmaTiles[i];
+    if (forced.find('_') != forced.npos && forced != t.name) continue;
+    const double slower = raw ? kRaw : 1;
+    const double busy =
+        t.start + slower * t.block * blocks + (rounds(t.rows, t.columns) - 1) * (t.more + slower * t.more_block * blocks);
+    const double seconds = 1e-6 * std::max(busy, kStart + memory);
+    if (seconds < best.seconds) best.tile = static_cast<MmaTile>(i), best.seconds = seconds;
+  }
+  if (best.seconds >= 1e30) return {};  // no such tile
+  const double busy = rounds(128, 64) * (kTensorTile + kTensorBlock * blocks);
+  const double tensor = 1e-6 * (kTensorStart + (raw ? kTensorCopies : 0) + std::max(busy, memory));
+  if (forced.empty() && tensor <= best.seconds) return {};
+  return best;
+}
+
+}  // namespace xgemm::matmul

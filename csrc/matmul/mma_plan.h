@@ -1,0 +1,46 @@
+// Problem -> the one-launch half-precision kernel for small and for narrow products, kernels/mma_gemm.cuh. Pure host code.
+#pragma once
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/problem.h"
+
+namespace xgemm::matmul {
+
+enum class MmaTile : std::uint8_t { t32x32, t32x64, t64x64, t128x32, t128x64, t64x32 };
+
+/// A tile of kernels/mma_gemm.cuh, and what the plan's model counts for it (microseconds of an H200; measured). The one place
+/// where the sizes are written.
+struct MmaTileInfo {
+  std::string_view name;
+  int rows, columns;              ///< of C
+  int warps_rows, warps_columns;  ///< of a block
+  int stages;                     ///< k-blocks under way, at most
+  int beside;                     ///< blocks a multiprocessor that registers leave room for
+  double start, block;            ///< the first tile of a multiprocessor: before and after its k-blocks, and each of them
+  double more, more_block;        ///< each further tile
+};
+inline constexpr int kMmaTileK = 64;
+inline constexpr std::array<MmaTileInfo, 6> kMmaTiles{{
+    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.08, 0.25, 0.05, 0.08},
+    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.10, 0.27, 0.10, 0.12},
+    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.20, 0.35, 0.32, 0.23},
+    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.20, 0.35, 0.32, 0.23},
+    {"mma_128x64", 128, 64, 4, 2, 4, 2, 1.30, 0.55, 0.60, 0.45},
+    {"mma_64x32", 64, 32, 2, 2, 6, 3, 1.10, 0.30, 0.10, 0.12},
+}};
+constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
+
+struct MmaPlan {
+  MmaTile tile;
+  bool raw_a, raw_b;  ///< the operand's rows, or pieces at their ends, do not lie at multiples of 16 bytes
+  double seconds;     ///< predicted
+};
+
+/// Nothing where the kernel cannot do the problem, or kernels/wgmma_gemm.cuh is faster. The bits are that kernel's, so the choice
+/// may look at M. `forced`: a tile's name, or "mma" for any.
+std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul
