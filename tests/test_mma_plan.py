@@ -20,7 +20,7 @@ int main() {
 }
 """
 FIELDS = ["name", "raw_a", "raw_b", "us", "splits"]
-TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32", "mma_128x64"]
+TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
 HALF, BF16 = 1, 2
 
 

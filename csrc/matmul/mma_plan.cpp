@@ -10,9 +10,16 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
-constexpr double kRaw = 1.8;  // a k-block that is shifted to its place
-// kernels/wgmma_gemm.cuh with tiles of 128 x 64: its start, a k-block, a tile besides; copies that TMA needs.
-constexpr double kTensorStart = 2.6, kTensorBlock = 0.20, kTensorTile = 0.45, kTensorCopies = 3.0;
+constexpr double kRaw = 2.2, kRawStart = 0.2;  // a k-block that is shifted to its place; the whole's start
+constexpr double kCopies = 3.0;                // launch and pass that bring such operands to where TMA can load them
+
+/// kernels/wgmma_gemm.cuh in the same terms, for its tiles of 128 rows and these columns; of 64 rows.
+struct Persistent {
+  int columns;
+  double start, block, more;
+};
+constexpr Persistent kPersistent[] = {{64, 2.6, 0.20, 1.05}, {128, 2.7, 0.38, 1.40}, {256, 2.7, 0.69, 2.00}};
+constexpr Persistent kFewRows = {64, 2.0, 0.13, 0.30};
 
 bool is_raw(const Problem& p, const Operand& x, bool along_k, std::int64_t across_stride, std::int64_t lines) {
   bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (along_k || lines % 8 == 0);
@@ -41,7 +48,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   MmaPlan best{.tile = MmaTile::t32x32,
                .raw_a = is_raw(p, p.a, along_a, along_a ? p.a.row_stride : p.a.col_stride, p.m),
                .raw_b = is_raw(p, p.b, along_b, along_b ? p.b.col_stride : p.b.row_stride, p.n),
-               .seconds = 1e30};
+               .seconds = 0};
+  double best_us = 1e30;
   const bool raw = best.raw_a || best.raw_b;
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
@@ -52,16 +60,24 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
     if (forced.find('_') != forced.npos && forced != t.name) continue;
-    const double slower = raw ? kRaw : 1;
-    const double busy =
-        t.start + slower * t.block * blocks + (rounds(t.rows, t.columns) - 1) * (t.more + slower * t.more_block * blocks);
-    const double seconds = 1e-6 * std::max(busy, kStart + memory);
-    if (seconds < best.seconds) best.tile = static_cast<MmaTile>(i), best.seconds = seconds;
+    const double block = (raw ? kRaw : 1) * blocks;
+    const double busy = t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + t.more_block * block);
+    const double us = (raw ? kRawStart : 0) + std::max(busy, kStart + memory);
+    if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
-  if (best.seconds >= 1e30) return {};  // no such tile
-  const double busy = rounds(128, 64) * (kTensorTile + kTensorBlock * blocks);
-  const double tensor = 1e-6 * (kTensorStart + (raw ? kTensorCopies : 0) + std::max(busy, memory));
-  if (forced.empty() && tensor <= best.seconds) return {};
+  if (best_us >= 1e30) return {};  // no such tile
+  best.seconds = 1e-6 * best_us;
+  double other = 1e30;
+  const auto consider = [&](const Persistent& t, int rows) {
+    const double busy = t.start + t.block * blocks + (rounds(rows, t.columns) - 1) * (t.more + t.block * blocks);
+    other = std::min(other, std::max(busy, t.start + memory));
+  };
+  if (p.m <= 64) {
+    consider(kFewRows, 64);
+  } else {
+    for (const Persistent& t : kPersistent) consider(t, 128);
+  }
+  if (forced.empty() && other + (raw ? kCopies : 0) <= best_us) return {};
   return best;
 }
 

@@ -9,7 +9,7 @@
 
 namespace xgemm::matmul {
 
-enum class MmaTile : std::uint8_t { t32x32, t32x64, t64x64, t128x32, t128x64, t64x32 };
+enum class MmaTile : std::uint8_t { t32x32, t32x64, t64x64, t128x32 };
 
 /// A tile of kernels/mma_gemm.cuh, and what the plan's model counts for it (microseconds of an H200; measured). The one place
 /// where the sizes are written.
@@ -23,13 +23,11 @@ struct MmaTileInfo {
   double more, more_block;        ///< each further tile
 };
 inline constexpr int kMmaTileK = 64;
-inline constexpr std::array<MmaTileInfo, 6> kMmaTiles{{
-    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.08, 0.25, 0.05, 0.08},
-    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.10, 0.27, 0.10, 0.12},
-    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.20, 0.35, 0.32, 0.23},
-    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.20, 0.35, 0.32, 0.23},
-    {"mma_128x64", 128, 64, 4, 2, 4, 2, 1.30, 0.55, 0.60, 0.45},
-    {"mma_64x32", 64, 32, 2, 2, 6, 3, 1.10, 0.30, 0.10, 0.12},
+inline constexpr std::array<MmaTileInfo, 4> kMmaTiles{{
+    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.10, 0.20, 0.05, 0.15},
+    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.20, 0.26, 0.10, 0.14},
+    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.25, 0.33, 0.32, 0.23},
+    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.35, 0.32, 0.23},
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 

@@ -51,25 +51,24 @@ struct Panel {
   const unsigned char* piece[kCount];  // the thread's, one a row, at the next block's k
   std::int64_t advance;                // bytes to the next block
   int to, rows, bytes;                 // place of its first piece; rows from its first on, and bytes of a row from its piece on
-  int shift[kCount];                   // raw: how far a row starts behind 16 aligned bytes
 
   template <class T>
-  __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth,
-                                   bool raw) {
+  __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
     const std::int64_t across = 2 * (kAlongK ? line_stride : k_stride);
-    const int first = static_cast<int>(threadIdx.x / kPieces), at = static_cast<int>(threadIdx.x % kPieces);
     advance = kAlongK ? 2 * kMmaTileK : kMmaTileK * across;
-    to = raw ? first * kRawRow + 16 * at : place(first, at);
-    rows = (kAlongK ? lines : depth) - first, bytes = 2 * (kAlongK ? depth : lines) - 16 * at;
+    to = place(first(), at());
+    rows = (kAlongK ? lines : depth) - first(), bytes = 2 * (kAlongK ? depth : lines) - 16 * at();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       // What lines that do not exist get goes to sums that nobody stores.
-      const auto* const row = reinterpret_cast<const unsigned char*>(from) +
-                              (kAlongK ? min(first + i * kStep, lines - 1) : first + i * kStep) * across;
-      shift[i] = raw ? static_cast<int>(misalignment(row)) : 0;
-      piece[i] = row - shift[i] + 16 * at;
+      const int row = kAlongK ? min(first() + i * kStep, lines - 1) : first() + i * kStep;
+      piece[i] = reinterpret_cast<const unsigned char*>(from) + row * across + 16 * at();
+      asm volatile("" : "+l"(piece[i]));  // found before the wait for the grid before
     }
+    asm volatile("" : "+l"(advance), "+r"(to), "+r"(rows), "+r"(bytes));
   }
+  static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kPieces); }
+  static __device__ __forceinline__ int at() { return static_cast<int>(threadIdx.x % kPieces); }
 
   /// Eight rows' pieces at one place of the row lie in different banks.
   static __device__ __forceinline__ int place(int row, int at) {
@@ -93,24 +92,24 @@ struct Panel {
 
   /// The next block. `raw`: rows start anywhere; from the aligned 16 bytes that they start in, one piece more.
   __device__ __forceinline__ void copy(unsigned char* slot, bool raw) {
+    unsigned char* const target = slot + (raw ? first() * kRawRow + 16 * at() : to);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const int some = i * kStep < rows ? bytes + shift[i] : 0;
-      unsigned char* const target = slot + to + i * kStep * (raw ? kRawRow : kRow);
-      cp_async<16>(target, piece[i], min(16, max(0, some)));
-      if (raw && threadIdx.x % kPieces == 0) cp_async<16>(target + kRow, piece[i] + kRow, min(16, max(0, some - kRow)));
+      const int shift = raw ? static_cast<int>(misalignment(piece[i])) : 0, some = i * kStep < rows ? bytes + shift : 0;
+      unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow);
+      cp_async<16>(here, piece[i] - shift, min(16, max(0, some)));
+      if (raw && at() == 0) cp_async<16>(here + kRow, piece[i] - shift + kRow, min(16, max(0, some - kRow)));
     }
     step();
   }
 
   /// From a raw slot to where read() looks.
   __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot) const {
-    const int first = static_cast<int>(threadIdx.x / kPieces), at = static_cast<int>(threadIdx.x % kPieces);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const unsigned char* const from = slot + to + i * kStep * kRawRow;
-      *reinterpret_cast<uint4*>(target + place(first, at) + i * (kStep * kRow)) =
-          shift_bytes(load_aligned16(from), load_aligned16(from + 16), static_cast<unsigned>(shift[i]));
+      const unsigned char* const from = slot + (first() + i * kStep) * kRawRow + 16 * at();
+      *reinterpret_cast<uint4*>(target + to + i * (kStep * kRow)) =
+          shift_bytes(load_aligned16(from), load_aligned16(from + 16), misalignment(piece[i]));
     }
   }
 };
@@ -188,8 +187,8 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   mma_detail::each_batch_dim(p, batch,
                              [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
   const bool raw_a = g.raw_a, raw_b = g.raw_b;
-  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k), raw_a);
-  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k), raw_b);
+  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
+  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
   const int slot_a = raw_a ? A::kRawBytes : A::kBytes, slot_bytes = slot_a + (raw_b ? B::kRawBytes : B::kBytes);
   const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
             whole = raw_a || raw_b ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
@@ -234,8 +233,11 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
 
   ptx::grid_wait();
   ptx::grid_release();
+  int copies = 0;
 #pragma unroll 1
-  for (int block = 0; block < kStages - 1 + kAhead; ++block) start_copy(block);
+  for (; copies < min(blocks, kStages - 1 + kAhead); ++copies) start_copy(copies);
+#pragma unroll 1
+  for (; copies < kStages - 1 + kAhead; ++copies) cp_async_commit();
   if constexpr (kAhead > 0) {
     cp_async_wait<kStages - 1>();
     meet();
@@ -272,20 +274,15 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
             columns_left = columns - warp_column;
   T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
   constexpr int kPieces = kColumns / 8;
-  const bool aligned = p.n % 8 == 0;
   // Every lane of the warp: a row's pieces are neighbours.
   const auto store_piece = [&](const Pack<T>& results, int row, int piece) {
     const int count = row < rows_left ? columns_left - 8 * piece : 0;
     T* const to = out + row * p.n + 8 * piece;
-    if (aligned) {
-      if (count > 0) *reinterpret_cast<uint4*>(to) = as_raw(results);
-    } else {
-      store_shifted16(to, results, count >= 8, kPieces);
-      if (count < 8) {
+    store_shifted16(to, results, count >= 8, kPieces);
+    if (count < 8) {
 #pragma unroll
-        for (int i = 0; i < 7; ++i)
-          if (i < count) to[i] = results.values[i];
-      }
+      for (int i = 0; i < 7; ++i)
+        if (i < count) to[i] = results.values[i];
     }
   };
   if (g.plain) {  // alpha alone: rounded in the registers
@@ -303,9 +300,17 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
                                      convert<T>(fmaf(alpha, sums[i][j][2 * h + 1], 0.f))}});
     __syncwarp();
     const int row = lane / kPieces, piece = lane % kPieces;
+    const unsigned char* const from = own + row * kPitch + 16 * piece;
+    if (p.n % 8 == 0) {
+      if (8 * piece >= columns_left) return;
+      T* const to = out + row * p.n + 8 * piece;
 #pragma unroll
-    for (int r = 0; r < kRows; r += 32 / kPieces)
-      store_piece(as_pack<T>(load_aligned16(own + (row + r) * kPitch + 16 * piece)), row + r, piece);
+      for (int r = 0; r < kRows; r += 32 / kPieces)
+        if (row + r < rows_left) *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(from + r * kPitch);
+    } else {
+#pragma unroll 1
+      for (int r = 0; r < kRows; r += 32 / kPieces) store_piece(as_pack<T>(load_aligned16(from + r * kPitch)), row + r, piece);
+    }
     return;
   }
   constexpr int kPitch = Shape::kPitch;

@@ -47,8 +47,6 @@ void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream)
     case MmaTile::t32x64: return launch_mma_layout<T, MmaTile::t32x64>(p, plan, stream);
     case MmaTile::t64x64: return launch_mma_layout<T, MmaTile::t64x64>(p, plan, stream);
     case MmaTile::t128x32: return launch_mma_layout<T, MmaTile::t128x32>(p, plan, stream);
-    case MmaTile::t128x64: return launch_mma_layout<T, MmaTile::t128x64>(p, plan, stream);
-    case MmaTile::t64x32: return launch_mma_layout<T, MmaTile::t64x32>(p, plan, stream);
   }
 }
 
