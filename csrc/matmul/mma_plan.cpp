@@ -10,8 +10,9 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
-constexpr double kRaw = 2.2, kRawStart = 0.2;  // a k-block that is shifted to its place; the whole's start
-constexpr double kCopies = 3.0;                // launch and pass that bring such operands to where TMA can load them
+constexpr double kRaw = 2.2, kRawStart = 0.2,
+                 kRawMore = 1.5;  // a k-block that is shifted to its place; the start; a further tile
+constexpr double kCopies = 3.0;   // launch and pass that bring such operands to where TMA can load them
 
 /// kernels/wgmma_gemm.cuh in the same terms, for its tiles of 128 rows and these columns; of 64 rows.
 struct Persistent {
@@ -61,8 +62,10 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const MmaTileInfo& t = kMmaTiles[i];
     if (forced.find('_') != forced.npos && forced != t.name) continue;
     const double block = (raw ? kRaw : 1) * blocks;
-    const double busy = t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + t.more_block * block);
-    const double us = (raw ? kRawStart : 0) + std::max(busy, kStart + memory);
+    const double busy =
+        t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + (raw ? kRawMore : 0) + t.more_block * block);
+    const double floor = kStart + memory;  // tiles that all reach it: the one with the least to do
+    const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.05 * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile

@@ -4,15 +4,15 @@
 //   out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch.
 //
 //   Load    cp.async of 16 bytes straight to swizzled shared memory, up to `stages` k-blocks of 64 at once: all of a short K.
-//   Rows
-//           that start anywhere come as the aligned pieces that they lie in, and are shifted to their place before use.
+//           Rows that start anywhere come as the aligned pieces that they lie in, and are shifted to their place before use.
 //   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of kernels/wgmma_gemm.cuh
 //           where it does not cut K (tensor_splits).
-//   Store   through shared memory, each warp its own, in quads along a row.
-//   Archs   sm_90 (compiles for sm_80). Limits: sizes under 2^31, tiles under 2^31.
+//   Store   through shared memory, each warp its own, in pieces of eight along a row.
+//   Archs   sm_90: on others mma.sync need not round as wgmma does. Limits: sizes and tiles under 2^30.
 //
-// Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 2 us.
+// Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 1.5 us. A k-block of 64 costs at least the
+// latency of four dependent mma, 130 cycles.
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -26,7 +26,7 @@ namespace xgemm::matmul {
 struct MmaArguments {
   Problem problem;
   bool raw_a, raw_b;        ///< rows of the operand start anywhere, else at multiples of 16 bytes
-  bool plain;               ///< nothing but alpha in the epilogue
+  bool plain;               ///< nothing but alpha and bias in the epilogue, one bias for all batches
   int slots;                ///< of shared memory: stages, or all of K's blocks where they are fewer
   unsigned columns, tiles;  ///< of a batch: tiles a row of tiles, and all
 };
@@ -60,9 +60,7 @@ struct Panel {
     rows = (kAlongK ? lines : depth) - first(), bytes = 2 * (kAlongK ? depth : lines) - 16 * at();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      // What lines that do not exist get goes to sums that nobody stores.
-      const int row = kAlongK ? min(first() + i * kStep, lines - 1) : first() + i * kStep;
-      piece[i] = reinterpret_cast<const unsigned char*>(from) + row * across + 16 * at();
+      piece[i] = reinterpret_cast<const unsigned char*>(from) + (first() + i * kStep) * across + 16 * at();
       asm volatile("" : "+l"(piece[i]));  // found before the wait for the grid before
     }
     asm volatile("" : "+l"(advance), "+r"(to), "+r"(rows), "+r"(bytes));
@@ -81,12 +79,13 @@ struct Panel {
     (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
   }
 
-  /// The next block, where all its k exist and its rows start at multiples of 16 bytes.
+  /// The next block, where all its k exist and its rows start at multiples of 16 bytes. What is left in the place of lines that
+  /// do not exist goes to sums that nobody stores; the last line instead, from every block, would be more than its L2 slice can
+  /// give.
   __device__ __forceinline__ void copy_whole(unsigned char* slot) {
-    if (kAlongK || bytes > 0) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) cp_async_whole(slot + to + i * (kStep * kRow), piece[i]);
-    }
+    for (int i = 0; i < kCount; ++i)
+      if (kAlongK ? i * kStep < rows : bytes > 0) cp_async_whole(slot + to + i * (kStep * kRow), piece[i]);
     step();
   }
 
@@ -221,8 +220,8 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     }
   };
   constexpr int kSteps = kMmaTileK / 16;
-  constexpr int kAhead =
-      kRows * kColumns <= 512;  // read the next block while this one is multiplied: small tiles wait for each other's
+  // Blocks that are read before they are multiplied: a small tile's few products would wait for each read.
+  constexpr int kAhead = kRows * kColumns <= 512 ? 1 : 0;
   std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's
   const auto read = [&](int step) {
 #pragma unroll
@@ -273,44 +272,54 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const int row1 = row0 + warp_row, column1 = column0 + warp_column, rows_left = rows - warp_row,
             columns_left = columns - warp_column;
   T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
-  constexpr int kPieces = kColumns / 8;
-  // Every lane of the warp: a row's pieces are neighbours.
-  const auto store_piece = [&](const Pack<T>& results, int row, int piece) {
-    const int count = row < rows_left ? columns_left - 8 * piece : 0;
-    T* const to = out + row * p.n + 8 * piece;
-    store_shifted16(to, results, count >= 8, kPieces);
-    if (count < 8) {
+  constexpr int kPieces = kColumns / 8, kTurn = 32 / kPieces;  // of a row; rows a warp does at a time
+  const int at_row = lane / kPieces, piece = lane % kPieces;
+  // From the warp's rounded results, in rows of `pitch` bytes.
+  const auto store = [&](const unsigned char* own, auto pitch) {
+    __syncwarp();
+    if (p.n % 8 == 0) {
+      if (8 * piece >= columns_left) return;
+      T* const to = out + at_row * p.n + 8 * piece;
 #pragma unroll
-      for (int i = 0; i < 7; ++i)
-        if (i < count) to[i] = results.values[i];
+      for (int r = 0; r < kRows; r += kTurn)
+        if (at_row + r < rows_left)
+          *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
+    } else {  // neighbours in a row are neighbouring lanes: of pieces shifted to aligned places the ends alone are as many stores
+      const int column = lane % kColumns;
+      if (column >= columns_left) return;
+#pragma unroll 4
+      for (int r = lane / kColumns; r < min(kRows, rows_left); r += 32 / kColumns)
+        out[r * p.n + column] = *reinterpret_cast<const T*>(own + r * pitch + 2 * column);
     }
   };
-  if (g.plain) {  // alpha alone: rounded in the registers
+  if (g.plain) {  // alpha and bias alone: rounded in the registers
     constexpr int kPitch = 2 * kColumns + 16;
     unsigned char* const own = ring + warp * (kRows * kPitch);
     const auto alpha = static_cast<float>(p.alpha);
+    const T* const bias = static_cast<const T*>(p.bias.data);
+    const int last = static_cast<int>(p.n) - 1;
 #pragma unroll
-    for (int i = 0; i < kRows / 16; ++i)
+    for (int j = 0; j < kColumns / 8; ++j) {
+      float add[2] = {};
+      if (bias) {
 #pragma unroll
-      for (int j = 0; j < kColumns / 8; ++j)
+        for (int c = 0; c < 2; ++c)
+          add[c] = convert<float>(bias[min(column1 + 8 * j + lane % 4 * 2 + c, last) * p.bias.col_stride]);
+      }
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
-          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4),
-                       Vector<T, 2>{{convert<T>(fmaf(alpha, sums[i][j][2 * h], 0.f)),
-                                     convert<T>(fmaf(alpha, sums[i][j][2 * h + 1], 0.f))}});
-    __syncwarp();
-    const int row = lane / kPieces, piece = lane % kPieces;
-    const unsigned char* const from = own + row * kPitch + 16 * piece;
-    if (p.n % 8 == 0) {
-      if (8 * piece >= columns_left) return;
-      T* const to = out + row * p.n + 8 * piece;
+      for (int i = 0; i < kRows / 16; ++i)
 #pragma unroll
-      for (int r = 0; r < kRows; r += 32 / kPieces)
-        if (row + r < rows_left) *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(from + r * kPitch);
-    } else {
-#pragma unroll 1
-      for (int r = 0; r < kRows; r += 32 / kPieces) store_piece(as_pack<T>(load_aligned16(from + r * kPitch)), row + r, piece);
+        for (int h = 0; h < 2; ++h) {
+          Vector<T, 2> results;
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const float x = fmaf(alpha, sums[i][j][2 * h + c], 0.f);  // -0 to +0, see epilogue.cuh
+            results[c] = convert<T>(bias ? plus(x, add[c]) : x);
+          }
+          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4), results);
+        }
     }
+    store(own, std::integral_constant<int, kPitch>{});
     return;
   }
   constexpr int kPitch = Shape::kPitch;
@@ -330,15 +339,15 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     if (e.bias) e.bias += at * p.bias.batch_stride[d];
     if (e.residual) e.residual += at * p.residual.batch_stride[d];
   });
-  const int piece = lane % kPieces, first = column1 + 8 * piece, last = static_cast<int>(p.n) - 1;
+  const int first = column1 + 8 * piece, last = static_cast<int>(p.n) - 1;
 #pragma unroll 1
-  for (int row = lane / kPieces; row < kRows; row += 32 / kPieces) {
-    const float* const from = own + row * kPitch + 8 * piece;
-    const Vector<float, 4> low = load_vector<4>(from), high = load_vector<4>(from + 4);
+  for (int row = at_row; row < kRows; row += kTurn) {
+    float* const from = own + row * kPitch;
+    const Vector<float, 4> low = load_vector<4>(from + 8 * piece), high = load_vector<4>(from + 8 * piece + 4);
     const std::int64_t r = min(row1 + row, static_cast<int>(p.m) - 1);
     float x[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = fmaf(e.alpha, i < 4 ? low[i % 4] : high[i % 4], 0.f);  // -0 to +0, see epilogue.cuh
+    for (int i = 0; i < 8; ++i) x[i] = fmaf(e.alpha, i < 4 ? low[i % 4] : high[i % 4], 0.f);
     const auto each = [&](const auto& f) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) x[i] = f(x[i], static_cast<std::int64_t>(min(first + i, last)));
@@ -351,8 +360,10 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     Pack<T> results;
 #pragma unroll
     for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);
-    store_piece(results, row, piece);
+    __syncwarp();  // the rows' sums are read: the results take their place
+    *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(from) + 16 * piece) = as_raw(results);
   }
+  store(reinterpret_cast<const unsigned char*>(own), std::integral_constant<int, 4 * kPitch>{});
 }
 
 }  // namespace xgemm::matmul
