@@ -139,9 +139,13 @@ struct Plans {
 };
 
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_mma(p, gpu, forced),    plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
-              plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced),
-              make_plan(p, gpu, forced),   p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+  Plans plans{plan_mma(p, gpu, forced),
+              plan_small(p, gpu, forced),
+              plan_tf32(p, gpu, forced),
+              plan_direct(p, gpu, forced),
+              plan_tensor(p, gpu, forced),
+              make_plan(p, gpu, forced),
+              p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
   const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
   if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;
   if (plans.direct) {
@@ -168,7 +172,7 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
       plans.direct.reset(), plans.tensor.reset();
   }
   if (plans.mma) {  // the bits of `tensor`, and so only where that would do the problem
-    if (forced.empty() && !plans.tensor)
+    if (forced.empty() && !(plans.tensor && mma_pays(*plans.mma, *plans.tensor)))
       plans.mma.reset();
     else
       plans.tensor.reset();

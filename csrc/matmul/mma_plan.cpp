@@ -12,15 +12,6 @@ namespace {
 constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
 constexpr double kRaw = 2.2, kRawStart = 0.2,
                  kRawMore = 1.5;  // a k-block that is shifted to its place; the start; a further tile
-constexpr double kCopies = 3.0;   // launch and pass that bring such operands to where TMA can load them
-
-/// kernels/wgmma_gemm.cuh in the same terms, for its tiles of 128 rows and these columns; of 64 rows.
-struct Persistent {
-  int columns;
-  double start, block, more;
-};
-constexpr Persistent kPersistent[] = {{64, 2.6, 0.20, 1.05}, {128, 2.7, 0.38, 1.40}, {256, 2.7, 0.69, 2.00}};
-constexpr Persistent kFewRows = {64, 2.0, 0.13, 0.30};
 
 bool is_raw(const Problem& p, const Operand& x, bool along_k, std::int64_t across_stride, std::int64_t lines) {
   bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (along_k || lines % 8 == 0);
@@ -65,23 +56,14 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double busy =
         t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + (raw ? kRawMore : 0) + t.more_block * block);
     const double floor = kStart + memory;  // tiles that all reach it: the one with the least to do
-    const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.05 * std::min(busy, floor);
+    const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.01 * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile
   best.seconds = 1e-6 * best_us;
-  double other = 1e30;
-  const auto consider = [&](const Persistent& t, int rows) {
-    const double busy = t.start + t.block * blocks + (rounds(rows, t.columns) - 1) * (t.more + t.block * blocks);
-    other = std::min(other, std::max(busy, t.start + memory));
-  };
-  if (p.m <= 64) {
-    consider(kFewRows, 64);
-  } else {
-    for (const Persistent& t : kPersistent) consider(t, 128);
-  }
-  if (forced.empty() && other + (raw ? kCopies : 0) <= best_us) return {};
   return best;
 }
+
+bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor) { return mma.seconds < 0.95 * tensor.seconds; }
 
 }  // namespace xgemm::matmul

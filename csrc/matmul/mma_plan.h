@@ -37,8 +37,12 @@ struct MmaPlan {
   double seconds;     ///< predicted
 };
 
-/// Nothing where the kernel cannot do the problem, or kernels/wgmma_gemm.cuh is faster. The bits are that kernel's, so the choice
-/// may look at M. `forced`: a tile's name, or "mma" for any.
+/// Nothing where the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+struct TensorPlan;
+
+/// The bits are those of kernels/wgmma_gemm.cuh, so the choice between the two may look at M.
+bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor);
 
 }  // namespace xgemm::matmul
