@@ -33,10 +33,20 @@ struct MmaArguments {
 
 namespace mma_detail {
 
-__device__ __forceinline__ void cp_async_whole(void* dst, const void* src) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(dst))),
-               "l"(src)
+/// 16 bytes, or zeros where `exists` is false. Sizes between would be read as 16 by compute-sanitizer.
+__device__ __forceinline__ void copy_piece(unsigned char* to, const unsigned char* from, bool exists) {
+  asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, p;\n}" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(static_cast<int>(exists))
                : "memory");
+}
+
+/// The first `count` bytes, at most 16, of what lies at `from`, zeros behind.
+__device__ __forceinline__ void copy_front(unsigned char* to, const unsigned char* from, int count) {
+  if (count > 0 && count < 16)
+    *reinterpret_cast<uint4*>(to) = load_front<std::uint16_t>(reinterpret_cast<const char*>(from), static_cast<unsigned>(count));
+  else
+    copy_piece(to, from, count > 0);
 }
 
 /// One operand: its k-blocks in shared memory, and what this thread copies of them.
@@ -79,13 +89,11 @@ struct Panel {
     (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
   }
 
-  /// The next block, where all its k exist and its rows start at multiples of 16 bytes. What is left in the place of lines that
-  /// do not exist goes to sums that nobody stores; the last line instead, from every block, would be more than its L2 slice can
-  /// give.
+  /// The next block, where all its k exist and its rows start at multiples of 16 bytes. (For a line that does not exist the last
+  /// one would do, too, but all blocks asking for it would be more than its slice of L2 can give.)
   __device__ __forceinline__ void copy_whole(unsigned char* slot) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      if (kAlongK ? i * kStep < rows : bytes > 0) cp_async_whole(slot + to + i * (kStep * kRow), piece[i]);
+    for (int i = 0; i < kCount; ++i) copy_piece(slot + to + i * (kStep * kRow), piece[i], kAlongK ? i * kStep < rows : bytes > 0);
     step();
   }
 
@@ -96,8 +104,8 @@ struct Panel {
     for (int i = 0; i < kCount; ++i) {
       const int shift = raw ? static_cast<int>(misalignment(piece[i])) : 0, some = i * kStep < rows ? bytes + shift : 0;
       unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow);
-      cp_async<16>(here, piece[i] - shift, min(16, max(0, some)));
-      if (raw && at() == 0) cp_async<16>(here + kRow, piece[i] - shift + kRow, min(16, max(0, some - kRow)));
+      copy_front(here, piece[i] - shift, some);
+      if (raw && at() == 0) copy_front(here + kRow, piece[i] - shift + kRow, some - kRow);
     }
     step();
   }
@@ -237,6 +245,16 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   for (; copies < min(blocks, kStages - 1 + kAhead); ++copies) start_copy(copies);
 #pragma unroll 1
   for (; copies < kStages - 1 + kAhead; ++copies) cp_async_commit();
+  // The lane's columns of each 8 columns. -0: adding it changes nothing.
+  float add[kColumns / 8][2];
+  const T* const bias = g.plain ? static_cast<const T*>(p.bias.data) : nullptr;
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int column = min(column0 + warp_column + 8 * j + lane % 4 * 2 + c, static_cast<int>(p.n) - 1);
+      add[j][c] = bias ? convert<float>(bias[column * p.bias.col_stride]) : -0.f;
+    }
   if constexpr (kAhead > 0) {
     cp_async_wait<kStages - 1>();
     meet();
@@ -296,29 +314,18 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     constexpr int kPitch = 2 * kColumns + 16;
     unsigned char* const own = ring + warp * (kRows * kPitch);
     const auto alpha = static_cast<float>(p.alpha);
-    const T* const bias = static_cast<const T*>(p.bias.data);
-    const int last = static_cast<int>(p.n) - 1;
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-      float add[2] = {};
-      if (bias) {
+    for (int i = 0; i < kRows / 16; ++i)
 #pragma unroll
-        for (int c = 0; c < 2; ++c)
-          add[c] = convert<float>(bias[min(column1 + 8 * j + lane % 4 * 2 + c, last) * p.bias.col_stride]);
-      }
-#pragma unroll
-      for (int i = 0; i < kRows / 16; ++i)
+      for (int j = 0; j < kColumns / 8; ++j)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           Vector<T, 2> results;
 #pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            const float x = fmaf(alpha, sums[i][j][2 * h + c], 0.f);  // -0 to +0, see epilogue.cuh
-            results[c] = convert<T>(bias ? plus(x, add[c]) : x);
-          }
+          for (int c = 0; c < 2; ++c)  // + 0: -0 to +0, see epilogue.cuh
+            results[c] = convert<T>(plus(fmaf(alpha, sums[i][j][2 * h + c], 0.f), add[j][c]));
           store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4), results);
         }
-    }
     store(own, std::integral_constant<int, kPitch>{});
     return;
   }
