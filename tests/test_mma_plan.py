@@ -89,7 +89,7 @@ def test_rows_that_start_anywhere_are_shifted(plan: Ask) -> None:
 
     assert raw(100, 104, 96) == (False, False)
     assert raw(100, 104, 97) == (True, False)
-    assert raw(100, 104, 97, ld=104) == (False, False)
+    assert raw(100, 104, 97, ld=104) == (True, False)  # a row's last piece is not whole
     assert raw(100, 104, 96, offset=2) == (True, False)
     assert raw(100, 104, 96, offset_b=8) == (False, True)
     assert raw(100, 100, 96) == (False, True)

@@ -13,8 +13,8 @@ constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
 constexpr double kRaw = 2.2, kRawStart = 0.2,
                  kRawMore = 1.5;  // a k-block that is shifted to its place; the start; a further tile
 
-bool is_raw(const Problem& p, const Operand& x, bool along_k, std::int64_t across_stride, std::int64_t lines) {
-  bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (along_k || lines % 8 == 0);
+bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {
+  bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && along % 8 == 0;
   for (int d = 0; d < p.batch_dims; ++d) aligned = aligned && x.batch_stride[d] % 8 == 0;
   return !aligned;
 }
@@ -38,8 +38,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
-               .raw_a = is_raw(p, p.a, along_a, along_a ? p.a.row_stride : p.a.col_stride, p.m),
-               .raw_b = is_raw(p, p.b, along_b, along_b ? p.b.col_stride : p.b.row_stride, p.n),
+               .raw_a = is_raw(p, p.a, along_a ? p.a.row_stride : p.a.col_stride, along_a ? p.k : p.m),
+               .raw_b = is_raw(p, p.b, along_b ? p.b.col_stride : p.b.row_stride, along_b ? p.k : p.n),
                .seconds = 0};
   double best_us = 1e30;
   const bool raw = best.raw_a || best.raw_b;

@@ -33,20 +33,12 @@ struct MmaArguments {
 
 namespace mma_detail {
 
-/// 16 bytes, or zeros where `exists` is false. Sizes between would be read as 16 by compute-sanitizer.
+/// 16 bytes, or zeros where `exists` is false.
 __device__ __forceinline__ void copy_piece(unsigned char* to, const unsigned char* from, bool exists) {
   asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, p;\n}" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(static_cast<int>(exists))
                : "memory");
-}
-
-/// The first `count` bytes, at most 16, of what lies at `from`, zeros behind.
-__device__ __forceinline__ void copy_front(unsigned char* to, const unsigned char* from, int count) {
-  if (count > 0 && count < 16)
-    *reinterpret_cast<uint4*>(to) = load_front<std::uint16_t>(reinterpret_cast<const char*>(from), static_cast<unsigned>(count));
-  else
-    copy_piece(to, from, count > 0);
 }
 
 /// One operand: its k-blocks in shared memory, and what this thread copies of them.
@@ -97,26 +89,43 @@ struct Panel {
     step();
   }
 
-  /// The next block. `raw`: rows start anywhere; from the aligned 16 bytes that they start in, one piece more.
-  __device__ __forceinline__ void copy(unsigned char* slot, bool raw) {
+  /// The next block. `raw`: rows start and end anywhere; from the aligned 16 bytes that they start in, one piece more, and with
+  /// what lies behind a row as far as the matrix goes: it ends at `end`.
+  __device__ __forceinline__ void copy(unsigned char* slot, bool raw, const unsigned char* end) {
     unsigned char* const target = slot + (raw ? first() * kRawRow + 16 * at() : to);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int shift = raw ? static_cast<int>(misalignment(piece[i])) : 0, some = i * kStep < rows ? bytes + shift : 0;
-      unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow);
-      copy_front(here, piece[i] - shift, some);
-      if (raw && at() == 0) copy_front(here + kRow, piece[i] - shift + kRow, some - kRow);
+      const unsigned char* const from = piece[i] - shift;
+      const auto move = [&](int offset) {
+        unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow) + offset;
+        const int count = some - offset;
+        if (count > 0 && from + offset + 16 > end)
+          *reinterpret_cast<uint4*>(here) =
+              load_front<std::uint16_t>(reinterpret_cast<const char*>(from + offset), static_cast<unsigned>(min(count, 15)));
+        else
+          copy_piece(here, from + offset, count > 0);
+      };
+      move(0);
+      if (raw && at() == 0) move(kRow);
     }
     step();
   }
 
-  /// From a raw slot to where read() looks.
-  __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot) const {
+  /// From a raw slot, whose block has `depth` of k, to where read() looks.
+  __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot, int depth) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const unsigned char* const from = slot + (first() + i * kStep) * kRawRow + 16 * at();
-      *reinterpret_cast<uint4*>(target + to + i * (kStep * kRow)) =
-          shift_bytes(load_aligned16(from), load_aligned16(from + 16), misalignment(piece[i]));
+      uint4 straight = shift_bytes(load_aligned16(from), load_aligned16(from + 16), misalignment(piece[i]));
+      if (kAlongK && depth < kMmaTileK) {  // what lies behind the rows is not k
+        const auto keep = [&](unsigned word, int at_word) {
+          const int left = depth - 8 * at() - 2 * at_word;
+          return left >= 2 ? word : left == 1 ? word & 0xffffu : 0u;
+        };
+        straight = {keep(straight.x, 0), keep(straight.y, 1), keep(straight.z, 2), keep(straight.w, 3)};
+      }
+      *reinterpret_cast<uint4*>(target + to + i * (kStep * kRow)) = straight;
     }
   }
 };
@@ -205,25 +214,30 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
   const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
   const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
+  const int k = static_cast<int>(p.k);
+  const auto* const end_a =
+      reinterpret_cast<const unsigned char*>(a + (rows - 1) * p.a.row_stride + (k - 1) * p.a.col_stride + 1);
+  const auto* const end_b =
+      reinterpret_cast<const unsigned char*>(b + (columns - 1) * p.b.col_stride + (k - 1) * p.b.row_stride + 1);
   const auto start_copy = [&](int block) {
     unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
     next = next + slot_bytes == ring_bytes ? 0 : next + slot_bytes;
     if (block < whole)
       of_a.copy_whole(to_a), of_b.copy_whole(to_b);
     else if (block < blocks)
-      of_a.copy(to_a, raw_a), of_b.copy(to_b, raw_b);
+      of_a.copy(to_a, raw_a, end_a), of_b.copy(to_b, raw_b, end_b);
     cp_async_commit();  // an empty group too: the wait counts groups
   };
   const unsigned char *panel_a, *panel_b;
   // Everyone's copies of the next block are there, and everyone has read the one before.
-  const auto meet = [&] {
+  const auto meet = [&](int block) {
     __syncthreads();
     panel_a = ring + slot, panel_b = panel_a + slot_a;
     slot = slot + slot_bytes == ring_bytes ? 0 : slot + slot_bytes;
     if (raw_a || raw_b) {
       unsigned char* const straight = ring + ring_bytes;
-      if (raw_a) of_a.straighten(straight, panel_a), panel_a = straight;
-      if (raw_b) of_b.straighten(straight + A::kBytes, panel_b), panel_b = straight + A::kBytes;
+      if (raw_a) of_a.straighten(straight, panel_a, k - block * kMmaTileK), panel_a = straight;
+      if (raw_b) of_b.straighten(straight + A::kBytes, panel_b, k - block * kMmaTileK), panel_b = straight + A::kBytes;
       __syncthreads();
     }
   };
@@ -257,7 +271,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     }
   if constexpr (kAhead > 0) {
     cp_async_wait<kStages - 1>();
-    meet();
+    meet(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) read(step);
   }
@@ -267,7 +281,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     const bool more = block + kAhead < blocks;
     if (more) {
       cp_async_wait<kStages - 2>();
-      meet();
+      meet(block + kAhead);
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
