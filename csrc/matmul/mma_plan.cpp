@@ -10,8 +10,8 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
-constexpr double kRaw = 2.2, kRawStart = 0.2,
-                 kRawMore = 1.5;  // a k-block that is shifted to its place; the start; a further tile
+constexpr double kRaw = 3.5;                       // a k-block whose pieces are shifted to their places, in k-blocks
+constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
 
 bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {
   bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && along % 8 == 0;

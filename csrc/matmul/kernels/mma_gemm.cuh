@@ -215,17 +215,20 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
   const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
   const int k = static_cast<int>(p.k);
-  const auto* const end_a =
-      reinterpret_cast<const unsigned char*>(a + (rows - 1) * p.a.row_stride + (k - 1) * p.a.col_stride + 1);
-  const auto* const end_b =
-      reinterpret_cast<const unsigned char*>(b + (columns - 1) * p.b.col_stride + (k - 1) * p.b.row_stride + 1);
   const auto start_copy = [&](int block) {
     unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
     next = next + slot_bytes == ring_bytes ? 0 : next + slot_bytes;
-    if (block < whole)
+    if (block < whole) {
       of_a.copy_whole(to_a), of_b.copy_whole(to_b);
-    else if (block < blocks)
-      of_a.copy(to_a, raw_a, end_a), of_b.copy(to_b, raw_b, end_b);
+    } else if (block < blocks) {
+      int last_row = rows - 1, last_column = columns - 1;
+      asm volatile("" : "+r"(last_row), "+r"(last_column));  // found here, not before the loop
+      const T *const end_a = a + last_row * p.a.row_stride + (k - 1) * p.a.col_stride + 1, *const end_b =
+                                                                                               b + last_column * p.b.col_stride +
+                                                                                               (k - 1) * p.b.row_stride + 1;
+      of_a.copy(to_a, raw_a, reinterpret_cast<const unsigned char*>(end_a));
+      of_b.copy(to_b, raw_b, reinterpret_cast<const unsigned char*>(end_b));
+    }
     cp_async_commit();  // an empty group too: the wait counts groups
   };
   const unsigned char *panel_a, *panel_b;
