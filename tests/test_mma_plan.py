@@ -53,6 +53,10 @@ def test_small_and_narrow_products_take_it(plan: Ask) -> None:
 def test_large_products_and_long_sums_do_not(plan: Ask) -> None:
     for size in [(4096, 4096, 4096), (1024, 1024, 1024), (1000, 1000, 1000), (2048, 2048, 256), (128, 65536, 128)]:
         assert plan(*size, dtype=BF16)["name"] == "-", size
+    for size in [(255, 257, 511), (300, 300, 1400)]:
+        assert plan(*size, dtype=BF16)["name"] == "-", size
+    for size in [(512, 768, 768), (64, 8192, 512)]:
+        assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
     for size in [(1, 4096, 4096), (16, 4096, 4096), (64, 64, 1024), (128, 14336, 4096), (8192, 8192, 128)]:
         assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
 
