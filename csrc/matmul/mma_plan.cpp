@@ -64,6 +64,6 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   return best;
 }
 
-bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor) { return mma.seconds < 0.95 * tensor.seconds; }
+bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor) { return mma.seconds < 0.90 * tensor.seconds; }
 
 }  // namespace xgemm::matmul

@@ -26,7 +26,7 @@ inline constexpr int kMmaTileK = 64;
 inline constexpr std::array<MmaTileInfo, 4> kMmaTiles{{
     {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.10, 0.20, 0.30, 0.10},
     {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.20, 0.26, 0.33, 0.13},
-    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.28, 0.38, 0.45, 0.20},
+    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.28, 0.38, 0.42, 0.20},
     {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.47, 0.20},
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
