@@ -8,6 +8,7 @@
 #include "device/integer.h"
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
+#include "matmul/mma_launch.h"
 #include "matmul/small_launch.h"
 #include "matmul/tensor_launch.h"
 #include "matmul/tf32_launch.h"
@@ -126,8 +127,9 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
-/// The planners' answers to one problem: at most one of `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
+/// The planners' answers to one problem: at most one of `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
 struct Plans {
+  std::optional<MmaPlan> mma;
   std::optional<SmallPlan> small;
   std::optional<Tf32Plan> tf32;
   std::optional<DirectPlan> direct;
@@ -137,9 +139,13 @@ struct Plans {
 };
 
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
-              plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced),
-              make_plan(p, gpu, forced),   p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+  Plans plans{plan_mma(p, gpu, forced),
+              plan_small(p, gpu, forced),
+              plan_tf32(p, gpu, forced),
+              plan_direct(p, gpu, forced),
+              plan_tensor(p, gpu, forced),
+              make_plan(p, gpu, forced),
+              p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
   const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
   if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;
   if (plans.direct) {
@@ -164,6 +170,12 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
       plans.tf32.reset();
     else
       plans.direct.reset(), plans.tensor.reset();
+  }
+  if (plans.mma) {  // the bits of `tensor`, and so only where that would do the problem
+    if (forced.empty() && !(plans.tensor && mma_pays(*plans.mma, *plans.tensor)))
+      plans.mma.reset();
+    else
+      plans.tensor.reset();
   }
   return plans;
 }
@@ -275,6 +287,11 @@ Tensor run_cuda(Call& call) {
   thread_local PlanCache cache;
   const Plans& plans =
       forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
+  if (outer == 0 && plans.mma) {
+    (p.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(p, *plans.mma, scope.stream());
+    scope.check_launch();
+    return out;
+  }
   if (outer == 0 && plans.small) {
     launch_small(p, *plans.small, scope.stream());
     scope.check_launch();

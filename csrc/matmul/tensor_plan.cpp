@@ -12,6 +12,7 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
+constexpr double kHalfStart = 1.85e-6, kHalfCopies = 3e-6;  // half precision: all but the tiles; the pass that packs operands
 constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
@@ -202,6 +203,10 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+    const auto elements = [](const TensorOperand& x) { return x.inner * x.other * x.batches; };
+    const double bytes = 2.0 * static_cast<double>(elements(plan.a) + elements(plan.b) + p.m * p.n * p.batches);
+    plan.seconds = kHalfStart + (plan.a.copied || plan.b.copied ? kHalfCopies : 0) +
+                   std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
   } else {
     plan.seconds = tensor_seconds(plan, p, choice);
     Problem ieee = p;  // what CUDA cores do

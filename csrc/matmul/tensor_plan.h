@@ -76,7 +76,7 @@ struct TensorPlan {
   TensorOperand up;  ///< of a gated problem
   Plan rest;         ///< fp32: CUDA cores, for the elements that the split in parts cannot do
   Plan rest_up;      ///< the same of a gated problem's other product
-  double seconds;    ///< fp32: predicted
+  double seconds;    ///< predicted
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;  ///< sums of spread parts
   std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves

@@ -1,0 +1,163 @@
+"""Half-precision kernel for small and for narrow products (mma_*): its bits are those of the wgmma_* kernels."""
+
+import math
+
+import pytest
+import torch
+from common import misaligned, poison, randn, sliced, transposed
+from test_matmul import HALVES, assert_special_as, check, forced, has_wgmma, matmul
+
+TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
+EDGES = [
+    (1, 1, 1),
+    (31, 33, 15),
+    (32, 32, 16),
+    (33, 31, 17),
+    (63, 64, 64),
+    (65, 8, 65),
+    (64, 65, 320),
+    (129, 63, 385),
+    (127, 127, 127),
+    (200, 136, 1000),
+    (300, 24, 72),
+]
+LAYOUTS = ["same", "misaligned", "sliced", "transposed", "padded"]
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+
+
+def layout(x: torch.Tensor, name: str) -> torch.Tensor:
+    if name == "padded":  # rows at odd addresses, NaN behind each
+        return torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[
+            :, : x.shape[1]
+        ].copy_(x)
+    return {"same": lambda: x, "misaligned": lambda: misaligned(x), "sliced": lambda: sliced(x)}.get(
+        name, lambda: transposed(x)
+    )()
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", TILES)
+def test_small_case_of_every_tile(tile: str) -> None:
+    with forced(tile):
+        for m, n, k in [(40, 72, 136), (133, 33, 601)]:
+            a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
+            for x in (a, transposed(a)):
+                for y in (b, transposed(b)):
+                    check(x, y)
+            check(misaligned(a), layout(b, "padded"))
+            check(a, sliced(b))  # contiguous nowhere: not by this kernel
+            check(a.expand(3, m, k), transposed(randn(3, k, n, dtype=torch.bfloat16, device="cuda")))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+    with forced("wgmma"):
+        out = check(a, b)
+    operands = [[layout(x, name) for name in LAYOUTS] for x in (a, b)]
+    pairs = [(x, y) for x in operands[0] for y in operands[1] if 1 in x.stride() and 1 in y.stride()]
+    for tile in TILES:
+        with forced(tile):
+            for x, y in pairs:
+                poison("cuda", megabytes=2)
+                assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_the_sums_themselves_have_the_bits_of_wgmma(dtype: torch.dtype) -> None:
+    """Subtracting the rounded result shows what rounding to half precision hides; scales of many decades cancel."""
+    for k in (16, 64, 128, 1000, 1535):
+        for decades in (0, 2, 4):
+            a, b = (randn(*shape, device="cuda") for shape in ((256, k), (k, 128)))
+            for x in (a, b):
+                x *= 10 ** ((torch.rand_like(x) - 0.5) * decades)
+            a, b = a.to(dtype), b.to(dtype)
+            with forced("wgmma"):
+                rounded = matmul(a, b)
+                rest = torch.ops.xgemm.addmm(-rounded, a, b)
+            for tile in TILES:
+                with forced(tile):
+                    assert torch.equal(torch.ops.xgemm.addmm(-rounded, a, b), rest), (tile, k, decades)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("n", [64, 67])
+def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None:
+    x, w, bias = (randn(*shape, dtype=dtype, device="cuda") for shape in ((3, 70, 130), (n, 130), (n,)))
+    residual, c = randn(3, 70, n, dtype=dtype, device="cuda"), randn(n, 70, dtype=dtype, device="cuda").mT
+
+    def all_of_them() -> list[torch.Tensor]:
+        linear, addmm = torch.ops.xgemm.linear, torch.ops.xgemm.addmm
+        activations = ("none", "relu", "gelu", "gelu_tanh", "silu")
+        outs = [linear(x, w, bias, activation=name, residual=residual) for name in activations]
+        outs += [linear(x, w, bias), linear(x, w, activation="gelu"), linear(x.mT.contiguous().mT, w)]
+        return [
+            *outs,
+            addmm(c, x[0], w.mT, beta=0.5, alpha=2.0),
+            addmm(c, x[0], w.mT, beta=0.0),
+            addmm(bias, x[1], w.mT),
+        ]
+
+    with forced("wgmma"):
+        wanted = all_of_them()
+    for tile in TILES:
+        with forced(tile):
+            for i, (ours, theirs) in enumerate(zip(all_of_them(), wanted, strict=True)):
+                assert torch.equal(ours, theirs), (tile, i)
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_batches_and_graphs(tile: str) -> None:
+    dtype = torch.bfloat16
+    with forced(tile):
+        for shape_a, shape_b in [
+            ((5, 40, 70), (5, 70, 90)),
+            ((5, 40, 70), (70, 90)),
+            ((2, 3, 40, 72), (3, 72, 88)),
+            ((9, 1, 33, 65), (1, 4, 65, 31)),
+        ]:
+            check(randn(*shape_a, dtype=dtype, device="cuda"), randn(*shape_b, dtype=dtype, device="cuda"))
+        a, b = randn(200, 1000, dtype=dtype, device="cuda"), randn(1000, 48, dtype=dtype, device="cuda")
+        out = matmul(a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first = matmul(a, b)
+            second = matmul(first.mT, first)  # begins while the first ends, and reads what it wrote
+        wanted = matmul(out.mT, out)
+    for _ in range(5):
+        first.fill_(math.nan), second.fill_(math.nan)
+        graph.replay()
+        assert torch.equal(first, out)
+        assert torch.equal(second, wanted)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("tile", TILES)
+def test_nan_and_inf_where_torch_has_them(dtype: torch.dtype, tile: str) -> None:
+    a, b = randn(150, 500, dtype=dtype, device="cuda"), randn(500, 60, dtype=dtype, device="cuda")
+    a[3, 5], a[7, 1], a[100, 450] = math.inf, math.nan, -math.inf
+    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
+    with forced(tile):
+        ours, odd = matmul(a, b), matmul(a[:, :499], b[:499])
+    assert_special_as(ours, a.double() @ b.double())
+    assert_special_as(odd, a[:, :499].double() @ b[:499].double())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("n", "k"), [(64, 64), (32, 256), (128, 128), (127, 127), (512, 512), (1000, 1000), (65536, 128), (384, 384)]
+)
+def test_the_choice_between_kernels_does_not_show(dtype: torch.dtype, n: int, k: int) -> None:
+    rows = 70000 if n <= 64 else 3000 if n < 2000 else 300
+    a, b = randn(rows, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+    with forced("wgmma"):
+        full = matmul(a, b)
+    assert torch.equal(matmul(a, b), full)
+    for m in (1, 2, 4, 5, 16, 17, 32, 64, 65, 127, 128, 129, 255, 256, 300):
+        assert torch.equal(matmul(a[:m], b), full[:m]), m
+        assert torch.equal(matmul(a[1 : m + 1], transposed(b)), full[1 : m + 1]), m
+    batched = matmul(a[:300].view(20, 15, k), b.expand(20, k, n))
+    assert torch.equal(batched.view(300, n), full[:300])

@@ -1,0 +1,112 @@
+"""The plan of kernels/mma_gemm.cuh: it is compiled and asked."""
+
+import pytest
+from fp32_plans import Ask, planner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PROGRAM = r"""
+#include "matmul/mma_plan.h"
+#include "matmul/tensor_plan.h"
+int main() {
+  for (Question q; read(q);) {
+    auto s = plan_mma(q.p, q.gpu, q.forced);
+    const auto t = plan_tensor(q.p, q.gpu, q.forced);
+    if (s && q.forced.empty() && !(t && mma_pays(*s, *t)))
+      s.reset();
+    if (s)
+      std::cout << info(s->tile).name << ' ' << s->raw_a << ' ' << s->raw_b << ' ' << 1e6 * s->seconds;
+    else
+      std::cout << "- 0 0 0";
+    std::cout << ' ' << tensor_splits(q.p.n, q.p.k) << std::endl;
+  }
+}
+"""
+FIELDS = ["name", "raw_a", "raw_b", "us", "splits"]
+TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
+HALF, BF16 = 1, 2
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory):
+    sources = "matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/mma_plan.cpp"
+    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, *sources) as ask:
+        yield ask
+
+
+def test_small_and_narrow_products_take_it(plan: Ask) -> None:
+    for dtype in (HALF, BF16):
+        for size in [
+            (64, 64, 64),
+            (128, 128, 128),
+            (127, 127, 127),
+            (256, 256, 256),
+            (4096, 128, 64),
+            (1024, 256, 256),
+        ]:
+            assert plan(*size, dtype=dtype)["name"] != "-", size
+        assert plan(128, 384, 384, dtype=dtype, layout="nt")["name"] != "-"
+        assert plan(65536, 64, 64, dtype=dtype)["name"] == "mma_64x64"
+        assert plan(262144, 32, 256, dtype=dtype)["name"] == "mma_128x32"
+
+
+def test_large_products_and_long_sums_do_not(plan: Ask) -> None:
+    for size in [(4096, 4096, 4096), (1024, 1024, 1024), (1000, 1000, 1000), (2048, 2048, 256), (128, 65536, 128)]:
+        assert plan(*size, dtype=BF16)["name"] == "-", size
+    for size in [(255, 257, 511), (300, 300, 1400)]:
+        assert plan(*size, dtype=BF16)["name"] == "-", size
+    for size in [(512, 768, 768), (64, 8192, 512)]:
+        assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
+    for size in [(1, 4096, 4096), (16, 4096, 4096), (64, 64, 1024), (128, 14336, 4096), (8192, 8192, 128)]:
+        assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
+
+
+def test_too_little_for_the_other_kernel_is_too_little_for_this(plan: Ask) -> None:
+    """CUDA cores do it then, in an order of their own, for any M."""
+    for size in [(100, 7, 64), (5000, 7, 64), (100, 64, 15), (5000, 64, 15)]:
+        assert plan(*size, dtype=BF16)["name"] == "-", size
+
+
+def test_only_where_it_has_the_order_of_the_other_kernel(plan: Ask) -> None:
+    for other in (
+        {"dtype": 0},
+        {"dtype": 3},
+        {"gated": True},
+        {"major": 8},
+        {"forced": "wgmma"},
+        {"forced": "simt_64x64"},
+        {"forced": "mma_16x16"},
+    ):
+        assert plan(128, 128, 128, **({"dtype": BF16} | other))["name"] == "-", other
+    for tile in TILES:
+        assert plan(4096, 4096, 4096, dtype=BF16, forced=tile)["name"] == tile
+        p = plan(128, 512, 8192, dtype=BF16, forced=tile)
+        assert p["splits"] > 1
+        assert p["name"] == "-"
+    assert plan(4096, 4096, 4096, dtype=BF16, forced="mma")["name"] in TILES
+
+
+def test_rows_that_start_anywhere_are_shifted(plan: Ask) -> None:
+    def raw(*size: int, **how: object) -> tuple[bool, bool]:
+        p = plan(*size, dtype=BF16, forced="mma", **how)
+        return bool(p["raw_a"]), bool(p["raw_b"])
+
+    assert raw(100, 104, 96) == (False, False)
+    assert raw(100, 104, 97) == (True, False)
+    assert raw(100, 104, 97, ld=104) == (True, False)  # a row's last piece is not whole
+    assert raw(100, 104, 96, offset=2) == (True, False)
+    assert raw(100, 104, 96, offset_b=8) == (False, True)
+    assert raw(100, 100, 96) == (False, True)
+    assert raw(100, 100, 96, layout="nt") == (False, False)
+    assert raw(104, 104, 97, layout="tn") == (False, False)
+    assert raw(100, 104, 96, layout="tn", ld=104) == (True, False)  # a row's last piece is not whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_time_is_at_least_that_of_the_bytes(plan: Ask, data: st.DataObject) -> None:
+    tile = data.draw(st.sampled_from(TILES))
+    m, n, k, batch = (data.draw(st.integers(1, most)) for most in (1 << 17, 5000, 1000, 9))
+    p = plan(m, n, k, batch, dtype=BF16, forced=tile)
+    assert p["us"] > 1 + 2 * batch * (m * k + k * n + m * n) / 4e6
+    assert p["us"] <= plan(2 * m, n, k, batch, dtype=BF16, forced=tile)["us"]
