@@ -49,7 +49,7 @@ int main() {
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
                 << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
                 << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << ' '
-                << t->partial_bytes << std::endl;
+                << t->partial_bytes << ' ' << t->b_as_it_lies << std::endl;
     else
       std::cout << "-" << std::endl;
   }
@@ -73,6 +73,7 @@ class Tensor:
     copies_b: bool
     workspace: int
     partials: int
+    b_as_it_lies: bool
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
             *numbers, vector = map(int, rest[:5])
             tensor = None
             if rest[5] != "-":
-                *sizes, copies_a, copies_b, workspace, partials = map(int, rest[6:])
-                tensor = Tensor(rest[5], *sizes, bool(copies_a), bool(copies_b), workspace, partials)
+                *sizes, copies_a, copies_b, workspace, partials, lies = map(int, rest[6:])
+                copies = bool(copies_a), bool(copies_b)
+                tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies))
             return Plan(kernel, *numbers, vector == 1, tensor)
 
         yield ask
@@ -284,6 +286,25 @@ def test_tma_needs_alignment(plan: Ask) -> None:
     assert plan(Problem(512, 513, 512, dtype=BF16)).tensor.copies_b
     assert plan(Problem(512, 512, 512, dtype=BF16, offset=1)).tensor.copies_a
     assert plan(Problem(512, 512, 512, dtype=BF16, a=(1024, 2))).tensor.copies_a
+
+
+def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
+    assert plan(Problem(512, 512, 513, dtype=BF16)).tensor.workspace == 2 * 512 * 576
+    assert plan(Problem(512, 512, 33, dtype=BF16)).tensor.workspace == 2 * 512 * 40  # short ones would be mostly zeros
+
+
+def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
+    for strides in [(4095, 1), (1, 4097)]:
+        few = plan(Problem(16, 4095, 4097, dtype=BF16, b=strides)).tensor
+        assert (few.b_as_it_lies, few.copies_a, few.copies_b) == (True, True, False)
+        many = plan(Problem(1000, 4095, 4097, dtype=BF16, b=strides)).tensor
+        assert (many.b_as_it_lies, many.copies_b) == (False, True)
+    assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
+    assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
+    assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
+    columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor
+    assert (columns.b_as_it_lies, columns.copies_a) == (True, True)  # that kernel takes rows of A
 
 
 def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:

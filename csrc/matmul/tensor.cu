@@ -19,7 +19,7 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
 /// What TMA cannot load as it lies, in one launch (gated: two).
 void launch_copies(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   const auto of = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
-    return pack_operand<std::uint16_t>(x, t, line_stride, k_stride, workspace);
+    return pack_operand<std::uint16_t>(p, x, t, line_stride, k_stride, workspace);
   };
   launch_pack(p, of(p.a, plan.a, p.a.row_stride, p.a.col_stride), of(p.b, plan.b, p.b.col_stride, p.b.row_stride), stream);
   if (p.gated) launch_pack(p, of(p.up, plan.up, p.up.col_stride, p.up.row_stride), {}, stream);
@@ -73,6 +73,7 @@ bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, vo
     if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride);
   }
   const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream};
+  if (plan.b_as_it_lies) return launch_few_rows(launch);
   if (plan.parts == 0)
     return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   if (!(p.gated ? launch_wgmma_gated(launch) : plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch)))

@@ -100,12 +100,13 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
   return best;
 }
 
+/// `along_k`: the kernel takes it contiguous along k only.
 TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
-                    bool copied) {
+                    bool copied, bool along_k) {
   bool shared = true;
   for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
   TensorOperand t{};
-  t.k_major = k_stride == 1 || line_stride != 1 || p.gated;  // gated: K-major kernels only, others are copied
+  t.k_major = k_stride == 1 || line_stride != 1 || along_k;
   t.inner = t.k_major ? p.k : lines;
   t.other = t.k_major ? lines : p.k;
   t.batch_step = shared ? 0 : 1;
@@ -116,9 +117,18 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
                         (t.other == 1 || (other_stride % 8 == 0 && other_stride >= t.inner)) &&
                         (shared || (p.batch_dims == 1 && x.batch_stride[0] % 8 == 0 && x.batch_stride[0] > 0));
   t.copied = copied || !loadable;
-  t.ld = t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
+  // Copies' lines are whole lines of L2: a box whose rows straddle two takes up to twice as long.
+  t.ld = t.copied && t.inner > 64 ? round_up(t.inner, 64) : t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
   t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
   return t;
+}
+
+/// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it.
+bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, std::string_view forced) {
+  constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
+  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster &&
+                   (plan.b.k_major ? p.b.row_stride : p.b.col_stride) == 1;
+  return can && (forced.empty() ? plan.b.copied && p.n * p.k >= kLarge : forced == "wgmma_few_rows");
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
@@ -185,16 +195,26 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   // A line's one lossy element fails it, as one of 500 normal lines has one: half the product again. Three bf16 parts have no
   // such.
   if (plan.parts == 2 && p.k < 256 && !any && !p.batch_invariant && !p.gated && !p.prepared_b) return {};
-  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32);
-  plan.b =
-      fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32);
-  if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32);
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32, p.gated);
+  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
+                                : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32, p.gated);
+  if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32, p.gated);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
   const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
   Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
   if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.spread = choice.spread;
+  if (reads_b_as_it_lies(p, plan, forced)) {
+    plan.b_as_it_lies = true, plan.b.copied = false;
+    plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
+    // 64 columns where A would be read too often otherwise; 32 where they would leave multiprocessors idle.
+    const bool few = p.m <= 64 && ceil_div(p.n, 64) * p.batches * plan.splits < gpu.sm_count;
+    plan.tile = few ? TensorTile::few_rows_32 : TensorTile::few_rows_64;
+    plan.columns = info(plan.tile).n;
+    plan.cluster = plan.splits <= kMaxCluster ? plan.splits : 1;
+    plan.spread = 1;
+  }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));

@@ -73,10 +73,11 @@ struct TensorPlan {
   std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
-  TensorOperand up;  ///< of a gated problem
-  Plan rest;         ///< fp32: CUDA cores, for the elements that the split in parts cannot do
-  Plan rest_up;      ///< the same of a gated problem's other product
-  double seconds;    ///< predicted
+  TensorOperand up;   ///< of a gated problem
+  bool b_as_it_lies;  ///< TMA cannot load b, and few rows would not pay for its copy: kernels/few_rows.cuh
+  Plan rest;          ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  Plan rest_up;       ///< the same of a gated problem's other product
+  double seconds;     ///< predicted
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;  ///< sums of spread parts
   std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves

@@ -66,8 +66,8 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   };
   g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
   if (!map(g.x, x, plan.swapped ? p.b : p.a, box_x) || !map(g.y, y, plan.swapped ? p.a : p.b, box_y)) return false;
-  launch_pack(p, pack_operand<std::uint32_t>(p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
-              pack_operand<std::uint32_t>(p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
+  launch_pack(p, pack_operand<std::uint32_t>(p, p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
+              pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
   switch (plan.tile) {
     case Tf32Tile::wide: return launch_tile<Tf32Tile::wide>(k_major_x, g, ctas, stream);

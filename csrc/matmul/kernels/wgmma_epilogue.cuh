@@ -1,7 +1,9 @@
-// From the accumulators of a wgmma warp to memory. Three ways, equal in every bit, and store_gated:
+// From the accumulators of a wgmma warp to memory. Four ways, equal in every bit, and store_gated:
 //   boxes  alpha and bias only (half precision: any epilogue whose C and residual keep pairs of columns together), moderate
 //          scales, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16 rows of 128
 //          bytes), stored by TMA, which clips the edges, while the warp goes on;
+//   ragged the same with alpha, bias and activation where rows of C start anywhere: from the buffers in aligned pieces of 16
+//          bytes;
 //   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
 //          columns a lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions
 //          overlap;
@@ -10,6 +12,7 @@
 #pragma once
 #include <type_traits>
 
+#include "device/bytes16.cuh"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
@@ -167,6 +170,63 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   }
 }
 
+/// Sixteen bytes of shared memory.
+__device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  return v;
+}
+
+/// A warp's box of C, 16 rows of 64 half-precision columns in `buffer` as TMA's 128-byte swizzle has it, to rows that start
+/// anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left (it is in the other
+/// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `rows` and
+/// `columns`, up to the tile's end, exist.
+template <class Out>
+__device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buffer, const WgmmaArguments& g, int batch, int row,
+                                             int column, int rows, int columns, bool first, int lane) {
+  const int piece = lane % 8, first_row = lane / 8;
+  const auto at = [&](int r, int p) {  // piece p of row r, from -1 on
+    return buffer + static_cast<unsigned>(r * 128 + (p < 0 ? other_buffer : 0) + ((p ^ r) & 7) * 16);
+  };
+  const int least = first ? 0 : -8;
+  const std::int64_t pitch = g.problem.n;
+  Out* mine = static_cast<Out*>(g.problem.out) +
+              (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + first_row) * g.problem.n + column;
+#pragma unroll 1
+  for (int r0 = first_row; r0 < 16; r0 += 8) {  // two rows at a time, so that their chains overlap
+    uint4 low[2], high[2];
+    Out* target[2];
+    int skew[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i, mine += 4 * pitch) {
+      target[i] = mine;
+      skew[i] = static_cast<int>(misalignment(mine)) / 2;
+      low[i] = load_shared16(at(r0 + 4 * i, piece - (skew[i] ? 1 : 0))), high[i] = load_shared16(at(r0 + 4 * i, piece));
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int c = 8 * piece - skew[i];
+      if (r0 + 4 * i < rows && c + 8 <= columns && c >= least)
+        *reinterpret_cast<uint4*>(target[i] + c) = shift_bytes(low[i], high[i], (16 - 2 * skew[i]) & 15);
+    }
+  }
+  if (!first && columns > 64) return;
+#pragma unroll 1
+  for (int r = first_row; r < rows; r += 4) {
+    Out* const target = static_cast<Out*>(g.problem.out) +
+                        (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + r) * g.problem.n + column;
+    const int before = static_cast<int>(misalignment(target)) / 2;
+    const auto element = [&](int e) {
+      std::uint16_t bits;
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at(r, (e + 8) / 8 - 1) + (e & 7) * 2) : "memory");
+      reinterpret_cast<std::uint16_t*>(target)[e] = bits;
+    };
+    if (first && before && piece < min(8 - before, columns)) element(piece);
+    const int tail = (columns + before) / 8 * 8 - before + piece;
+    if (columns <= 64 && tail < columns && (tail >= 0 || !first)) element(tail);
+  }
+}
+
 /// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of 128 bytes:
 /// pieces of 16 bytes of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
 template <class Out, int kTurn>
@@ -185,8 +245,8 @@ class BoxStore {
   }
   /// x: of column 8 (i / 4) + 2 (lane % 4) + i % 2 and row lane / 4 + 8 (i % 4 / 2), as accumulators have them. The box leaves
   /// with its last turn, or where `last` says that no column follows; its first element is C's (column, row, batch).
-  __device__ __forceinline__ void put(const float (&x)[kTurn / 2], int turn, bool last, const CUtensorMap& out, int column,
-                                      int row, int batch) const {
+  __device__ __forceinline__ void put(const float (&x)[kTurn / 2], int turn, bool last, const WgmmaArguments& g, int column,
+                                      int row, int batch, int column_end, auto may_be_ragged) const {
     const int buffer = turn / kTurns % 2 * 2048;
     if (turn % kTurns == 0) {
       // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
@@ -212,10 +272,19 @@ class BoxStore {
       }
     }
     if (turn % kTurns == kTurns - 1 || last) {
+      if constexpr (kMatrices && may_be_ragged) {
+        if (g.ragged) {
+          const int m = static_cast<int>(g.problem.m);
+          __syncwarp();
+          store_ragged<Out>(ptx::shared_address(staging + buffer), buffer ? -2048 : 2048, g, batch, row, column, min(16, m - row),
+                            column_end - column, turn < kTurns, lane);
+          return;
+        }
+      }
       ptx::fence_async_shared();
       __syncwarp();
       if (lane == 0) {
-        ptx::tma_store(&out, staging + buffer, column, row, batch);
+        ptx::tma_store(&g.out, staging + buffer, column, row, batch);
         ptx::tma_store_commit();
       }
     }
@@ -342,7 +411,8 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
           for (int i = 0; i < 4 * kPairs; ++i) x[i] = plus(x[i], residual[i]);
         }
       }
-      boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
+      boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n,
+                std::bool_constant<kRest == Rest::activation>{});
     };
     if constexpr (kActivatesBoxes<Out>) {
       // In loops, as these are long: unrolled, they would leave the instruction cache.
@@ -361,7 +431,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
         }
       };
       if (p.c.data || p.residual.data) return store_turns(std::integral_constant<Rest, Rest::all>{});
-      if (p.activation != Activation::none) return store_turns(std::integral_constant<Rest, Rest::activation>{});
+      if (p.activation != Activation::none || g.ragged) return store_turns(std::integral_constant<Rest, Rest::activation>{});
     }
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -469,7 +539,7 @@ __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.t
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = fmaf(x[i], y[i], 0.f);
     if (kColumns * sizeof(Out) >= 128 && g.boxes) {
-      boxes.put(x, turn, at + kTurn >= n, g.out, column + turn / kBox * kBox * kTurn, row, batch);
+      boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n, std::false_type{});
     } else {
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {

@@ -84,7 +84,8 @@ struct WgmmaArguments {
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
-  bool boxes;  ///< C leaves through `out`: rows start at multiples of 16 bytes; epilogue: wgmma_epilogue.cuh
+  bool boxes;   ///< C leaves through `out`: rows start at multiples of 16 bytes; epilogue: wgmma_epilogue.cuh
+  bool ragged;  ///< boxes, but of rows that start anywhere; half precision
   // Gated: the other weight; biases and activation are here and not in `problem`, whose epilogue gets the results.
   CUtensorMap up;
   const LineStats* lines_up;
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
     if constexpr (kConfig.gated) ptx::prefetch_tensor_map(&g.up);
-    if (g.boxes) ptx::prefetch_tensor_map(&g.out);
+    if (g.boxes && !g.ragged) ptx::prefetch_tensor_map(&g.out);
   }
   __syncthreads();
   if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there

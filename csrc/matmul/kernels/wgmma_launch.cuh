@@ -27,6 +27,33 @@ struct WgmmaInstance {
                                       .gated = kGated};
 };
 
+/// How C leaves (wgmma_epilogue.cuh); `g` has its problem and tile_columns.
+template <class Out, class Config>
+void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
+  constexpr WgmmaConfig kConfig = Config::kValue;
+  const Problem& p = g.problem;
+  constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
+  const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
+  // Does a lane find its sums' neighbours in pairs?
+  const auto paired = [&](const Operand& x) {
+    return !x.data || (wgmma_detail::kActivatesBoxes<Out> && !kConfig.gated && p.batches == 1 && x.col_stride == 1 &&
+                       x.row_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (2 * sizeof(Out)) == 0);
+  };
+  g.straight = kConfig.may_straight() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
+               g.tile_columns * sizeof(Out) % 128 != 0;
+  const bool may_box =
+      whole && kWholeBoxes && !g.straight && (wgmma_detail::kActivatesBoxes<Out> || p.activation == Activation::none);
+  g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tile_columns * sizeof(Out) % 128 == 0 &&
+            tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
+            make_tensor_map(g.out, {.data = p.out,
+                                    .dtype = p.dtype,
+                                    .sizes = {p.n, p.m, p.batches},
+                                    .strides = {p.n, p.m * p.n},
+                                    .box = {128 / static_cast<int>(sizeof(Out)), 16},
+                                    .swizzle_bytes = 128});
+  if (!g.boxes && may_box && plain && sizeof(Out) == 2 && !kConfig.gated) g.boxes = g.ragged = true;
+}
+
 template <class Element, class Out, class Config>
 bool launch_wgmma(const WgmmaLaunch& launch) {
   constexpr WgmmaConfig kConfig = Config::kValue;
@@ -73,25 +100,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.bias_gate = p.bias, g.bias_up = p.bias_up, g.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
-  constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
-  const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
-  // Does a lane find its sums' neighbours in pairs?
-  const auto paired = [&](const Operand& x) {
-    return !x.data || (wgmma_detail::kActivatesBoxes<Out> && !kConfig.gated && p.batches == 1 && x.col_stride == 1 &&
-                       x.row_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (2 * sizeof(Out)) == 0);
-  };
-  g.straight = kConfig.may_straight() && plain && g.problem.activation == Activation::none && p.n % 2 == 0 &&
-               g.tile_columns * sizeof(Out) % 128 != 0;
-  g.boxes = whole && paired(p.c) && paired(p.residual) && kWholeBoxes && !g.straight && g.tile_columns * sizeof(Out) % 128 == 0 &&
-            (wgmma_detail::kActivatesBoxes<Out> || g.problem.activation == Activation::none) &&
-            tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
-            make_tensor_map(g.out, {.data = p.out,
-                                    .dtype = p.dtype,
-                                    .sizes = {p.n, p.m, p.batches},
-                                    .strides = {p.n, p.m * p.n},
-                                    .box = {128 / static_cast<int>(sizeof(Out)), 16},
-                                    .swizzle_bytes = 128});
-
+  choose_store<Out, Config>(g, plan);
   g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
