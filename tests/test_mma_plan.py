@@ -59,6 +59,9 @@ def test_large_products_and_long_sums_do_not(plan: Ask) -> None:
         assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
     for size in [(1, 4096, 4096), (16, 4096, 4096), (64, 64, 1024), (128, 14336, 4096), (8192, 8192, 128)]:
         assert plan(*size, dtype=BF16, layout="nt")["name"] == "-", size
+    for rows in (1, 4, 16, 32):  # memory binds
+        assert plan(rows, 14336, 4096, dtype=BF16, layout="nt")["name"] == "-", rows
+        assert plan(rows, 4096, 4096, dtype=BF16)["name"] == "-", rows
 
 
 def test_too_little_for_the_other_kernel_is_too_little_for_this(plan: Ask) -> None:

@@ -10,7 +10,7 @@ template <int kTileN, bool kKMajorB>
 struct FewRowsConfig {
   static constexpr int kBlocks = 64 / kTileN, kGroups = 3;
   static constexpr int kSlotBytes = kBlocks * (64 + (kKMajorB ? kTileN : 64)) * 128;
-  static constexpr int kStages = 128 * 1024 / kSlotBytes;  // L1 keeps the rest, for what is on its way
+  static constexpr int kStages = 2 * kGroups;  // a slot is one group's; L1 keeps the rest, for what is on its way
   static constexpr int kThreads = 128 * (1 + kGroups) + 32;
   static constexpr WgmmaConfig kValue{.tile_m = 64,
                                       .tile_n = kTileN,

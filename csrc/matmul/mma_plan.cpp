@@ -10,6 +10,7 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
+constexpr std::int64_t kLongestK = 1024;           // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr double kRaw = 3.5;                       // a k-block whose pieces are shifted to their places, in k-blocks
 constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
 
@@ -35,6 +36,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
   if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
   if (tensor_splits(p.n, p.k) > 1) return {};  // the order of additions is another
+  if (forced.empty() && p.k > kLongestK) return {};
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
