@@ -39,6 +39,15 @@ def test_scalars(device: torch.device, dtype: torch.dtype, beta: float, alpha: f
 def test_input_broadcasts(device: torch.device, shape: tuple[int, ...]) -> None:
     a, b = randn(33, 20, device=device), randn(20, 36, device=device)
     check(randn(*shape, device=device), a, b, beta=0.75)
+    check(randn(*shape, device=device), a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_a_row_for_all_has_the_bits_of_a_whole_input(device: torch.device, dtype: torch.dtype) -> None:
+    for m, n, k in [(1, 36, 20), (33, 37, 20), (300, 264, 136), (513, 1024, 512)]:
+        a, b = randn(m, k, dtype=dtype, device=device), randn(k, n, dtype=dtype, device=device)
+        row = randn(n, dtype=dtype, device=device)
+        assert torch.equal(check(row, a, b, alpha=1.5), addmm(row.expand(m, n).contiguous(), a, b, alpha=1.5))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,5 +1,7 @@
 """torch.ops.xgemm.sum against float64 and torch.sum."""
 
+import ctypes
+
 import pytest
 import torch
 from common import FLOATING, poison, randn
@@ -172,6 +174,25 @@ def test_captured_calls_share_no_counters():
         torch.cuda.synchronize()
         assert all(torch.equal(r, wanted) for r in called)
         assert all(torch.equal(torch.stack(results), wanted.expand(400)) for _, _, results in graphs)
+
+
+@pytest.mark.cuda
+def test_counters_come_back_with_their_graph():
+    """Captures come and go, more in all than there are counters: each sum stays one kernel, no memset before it."""
+    x = torch.randn(1 << 20, device=CUDA)
+    nodes_of, wanted, result = ctypes.CDLL("libcuda.so.1").cuGraphGetNodes, op.sum(x), None
+    for _ in range(12):
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(graph):
+            for _ in range(200):
+                result = op.sum(x)
+        count = ctypes.c_size_t()
+        assert nodes_of(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count)) == 0
+        assert count.value == 200
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(result, wanted)
+        del graph
 
 
 @pytest.mark.cuda

@@ -1,6 +1,7 @@
 // matmul, addmm, linear, gated_linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "torch/aten.h"
 #include "torch/register.h"
@@ -433,6 +434,7 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   if (va.cuda) {
     p.dtype = to_dtype(va.dtype);
     p.alpha = alpha, p.beta = beta;
+    if (beta == 1 && p.c.row_stride == 0) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
     p.a = operand(va, va.stride(0), va.stride(1));
     p.b = operand(vb, vb.stride(0), vb.stride(1));
     return run_cuda(call);

@@ -48,7 +48,7 @@ MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t par
   MeetingPlace place;
   if (counter_bytes + partial_bytes == 0) return place;
   if (captured()) {
-    place.counters = counters_for_capture(view_.device_index, counter_bytes);
+    place.counters = counters_for_capture(view_.device_index, counter_bytes, stream_);
   } else if (counter_bytes <= kStandingCounterBytes) {
     prepare_captures(view_.device_index);
     char* const standing = standing_workspace();
