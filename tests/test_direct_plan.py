@@ -1,9 +1,8 @@
 """The plan of kernels/direct_fp32.cuh, without a GPU: direct_plan.cpp is compiled and asked."""
 
-import pytest
-from fp32_plans import HIGH, IEEE, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_plans import HIGH, IEEE, Ask, plan_fixture
 
 PROGRAM = r"""
 #include "matmul/direct_plan.h"
@@ -21,12 +20,7 @@ int main() {
 }
 """
 FIELDS = ["name", "rows", "tma", "tiles", "blocks", "granule", "units", "ctas", "partial_bytes", "seconds"]
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory):
-    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp") as ask:
-        yield ask
+plan = plan_fixture(PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

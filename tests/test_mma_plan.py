@@ -1,9 +1,8 @@
 """The plan of kernels/mma_gemm.cuh: it is compiled and asked."""
 
-import pytest
-from fp32_plans import Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_plans import Ask, plan_fixture
 
 PROGRAM = r"""
 #include "matmul/mma_plan.h"
@@ -25,13 +24,7 @@ int main() {
 FIELDS = ["name", "raw_a", "raw_b", "us", "splits"]
 TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
 HALF, BF16 = 1, 2
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory):
-    sources = "matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/mma_plan.cpp"
-    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, *sources) as ask:
-        yield ask
+plan = plan_fixture(PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/mma_plan.cpp")
 
 
 def test_small_and_narrow_products_take_it(plan: Ask) -> None:

@@ -1,9 +1,8 @@
 """The plan of kernels/sliced.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
 
-import pytest
-from fp32_plans import HIGH, IEEE, MEDIUM, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_plans import HIGH, IEEE, MEDIUM, Ask, plan_fixture
 
 PROGRAM = r"""
 #include "matmul/direct_plan.h"
@@ -22,13 +21,7 @@ int main() {
 """
 FIELDS = ["name", "tiles", "shares", "seconds", "direct", "mirrored", "mirrored_tiles"]
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory):
-    sources = "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp"
-    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, *sources) as ask:
-        yield ask
+plan = plan_fixture(PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

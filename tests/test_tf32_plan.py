@@ -1,9 +1,8 @@
 """The plan of kernels/tf32.cuh, without a GPU: tf32_plan.cpp is compiled and asked."""
 
-import pytest
-from fp32_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, planner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 PROGRAM = r"""
 #include "matmul/tf32_plan.h"
@@ -23,12 +22,7 @@ int main() {
 """
 FIELDS = ["name", "x", "y", "slot", "per_sm", "swapped", "tiles_x", "tiles_y", "blocks", "splits", "split_blocks"]
 FIELDS += ["ctas", "partial_bytes", "workspace", "counter_bytes", "seconds"]
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory):
-    with planner(tmp_path_factory.mktemp("plan"), PROGRAM, FIELDS, "matmul/tf32_plan.cpp", usually=HIGH) as ask:
-        yield ask
+plan = plan_fixture(PROGRAM, FIELDS, "matmul/tf32_plan.cpp", usually=HIGH)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
