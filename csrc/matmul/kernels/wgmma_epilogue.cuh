@@ -177,6 +177,13 @@ __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   return v;
 }
 
+/// Sixteen bytes of global memory by one store: left to itself, the compiler makes four of some.
+__device__ __forceinline__ void store_global16(void* to, const uint4& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 /// A warp's box of C, 16 rows of 64 half-precision columns in `buffer` as TMA's 128-byte swizzle has it, to rows that start
 /// anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left (it is in the other
 /// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `rows` and
@@ -190,40 +197,35 @@ __device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buf
   };
   const int least = first ? 0 : -8;
   const std::int64_t pitch = g.problem.n;
-  Out* mine = static_cast<Out*>(g.problem.out) +
-              (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + first_row) * g.problem.n + column;
-#pragma unroll 1
-  for (int r0 = first_row; r0 < 16; r0 += 8) {  // two rows at a time, so that their chains overlap
+  Out* const line = static_cast<Out*>(g.problem.out) +
+                    (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + first_row) * pitch + column;
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {  // rows first_row + 4 s and the eighth after it start alike
+    Out* const target = line + 4 * s * pitch;
+    const int skew = static_cast<int>(misalignment(target)) / 2, c = 8 * piece - skew, r = first_row + 4 * s;
+    const std::uint32_t from_low = at(r, piece - (skew ? 1 : 0)), from_high = at(r, piece);
+    const bool whole = c + 8 <= columns && c >= least;
     uint4 low[2], high[2];
-    Out* target[2];
-    int skew[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i, mine += 4 * pitch) {
-      target[i] = mine;
-      skew[i] = static_cast<int>(misalignment(mine)) / 2;
-      low[i] = load_shared16(at(r0 + 4 * i, piece - (skew[i] ? 1 : 0))), high[i] = load_shared16(at(r0 + 4 * i, piece));
-    }
+    for (int i = 0; i < 2; ++i) low[i] = load_shared16(from_low + 1024 * i), high[i] = load_shared16(from_high + 1024 * i);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int c = 8 * piece - skew[i];
-      if (r0 + 4 * i < rows && c + 8 <= columns && c >= least)
-        *reinterpret_cast<uint4*>(target[i] + c) = shift_bytes(low[i], high[i], (16 - 2 * skew[i]) & 15);
-    }
-  }
-  if (!first && columns > 64) return;
-#pragma unroll 1
-  for (int r = first_row; r < rows; r += 4) {
-    Out* const target = static_cast<Out*>(g.problem.out) +
-                        (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + r) * g.problem.n + column;
-    const int before = static_cast<int>(misalignment(target)) / 2;
-    const auto element = [&](int e) {
-      std::uint16_t bits;
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at(r, (e + 8) / 8 - 1) + (e & 7) * 2) : "memory");
-      reinterpret_cast<std::uint16_t*>(target)[e] = bits;
+    for (int i = 0; i < 2; ++i)
+      if (whole && r + 8 * i < rows)
+        store_global16(target + 8 * i * pitch + c, shift_bytes(low[i], high[i], (16 - 2 * skew) & 15));
+    if (!first && columns > 64) continue;
+    const auto element = [&](int e, bool exists) {
+      const std::uint32_t from = at(r, (e + 8) / 8 - 1) + (e & 7) * 2;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (!exists || r + 8 * i >= rows) continue;
+        std::uint16_t bits;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(from + 1024 * i) : "memory");
+        reinterpret_cast<std::uint16_t*>(target)[8 * i * pitch + e] = bits;
+      }
     };
-    if (first && before && piece < min(8 - before, columns)) element(piece);
-    const int tail = (columns + before) / 8 * 8 - before + piece;
-    if (columns <= 64 && tail < columns && (tail >= 0 || !first)) element(tail);
+    if (first) element(piece, skew && piece < min(8 - skew, columns));
+    const int tail = (columns + skew) / 8 * 8 - skew + piece;
+    if (columns <= 64) element(tail, tail < columns && (tail >= 0 || !first));
   }
 }
 
