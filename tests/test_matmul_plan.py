@@ -293,6 +293,21 @@ def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
     assert plan(Problem(512, 512, 33, dtype=BF16)).tensor.workspace == 2 * 512 * 40  # short ones would be mostly zeros
 
 
+def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> None:
+    def copies(m: int, n: int, k: int, **options) -> tuple[bool, bool]:
+        tensor = plan(Problem(m, n, k, dtype=BF16, **options)).tensor
+        return tensor.copies_a, tensor.copies_b
+
+    assert copies(4096, 4096, 4096) == (False, False)
+    assert any(copies(3000, 3000, 3000))
+    assert copies(3000, 3000, 3000, a=(3008, 1), b=(3008, 1)) == (False, False)
+    assert copies(3000, 3000, 3000, a=(3008, 1))[0] is False
+    assert any(copies(4096, 4096, 4104, b=(1, 4104)))
+    assert copies(1000, 1000, 1000) == (False, False)  # two microseconds of copies
+    assert copies(16, 4096, 4104, b=(1, 4104)) == (False, False)
+    assert plan(Problem(3000, 3000, 3000, dtype=BF16)).tensor.workspace % (2 * 3000 * 3008) == 0
+
+
 def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     for strides in [(4095, 1), (1, 4097)]:
         few = plan(Problem(16, 4095, 4097, dtype=BF16, b=strides)).tensor

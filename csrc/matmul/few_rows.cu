@@ -1,6 +1,5 @@
 // Host side of kernels/few_rows.cuh.
 #include "matmul/kernels/few_rows.cuh"
-
 #include "matmul/kernels/pack.cuh"
 #include "matmul/kernels/wgmma_launch.cuh"
 

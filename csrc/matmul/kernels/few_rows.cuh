@@ -1,8 +1,10 @@
 // Few rows times a half-precision B that TMA cannot load (odd strides, any base), which is read once, as it lies (sm_90a).
 //
-//   Work      A CTA has up to 128 rows by 32 columns of C at a time, or its part of K in a cluster (kernels/wgmma_gemm.cuh: Splits).
-//   Roles     Warps 0 to 3 multiply (mma.sync m16n8k16). Five warps bring B by cp.async: the aligned 16-byte blocks in which its
-//             lines lie, each once and unshifted, many slots ahead. One more warp brings A by TMA: K-major, a copy of the few rows where it must be.
+//   Work      A CTA has up to 128 rows by 32 columns of C at a time, or its part of K in a cluster (kernels/wgmma_gemm.cuh:
+//   Splits). Roles     Warps 0 to 3 multiply (mma.sync m16n8k16). Five warps bring B by cp.async: the aligned 16-byte blocks in
+//   which its
+//             lines lie, each once and unshifted, many slots ahead. One more warp brings A by TMA: K-major, a copy of the few
+//             rows where it must be.
 //   Shift     An element is read from shared memory by itself, wherever its line begins: two of them make a register of B's
 //             fragment. A line's skew is the same for every eighth line, so a lane has one or two of them.
 //   Operands  B contiguous along k or along n. Nothing outside it is read but the rest of the aligned block that it begins in.
@@ -117,7 +119,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
         if (block >= kBlocks) line[j] = 1 << 30;
       }
       for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
-        const int lines = kAlongK ? n - column : k_end - k, bytes = 2 * (kAlongK ? min(kSlotK, k_end - k) : min(kColumns, n - column));
+        const int lines = kAlongK ? n - column : k_end - k,
+                  bytes = 2 * (kAlongK ? min(kSlotK, k_end - k) : min(kColumns, n - column));
         unsigned char* const slot = slots + ring.slot * kSlotBytes + kPlaceB + thread * 16;
         bool plain = true;
         ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
@@ -171,7 +174,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
               unsigned element[2];
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
-                element[e] = *reinterpret_cast<const std::uint16_t*>(slots + slot + place[e] + s * kStep + h * kEight + j * kNext);
+                element[e] =
+                    *reinterpret_cast<const std::uint16_t*>(slots + slot + place[e] + s * kStep + h * kEight + j * kNext);
                 if (kLast && 16 * s + 8 * h + 2 * quad + e >= left) element[e] = 0;  // what lies behind is any number
               }
               b[j][h] = __byte_perm(element[0], element[1], 0x5410);
