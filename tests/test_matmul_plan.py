@@ -316,6 +316,9 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
         assert (many.b_as_it_lies, many.copies_b) == (False, True)
     assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
     assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
+    assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(128, 2051, 2051, dtype=BF16)).tensor.b_as_it_lies  # half the multiprocessors would be idle
+    assert not plan(Problem(100, 513, 9001, dtype=BF16, b=(1, 9001))).tensor.b_as_it_lies
     assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
     assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
     columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor

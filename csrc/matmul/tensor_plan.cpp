@@ -14,11 +14,12 @@ constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.85e-6, kHalfCopies = 3e-6;  // half precision: all but the tiles; the pass that packs operands,
-constexpr double kCopyRate = 4.5e12;                        // and bytes a second that it reads and writes
+constexpr double kCopyRate = 4.0e12;                        // and bytes a second that it reads and writes
 constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
 constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
+constexpr double kLineCycles = 1.7;  // of a multiprocessor, a line of L2 where a box's rows straddle two
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
@@ -77,7 +78,12 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       if (half) {
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows + lines_b * static_cast<double>(wide)) * 128;
-        const double busy = static_cast<double>(std::min<std::int64_t>(tiles * cut, sm_count));
+        const auto all = static_cast<double>(tiles * cut);
+        double busy = std::min(all, static_cast<double>(sm_count));
+        if (lines_a > 1 || lines_b > 1) {  // requests are what binds, of all multiprocessors and of one
+          busy = all / static_cast<double>(ceil_div(tiles * cut, sm_count));
+          block = std::max(block, kLineCycles * from_l2 / 128);
+        }
         // Tiles of the same rows or columns read them from memory once.
         const double from_memory = 128 * (rows / static_cast<double>(ceil_div(p.n, wide)) +
                                           static_cast<double>(wide) / static_cast<double>(ceil_div(p.m, tile.m)));
@@ -145,12 +151,22 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
          std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
 }
 
-/// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it.
-bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, std::string_view forced) {
+/// Seconds of kernels/few_rows.cuh: a CTA's k goes through a chain of mma.sync, 16 at a time.
+double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
+  const double step = p.m <= 16 ? 99 : p.m <= 32 ? 114 : p.m <= 64 ? 160 : 205;  // cycles
+  const std::int64_t waves = ceil_div(ceil_div(p.n, 32) * p.batches, clusters_at_once(plan.splits, sm_count)),
+                     part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
+  return 2.5e-6 + (plan.splits > 1 ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 16)) * step / 1.75e9;
+}
+
+/// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
+/// of the product by copies.
+bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying, int sm_count, std::string_view forced) {
   constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
   const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster &&
                    (plan.b.k_major ? p.b.row_stride : p.b.col_stride) == 1;
-  return can && (forced.empty() ? plan.b.copied && p.n * p.k >= kLarge : forced == "wgmma_few_rows");
+  if (!forced.empty()) return can && forced == "wgmma_few_rows";
+  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
@@ -245,7 +261,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.spread = choice.spread;
-  if (reads_b_as_it_lies(p, plan, forced)) {
+  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
     plan.tile = TensorTile::few_rows_32, plan.columns = info(plan.tile).n;
@@ -259,7 +275,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
-    plan.seconds = half_seconds(p, choice, plan.a, plan.b);
+    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
   } else {
     plan.seconds = tensor_seconds(plan, p, choice);
     Problem ieee = p;  // what CUDA cores do
