@@ -1,10 +1,9 @@
 // Few rows times a half-precision B that TMA cannot load (odd strides, any base), which is read once, as it lies (sm_90a).
 //
-//   Work      A CTA has up to 128 rows by 32 columns of C at a time, or its part of K in a cluster (kernels/wgmma_gemm.cuh:
-//   Splits). Roles     Warps 0 to 3 multiply (mma.sync m16n8k16). Five warps bring B by cp.async: the aligned 16-byte blocks in
-//   which its
-//             lines lie, each once and unshifted, many slots ahead. One more warp brings A by TMA: K-major, a copy of the few
-//             rows where it must be.
+//   Work      A CTA has up to 128 rows by 32 columns of C at a time, or its part of K in a cluster (Splits: wgmma_gemm.cuh).
+//   Roles     Warps 0 to 3 multiply (mma.sync m16n8k16). Five warps bring B by cp.async: the aligned 16-byte blocks in which
+//             its lines lie, each once and unshifted, many slots ahead. One more warp brings A by TMA: K-major, a copy of the
+//             few rows where it must be.
 //   Shift     An element is read from shared memory by itself, wherever its line begins: two of them make a register of B's
 //             fragment. A line's skew is the same for every eighth line, so a lane has one or two of them.
 //   Operands  B contiguous along k or along n. Nothing outside it is read but the rest of the aligned block that it begins in.
@@ -12,11 +11,11 @@
 //             are equal, whichever of the two is taken.
 //   Launch    The loaders of B start while the kernel that copies A still runs: whatever came before that one has ended.
 //
-// Floor: B's bytes; along n, lines of 80 bytes come at 2.7 TB/s (docs/log/matmul.md).
+// Floor: B's bytes; along n, lines of 80 bytes come at 2.8 TB/s. Measured: 1.4 to 1.9 times that (docs/log/matmul.md).
 #pragma once
+#include "device/bytes16.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"
-#include "matmul/kernels/shifted_piece.cuh"
 #include "matmul/kernels/wgmma_gemm.cuh"
 
 namespace xgemm::matmul {
@@ -138,7 +137,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
         if (plain) {
           ptx::barrier_arrive_copies(&full[ring.slot]);
         } else {  // an ordinary store, which an ordinary arrival makes visible
-          asm volatile("cp.async.wait_all;" ::: "memory");
+          cp_async_commit();
+          cp_async_wait<0>();
           ptx::barrier_arrive(&full[ring.slot]);
         }
       }
