@@ -293,6 +293,21 @@ def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
     assert plan(Problem(512, 512, 33, dtype=BF16)).tensor.workspace == 2 * 512 * 40  # short ones would be mostly zeros
 
 
+def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> None:
+    def copies(m: int, n: int, k: int, **options) -> tuple[bool, bool]:
+        tensor = plan(Problem(m, n, k, dtype=BF16, **options)).tensor
+        return tensor.copies_a, tensor.copies_b
+
+    assert copies(4096, 4096, 4096) == (False, False)
+    assert any(copies(3000, 3000, 3000))
+    assert copies(3000, 3000, 3000, a=(3008, 1), b=(3008, 1)) == (False, False)
+    assert copies(3000, 3000, 3000, a=(3008, 1))[0] is False
+    assert any(copies(4096, 4096, 4104, b=(1, 4104)))
+    assert copies(1000, 1000, 1000) == (False, False)  # two microseconds of copies
+    assert copies(16, 4096, 4104, b=(1, 4104)) == (False, False)
+    assert plan(Problem(3000, 3000, 3000, dtype=BF16)).tensor.workspace % (2 * 3000 * 3008) == 0
+
+
 def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     for strides in [(4095, 1), (1, 4097)]:
         few = plan(Problem(16, 4095, 4097, dtype=BF16, b=strides)).tensor
@@ -301,6 +316,9 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
         assert (many.b_as_it_lies, many.copies_b) == (False, True)
     assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
     assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
+    assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(128, 2051, 2051, dtype=BF16)).tensor.b_as_it_lies  # half the multiprocessors would be idle
+    assert not plan(Problem(100, 513, 9001, dtype=BF16, b=(1, 9001))).tensor.b_as_it_lies
     assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
     assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
     columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor

@@ -52,7 +52,8 @@ def test_small_cases(layout: str, kernel: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: str) -> None:
-    for m, n, k in [(1, 255, 131), (16, 1001, 515), (64, 64, 1025), (65, 4097, 300), (128, 2055, 129)]:
+    shapes = [(1, 255, 131), (16, 1001, 515), (64, 64, 1025), (65, 4097, 300), (128, 2055, 129)]
+    for m, n, k in [*shapes, (9, 4261, 1409), (33, 4300, 900)]:  # two of more tiles than multiprocessors
         a, b = pair(m, n, k, dtype)
         expected = check(a, b)
         assert torch.equal(copied(a, b), expected)
@@ -82,6 +83,19 @@ def test_sizes_just_over_a_tile(shape: tuple[int, int, int], layout: str) -> Non
     a, b = pair(*shape)
     out = check(put(a, layout[0], 1), put(b, layout[1], 2))
     assert torch.equal(copied(a, b), out)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_straddle_lines_of_l2(layout: str) -> None:
+    """Copied where that pays; the bits are those of rows that begin with a line."""
+
+    def padded(x: torch.Tensor, order: str) -> torch.Tensor:
+        return put(x, order, 0, -x.shape[-1 if order == "n" else -2] % 64)
+
+    for m, n, k in [(2056, 2056, 2056), (1000, 1000, 1000), (520, 3000, 1032)]:
+        a, b = pair(m, n, k)
+        out = check(put(a, layout[0]), put(b, layout[1]))
+        assert torch.equal(matmul(padded(a, layout[0]), padded(b, layout[1])), out)
 
 
 @pytest.mark.parametrize("n", [65, 67, 255, 257, 1021, 1026, 4097])

@@ -1,6 +1,7 @@
 #include "matmul/tensor_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "device/integer.h"
 
@@ -12,11 +13,13 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kHalfStart = 1.85e-6, kHalfCopies = 3e-6;  // half precision: all but the tiles; the pass that packs operands
+constexpr double kHalfStart = 1.85e-6, kHalfCopies = 3e-6;  // half precision: all but the tiles; the pass that packs operands,
+constexpr double kCopyRate = 4.0e12;                        // and bytes a second that it reads and writes
 constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
 constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
+constexpr double kLineCycles = 1.7;  // of a multiprocessor, a line of L2 where a box's rows straddle two
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
@@ -55,8 +58,10 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
-/// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best.
-Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced) {
+/// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
+/// lines of L2 that a row of the operands' boxes lies in.
+Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced,
+              double lines_a = 1, double lines_b = 1) {
   const std::int64_t products = parts == 2 ? 3 : 1;
   Choice best{p.gated ? TensorTile::middle : TensorTile::small, std::max<std::int64_t>(1, splits), 1, 1, 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
@@ -72,8 +77,13 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       double block = half ? tile.block : tile.block_fp32;
       if (half) {
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
-                     from_l2 = (rows + static_cast<double>(wide)) * 128;
-        const double busy = static_cast<double>(std::min<std::int64_t>(tiles * cut, sm_count));
+                     from_l2 = (lines_a * rows + lines_b * static_cast<double>(wide)) * 128;
+        const auto all = static_cast<double>(tiles * cut);
+        double busy = std::min(all, static_cast<double>(sm_count));
+        if (lines_a > 1 || lines_b > 1) {  // requests are what binds, of all multiprocessors and of one
+          busy = all / static_cast<double>(ceil_div(tiles * cut, sm_count));
+          block = std::max(block, kLineCycles * from_l2 / 128);
+        }
         // Tiles of the same rows or columns read them from memory once.
         const double from_memory = 128 * (rows / static_cast<double>(ceil_div(p.n, wide)) +
                                           static_cast<double>(wide) / static_cast<double>(ceil_div(p.m, tile.m)));
@@ -123,12 +133,40 @@ TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std:
   return t;
 }
 
-/// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it.
-bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, std::string_view forced) {
+/// Lines of L2 that a box's row of 128 bytes lies in, on average: each is a request. (Of the base the plan knows too little.)
+double lines_a_row(const TensorOperand& x) {
+  if (x.copied || x.other == 1 || x.inner <= 64) return 1;
+  return 2 - static_cast<double>(std::gcd(2 * x.ld, std::int64_t{128})) / 128;
+}
+
+/// Seconds of a half-precision product with operands a and b.
+double half_seconds(const Problem& p, const Choice& choice, const TensorOperand& a, const TensorOperand& b) {
+  double bytes = 2.0 * static_cast<double>(p.m * p.n * p.batches), copies = 0;
+  for (const TensorOperand* x : {&a, &b}) {
+    const double all = 2.0 * static_cast<double>(x->inner * x->other * x->batches);
+    bytes += all;
+    copies += x->copied ? 2 * all : 0;
+  }
+  return kHalfStart + (copies > 0 ? kHalfCopies + copies / kCopyRate : 0) +
+         std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
+}
+
+/// Seconds of kernels/few_rows.cuh: a CTA's k goes through a chain of mma.sync, 16 at a time.
+double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
+  const double step = p.m <= 16 ? 99 : p.m <= 32 ? 114 : p.m <= 64 ? 160 : 205;  // cycles
+  const std::int64_t waves = ceil_div(ceil_div(p.n, 32) * p.batches, clusters_at_once(plan.splits, sm_count)),
+                     part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
+  return 2.5e-6 + (plan.splits > 1 ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 16)) * step / 1.75e9;
+}
+
+/// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
+/// of the product by copies.
+bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying, int sm_count, std::string_view forced) {
   constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
   const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster &&
                    (plan.b.k_major ? p.b.row_stride : p.b.col_stride) == 1;
-  return can && (forced.empty() ? plan.b.copied && p.n * p.k >= kLarge : forced == "wgmma_few_rows");
+  if (!forced.empty()) return can && forced == "wgmma_few_rows";
+  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
@@ -201,19 +239,33 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32, p.gated);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
   const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
-  Choice choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, forced);
-  if (choice.cycles >= 1e30) choice = choose(plan.parts, plan.b.k_major, p, splits, gpu.sm_count, {});  // that tile cannot do it
+  const auto choose_for = [&](const TensorOperand& a, const TensorOperand& b) {
+    const double lines_a = fp32 ? 1 : lines_a_row(a), lines_b = fp32 ? 1 : lines_a_row(b);
+    const Choice choice = choose(plan.parts, b.k_major, p, splits, gpu.sm_count, forced, lines_a, lines_b);
+    if (choice.cycles < 1e30) return choice;
+    return choose(plan.parts, b.k_major, p, splits, gpu.sm_count, {}, lines_a, lines_b);  // that tile cannot do it
+  };
+  Choice choice = choose_for(plan.a, plan.b);
+  if (!fp32 && !p.gated) {  // rows that straddle lines of L2: copies where they pay
+    const TensorOperand as_they_lie[2] = {plan.a, plan.b};
+    double least = half_seconds(p, choice, plan.a, plan.b);
+    for (int copies = 1; copies < 4; ++copies) {
+      TensorOperand x[2] = {as_they_lie[0], as_they_lie[1]};
+      if (((copies & 1) && lines_a_row(x[0]) == 1) || ((copies & 2) && lines_a_row(x[1]) == 1)) continue;
+      if (copies & 1) x[0] = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, true, false);
+      if (copies & 2) x[1] = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, true, false);
+      const Choice other = choose_for(x[0], x[1]);
+      const double seconds = half_seconds(p, other, x[0], x[1]);
+      if (seconds < 0.97 * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
+    }
+  }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.spread = choice.spread;
-  if (reads_b_as_it_lies(p, plan, forced)) {
+  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
-    // 64 columns where A would be read too often otherwise; 32 where they would leave multiprocessors idle.
-    const bool few = p.m <= 64 && ceil_div(p.n, 64) * p.batches * plan.splits < gpu.sm_count;
-    plan.tile = few ? TensorTile::few_rows_32 : TensorTile::few_rows_64;
-    plan.columns = info(plan.tile).n;
-    plan.cluster = plan.splits <= kMaxCluster ? plan.splits : 1;
-    plan.spread = 1;
+    plan.tile = TensorTile::few_rows_32, plan.columns = info(plan.tile).n;
+    plan.cluster = plan.splits, plan.spread = 1;
   }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
@@ -223,10 +275,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
-    const auto elements = [](const TensorOperand& x) { return x.inner * x.other * x.batches; };
-    const double bytes = 2.0 * static_cast<double>(elements(plan.a) + elements(plan.b) + p.m * p.n * p.batches);
-    plan.seconds = kHalfStart + (plan.a.copied || plan.b.copied ? kHalfCopies : 0) +
-                   std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
+    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
   } else {
     plan.seconds = tensor_seconds(plan, p, choice);
     Problem ieee = p;  // what CUDA cores do

@@ -177,54 +177,60 @@ __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   return v;
 }
 
+/// Sixteen bytes of global memory by one store: left to itself, the compiler makes four of some.
+__device__ __forceinline__ void store_global16(void* to, const uint4& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 /// A warp's box of C, 16 rows of 64 half-precision columns in `buffer` as TMA's 128-byte swizzle has it, to rows that start
 /// anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left (it is in the other
-/// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `rows` and
-/// `columns`, up to the tile's end, exist.
+/// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `line`:
+/// the box's first element in row lane / 8; `rows` and `columns`, up to the tile's end, exist.
 template <class Out>
-__device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buffer, const WgmmaArguments& g, int batch, int row,
-                                             int column, int rows, int columns, bool first, int lane) {
+__device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buffer, Out* line, std::int64_t pitch, int rows,
+                                             int columns, bool first, int lane) {
   const int piece = lane % 8, first_row = lane / 8;
   const auto at = [&](int r, int p) {  // piece p of row r, from -1 on
     return buffer + static_cast<unsigned>(r * 128 + (p < 0 ? other_buffer : 0) + ((p ^ r) & 7) * 16);
   };
   const int least = first ? 0 : -8;
-  const std::int64_t pitch = g.problem.n;
-  Out* mine = static_cast<Out*>(g.problem.out) +
-              (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + first_row) * g.problem.n + column;
-#pragma unroll 1
-  for (int r0 = first_row; r0 < 16; r0 += 8) {  // two rows at a time, so that their chains overlap
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {  // rows first_row + 4 s and the eighth after it start alike
+    Out* const target = line + 4 * s * pitch;
+    const int skew = static_cast<int>(misalignment(target)) / 2, c = 8 * piece - skew, r = first_row + 4 * s;
+    const std::uint32_t from_low = at(r, piece - (skew ? 1 : 0)), from_high = at(r, piece);
+    const bool whole = c + 8 <= columns && c >= least;
     uint4 low[2], high[2];
-    Out* target[2];
-    int skew[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i, mine += 4 * pitch) {
-      target[i] = mine;
-      skew[i] = static_cast<int>(misalignment(mine)) / 2;
-      low[i] = load_shared16(at(r0 + 4 * i, piece - (skew[i] ? 1 : 0))), high[i] = load_shared16(at(r0 + 4 * i, piece));
-    }
+    for (int i = 0; i < 2; ++i) low[i] = load_shared16(from_low + 1024 * i), high[i] = load_shared16(from_high + 1024 * i);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int c = 8 * piece - skew[i];
-      if (r0 + 4 * i < rows && c + 8 <= columns && c >= least)
-        *reinterpret_cast<uint4*>(target[i] + c) = shift_bytes(low[i], high[i], (16 - 2 * skew[i]) & 15);
-    }
-  }
-  if (!first && columns > 64) return;
-#pragma unroll 1
-  for (int r = first_row; r < rows; r += 4) {
-    Out* const target = static_cast<Out*>(g.problem.out) +
-                        (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + r) * g.problem.n + column;
-    const int before = static_cast<int>(misalignment(target)) / 2;
-    const auto element = [&](int e) {
-      std::uint16_t bits;
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at(r, (e + 8) / 8 - 1) + (e & 7) * 2) : "memory");
-      reinterpret_cast<std::uint16_t*>(target)[e] = bits;
+    for (int i = 0; i < 2; ++i)
+      if (whole && r + 8 * i < rows)
+        store_global16(target + 8 * i * pitch + c, shift_bytes(low[i], high[i], (16 - 2 * skew) & 15));
+    if (!first && columns > 64) continue;
+    const auto element = [&](int e, bool exists) {
+      const std::uint32_t from = at(r, (e + 8) / 8 - 1) + (e & 7) * 2;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (!exists || r + 8 * i >= rows) continue;
+        std::uint16_t bits;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(from + 1024 * i) : "memory");
+        reinterpret_cast<std::uint16_t*>(target)[8 * i * pitch + e] = bits;
+      }
     };
-    if (first && before && piece < min(8 - before, columns)) element(piece);
-    const int tail = (columns + before) / 8 * 8 - before + piece;
-    if (columns <= 64 && tail < columns && (tail >= 0 || !first)) element(tail);
+    if (first) element(piece, skew && piece < min(8 - skew, columns));
+    const int tail = (columns + skew) / 8 * 8 - skew + piece;
+    if (columns <= 64) element(tail, tail < columns && (tail >= 0 || !first));
   }
+}
+
+/// Where store_ragged() has a lane begin.
+template <class Out>
+__device__ __forceinline__ Out* ragged_line(const WgmmaArguments& g, int batch, int row, int column, int lane) {
+  return static_cast<Out*>(g.problem.out) +
+         (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + lane / 8) * g.problem.n + column;
 }
 
 /// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of 128 bytes:
@@ -274,10 +280,10 @@ class BoxStore {
     if (turn % kTurns == kTurns - 1 || last) {
       if constexpr (kMatrices && may_be_ragged) {
         if (g.ragged) {
-          const int m = static_cast<int>(g.problem.m);
           __syncwarp();
-          store_ragged<Out>(ptx::shared_address(staging + buffer), buffer ? -2048 : 2048, g, batch, row, column, min(16, m - row),
-                            column_end - column, turn < kTurns, lane);
+          store_ragged(ptx::shared_address(staging + buffer), buffer ? -2048 : 2048,
+                       ragged_line<Out>(g, batch, row, column, lane), g.problem.n, min(16, static_cast<int>(g.problem.m) - row),
+                       column_end - column, turn < kTurns, lane);
           return;
         }
       }
@@ -290,6 +296,46 @@ class BoxStore {
     }
   }
 };
+
+/// A warp's 16 rows of a tile to rows that start anywhere; alpha and bias only. A box at a time, because what follows the choice
+/// of its registers must stay in the instruction cache.
+template <class Out, int kTileN>
+__device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2], const WgmmaArguments& g, int row, int column,
+                                                  int column_end, int batch, int lane, unsigned char* staging,
+                                                  const float* shared_bias) {
+  const float alpha = static_cast<float>(g.problem.alpha);
+  const int rows = min(16, static_cast<int>(g.problem.m) - row), r = lane % 16;
+  const std::uint32_t buffers = ptx::shared_address(staging), place = static_cast<unsigned>(r * 128 + (lane / 16 ^ (r % 8)) * 16);
+  Out* line = ragged_line<Out>(g, batch, row, column, lane);
+#pragma unroll 1
+  for (int box = 0; box < kTileN / 64 && column + 64 * box < column_end; ++box, line += 64) {
+    const std::uint32_t buffer = buffers + static_cast<unsigned>(box % 2 * 2048);
+#pragma unroll
+    for (int known = 0; known < kTileN / 64; ++known) {  // registers have no run-time index
+      if (known != box) continue;
+      __syncwarp();  // the buffer has been read; and so this is a branch
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        std::uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          Vector<float, 2> x;
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            x[c] = fmaf(alpha, sums[32 * known + 8 * j + 2 * i + c], 0.f);  // -0 to +0, see epilogue.cuh
+          if (shared_bias) {
+            const auto add = load_vector<2>(shared_bias + 64 * known + 16 * j + 8 * (i / 2) + 2 * (lane % 4));
+            x[0] = plus(x[0], add[0]), x[1] = plus(x[1], add[1]);
+          }
+          pairs[i] = __builtin_bit_cast(std::uint32_t, Vector<Out, 2>{{convert<Out>(x[0]), convert<Out>(x[1])}});
+        }
+        ptx::store_matrices((buffer + place) ^ static_cast<unsigned>(32 * j), pairs);
+      }
+    }
+    __syncwarp();
+    store_ragged(buffer, box % 2 ? -2048 : 2048, line, g.problem.n, rows, column_end - column - 64 * box, box == 0, lane);
+  }
+}
 
 /// May an activation go the way of boxes? fp32's are long: a turn's would spill, and leave the instruction cache.
 template <class Out>
@@ -414,6 +460,11 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n,
                 std::bool_constant<kRest == Rest::activation>{});
     };
+    if constexpr (kActivatesBoxes<Out> && Config::kValue.shares_bias() && kTileN % 64 == 0) {
+      if (g.ragged && p.activation == Activation::none)
+        return store_ragged_tile<Out, kTileN>(sums, g, row, column, n, batch, lane, staging,
+                                              bias ? reinterpret_cast<const float*>(scales) : nullptr);
+    }
     if constexpr (kActivatesBoxes<Out>) {
       // In loops, as these are long: unrolled, they would leave the instruction cache.
       const auto store_turns = [&](auto rest) {
