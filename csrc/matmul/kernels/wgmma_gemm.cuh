@@ -22,6 +22,8 @@
 //             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
 //             a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each (meeting.cuh).
+//   Pairs     Two rows of 64-row tiles need the same B: the CTAs of a cluster of two, one tile each, bring half of its boxes
+//             to both (multicast). A slot is free when the consumers of both have arrived at the producer of each.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
@@ -48,7 +50,7 @@ namespace xgemm::matmul {
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
   int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
-  int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128, 192 or 256
+  int tile_n;           ///< columns of C a CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
   int blocks;           ///< k-blocks a slot
   int stages;           ///< slots
   bool k_major_a;       ///< A row-major
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const bool leads = ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
-    bool walks = true;
+    bool walks = true;  // over the items: not the warps that bring scales
     if constexpr (!kConfig.gated) {
       if (threadIdx.x >= 32 && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
         unsigned parity = 1;
@@ -358,7 +360,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
       if constexpr (kParts == 1) {
         int previous = 0;
-                             // first
         for (int done = 0; done < count; ++done) {
           ptx::barrier_wait(&full[ring.slot], ring.parity);
           multiply(result, ring.slot, done > 0);
