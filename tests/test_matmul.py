@@ -27,7 +27,10 @@ matmul = torch.ops.xgemm.matmul
 # Hopper's tensor cores in another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 # Hopper; not fp64
-TENSOR_TILES = ["wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x64", "wgmma_64x64", "wgmma_64x32"]
+TENSOR_TILES = [
+    *("wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x96", "wgmma_128x64"),
+    *("wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
+]
 DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
 TF32_TILES = ["tf32_128x256x32", "tf32_128x128x32", "tf32_64x128x32", "tf32_64x128x64", "tf32_64x64x128"]
@@ -755,6 +758,24 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
             a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
             check(a, b)
             check(a, transposed(b))
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", ["wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"])
+@pytest.mark.parametrize(("m", "n"), [(65, 40), (100, 328), (128, 200)])
+def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
+    """Two rows of tiles and a long K: the same bits as of any other tile."""
+    a, w = randn(m, 2056, dtype=torch.float16, device="cuda"), randn(n, 2056, dtype=torch.float16, device="cuda")
+    with forced("wgmma_128x128"):
+        expected = matmul(a, w.mT)
+    with forced(tile):
+        for layout_a in (a, transposed(a)):
+            for layout_b in (w.mT, w.mT.contiguous()):
+                assert torch.equal(check(layout_a, layout_b), expected)
+        bias = randn(n, dtype=torch.float16, device="cuda")
+        out = torch.ops.xgemm.linear(a, w, bias)
+        assert_as_good_as(out, torch.nn.functional.linear(a, w, bias), a.double() @ w.double().mT + bias.double())
 
 
 @pytest.mark.cuda

@@ -49,7 +49,7 @@ int main() {
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
                 << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
                 << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << ' '
-                << t->partial_bytes << ' ' << t->b_as_it_lies << std::endl;
+                << t->partial_bytes << ' ' << t->b_as_it_lies << ' ' << t->pairs << std::endl;
     else
       std::cout << "-" << std::endl;
   }
@@ -74,6 +74,7 @@ class Tensor:
     workspace: int
     partials: int
     b_as_it_lies: bool
+    pairs: bool
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory):
             *numbers, vector = map(int, rest[:5])
             tensor = None
             if rest[5] != "-":
-                *sizes, copies_a, copies_b, workspace, partials, lies = map(int, rest[6:])
+                *sizes, copies_a, copies_b, workspace, partials, lies, pairs = map(int, rest[6:])
                 copies = bool(copies_a), bool(copies_b)
-                tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies))
+                tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies), bool(pairs))
             return Plan(kernel, *numbers, vector == 1, tensor)
 
         yield ask
@@ -248,7 +249,7 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
 
 HALF_TILE_ROWS = {
     f"wgmma_{rows}x{columns}": rows
-    for rows, widths in {128: (256, 192, 128, 64), 64: (64, 32)}.items()
+    for rows, widths in {128: (256, 192, 128, 96, 64), 64: (128, 96, 64, 32)}.items()
     for columns in widths
 }
 
@@ -268,6 +269,22 @@ def test_few_rows_keep_all_multiprocessors_equally_busy(plan: Ask) -> None:
             few = plan(Problem(m, n, 4096, dtype=BF16, b=(1, 4096))).tensor
             waves = -(-n // few.columns) / 132
             assert 0.9 < waves / -(-waves // 1) <= 1, (n, few)
+
+
+def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
+    """Shapes that cuBLAS was ahead in: measured, docs/log/matmul.md."""
+    for m, n, k, tile, pairs in [
+        (128, 6144, 2048, "wgmma_64x96", True),
+        (128, 4096, 14336, "wgmma_64x64", True),
+        (128, 3072, 768, "wgmma_64x64", False),
+        (192, 5120, 5120, "wgmma_64x128", False),
+        (256, 5120, 5120, "wgmma_128x96", False),
+        (1024, 1024, 1024, "wgmma_64x128", False),
+        (2048, 768, 3072, "wgmma_128x96", False),
+    ]:
+        chosen = plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor
+        assert (chosen.tile, chosen.pairs) == (tile, pairs)
+    assert plan(Problem(128, 128, 128, batch=1024, dtype=BF16)).tensor.tile == "wgmma_128x128"
 
 
 def test_long_k_on_a_small_output_is_spread(plan: Ask) -> None:
@@ -385,6 +402,7 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
     assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
     assert here.length % 256 == 0  # whole slots of every tile
+    assert not here.pairs or (64 < m <= 128 and here.splits == here.cluster == 1 and here.columns % 16 == 0)
     assert not gated or m <= 64 or HALF_TILE_ROWS[here.tile] == 128
     most = int(here.tile.split("x")[1]) // (2 if gated else 1)
     assert here.columns % 8 == 0

@@ -9,7 +9,7 @@ namespace xgemm::matmul {
 namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
-constexpr double kBytesPerMicrosecond = 3.9e6, kStart = 1.0;
+constexpr double kBytesPerMicrosecond = 3.9e6, kL2BytesPerMicrosecond = 5.5e6, kStart = 1.0;
 constexpr std::int64_t kLongestK = 1024;           // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr double kRaw = 3.5;                       // a k-block whose pieces are shifted to their places, in k-blocks
 constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
@@ -57,7 +57,12 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double block = (raw ? kRaw : 1) * blocks;
     const double busy =
         t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + (raw ? kRawMore : 0) + t.more_block * block);
-    const double floor = kStart + memory;  // tiles that all reach it: the one with the least to do
+    // Each tile takes in its rows and columns, from L2 at best.
+    const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
+                             static_cast<double>((t.rows + t.columns) * p.k) +
+                         elements;
+    const double floor =
+        kStart + std::max(memory, taken / kL2BytesPerMicrosecond);  // tiles that all reach it: the one with the least to do
     const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.01 * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }

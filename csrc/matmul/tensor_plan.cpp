@@ -1,6 +1,7 @@
 #include "matmul/tensor_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "device/integer.h"
@@ -21,6 +22,24 @@ constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCy
 constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
 constexpr double kLineCycles = 1.7;  // of a multiprocessor, a line of L2 where a box's rows straddle two
 
+/// What a tile costs, in cycles: half precision's k-block of 64 while others want little of L2, filling the pipeline and storing
+/// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
+struct Cost {
+  double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
+};
+constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
+    {1050, 2600, 1024 / 0.90, 1500, 1500},
+    {810, 2200},
+    {500, 1600, 512 / 0.82, 1200, 4500},
+    {416, 1300},
+    {320, 1050, 256 / 0.53, 1000, 1900},
+    {410, 1000},
+    {320, 700},
+    {229, 600, 240, 1000, 900},
+    {190, 400},
+}};
+constexpr double kRowOutside = 4;  // a row of A's box beyond the matrix: TMA is slower there than within
+
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
 std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
@@ -30,6 +49,7 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
 struct Choice {
   TensorTile tile;
   std::int64_t splits, cluster, spread, columns;
+  bool pairs = false;
   double cycles = 1e30;
 };
 
@@ -38,12 +58,13 @@ bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int6
   if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
   if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
-  if (t == TensorTile::wide && (parts != 0 || p.gated)) return false;
-  if (t == TensorTile::few_rows_32 && parts != 0) return false;
+  const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_128 ||
+                         t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32;
+  if (half_only && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
-  if (p.gated && (sums > 1 || t == TensorTile::small || t == TensorTile::few_rows_32)) return false;
+  if (p.gated && (sums > 1 || t == TensorTile::small)) return false;
   if (p.gated && parts != 0 && t != TensorTile::middle) return false;
-  return t != TensorTile::few_rows_32 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
+  return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
 std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
@@ -63,21 +84,34 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
 Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_a = 1, double lines_b = 1) {
   const std::int64_t products = parts == 2 ? 3 : 1;
-  Choice best{p.gated ? TensorTile::middle : TensorTile::small, std::max<std::int64_t>(1, splits), 1, 1, 64};
+  const bool one = forced.find('_') != forced.npos;  // tile is asked for
+  Choice best{.tile = p.gated ? TensorTile::middle : TensorTile::small,
+              .splits = std::max<std::int64_t>(1, splits),
+              .cluster = 1,
+              .spread = 1,
+              .columns = 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const TensorTile t = static_cast<TensorTile>(i);
     const WgmmaTile& tile = info(t);
-    if (forced.find('_') != forced.npos ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
+    if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
       const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
       const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
       const bool half = parts == 0 && !p.gated;
-      const double fixed = half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
-      double block = half ? tile.block : tile.block_fp32;
+      // Fewer rows are bound by reading B, for which narrower tiles divide it more evenly; more tiles than one wave by what wider
+      // ones read less of.
+      if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
+      const Cost& cost = kCosts[i];
+      const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
+      double block = half ? cost.block : cost.block_fp32;
+      // Two rows of tiles in one wave, whole K a CTA and long enough for the cluster's start: they bring each other half of B.
+      const bool may_pair = half && tile.m == 64 && ceil_div(p.m, tile.m) == 2 && tiles <= sm_count && p.batches == 1 &&
+                            cut == 1 && p.k >= 2048 && wide % 16 == 0;
+      double outside = 0;
       if (half) {
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
-                     from_l2 = (lines_a * rows + lines_b * static_cast<double>(wide)) * 128;
+                     from_l2 = (lines_a * rows + lines_b * static_cast<double>(may_pair ? wide / 2 : wide)) * 128;
         const auto all = static_cast<double>(tiles * cut);
         double busy = std::min(all, static_cast<double>(sm_count));
         if (lines_a > 1 || lines_b > 1) {  // requests are what binds, of all multiprocessors and of one
@@ -88,19 +122,20 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         const double from_memory = 128 * (rows / static_cast<double>(ceil_div(p.n, wide)) +
                                           static_cast<double>(wide) / static_cast<double>(ceil_div(p.m, tile.m)));
         block = std::max({block, from_l2 * busy / kL2Rate, from_memory / kMemoryRate});
+        if (p.m > tile.m) outside = kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m);
       }
       const auto consider = [&](std::int64_t cluster, std::int64_t spread) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        if (cluster > 1 && tile.m % cluster != 0) return;
+        if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
         const double extra = spread > 1    ? bytes / kPartialRate
                              : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
                                            : static_cast<double>(cut - 1) * kAddCycles;
         const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
                                   (static_cast<double>(blocks * products) * block + fixed + extra) +
-                              (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
-        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, cycles};
+                              static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
+        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, may_pair, cycles};
       };
       if (splits || cut == 1) consider(1, 1);
       if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
@@ -260,12 +295,12 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     }
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
-  plan.cluster = choice.cluster, plan.spread = choice.spread;
+  plan.cluster = choice.cluster, plan.spread = choice.spread, plan.pairs = choice.pairs;
   if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
     plan.tile = TensorTile::few_rows_32, plan.columns = info(plan.tile).n;
-    plan.cluster = plan.splits, plan.spread = 1;
+    plan.cluster = plan.splits, plan.spread = 1, plan.pairs = false;
   }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short

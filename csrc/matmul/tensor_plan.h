@@ -15,23 +15,23 @@ inline constexpr int kMaxCluster = 8;     ///< CTAs of a cluster
 inline constexpr int kMaxSplits = 128;    ///< parts of K
 inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
 
-/// A tile of C that one CTA computes, and what the plan's model counts for it (cycles of an H200 under load; measured).
+/// A tile of C that one CTA computes. (What the plan's model counts for it: tensor_plan.cpp.)
 struct WgmmaTile {
   std::string_view name;
   int m, n;
-  int blocks;           ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
-  double block, fixed;  ///< half precision: a k-block of 64 while others want little of L2; filling the pipeline, storing C
-  // fp32 (a k-block of one product, storing C of one and of two parts), and gated products:
-  double block_fp32, fixed_high, fixed_highest;
+  int blocks;  ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
 };
-enum class TensorTile : std::uint8_t { large, wide, middle, small, few_rows_64, few_rows_32 };
-inline constexpr std::array<WgmmaTile, 6> kWgmmaTiles{{
-    {"wgmma_128x256", 128, 256, 1, 1050, 2600, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
-    {"wgmma_128x192", 128, 192, 1, 810, 2200, 768 / 0.88, 1300, 1300},    // half precision: the same where it fills whole waves
-    {"wgmma_128x128", 128, 128, 1, 500, 1600, 512 / 0.82, 1200, 4500},    // fewer columns, or fp32: room for the promoted sums
-    {"wgmma_128x64", 128, 64, 2, 320, 900, 256 / 0.53, 1000, 1900},       // small products: tiles for every multiprocessor
-    {"wgmma_64x64", 64, 64, 2, 229, 600, 240, 1000, 900},                 // few rows: bound by reading B; smaller products
-    {"wgmma_64x32", 64, 32, 4, 190, 400, 200, 900, 900},                  // the same with a K-major B
+enum class TensorTile : std::uint8_t { large, wide, middle, narrow, small, few_rows_128, few_rows_96, few_rows_64, few_rows_32 };
+inline constexpr std::array<WgmmaTile, 9> kWgmmaTiles{{
+    {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
+    {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x96", 128, 96, 1},    // half precision, a K-major B: where it fills the GPU and 128 columns do not
+    {"wgmma_128x64", 128, 64, 2},    // small products: tiles for every multiprocessor
+    {"wgmma_64x128", 64, 128, 2},    // half precision: as many tiles for less shared-memory traffic
+    {"wgmma_64x96", 64, 96, 2},      // the same with a K-major B
+    {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
+    {"wgmma_64x32", 64, 32, 4},      // half precision, a K-major B
 }};
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
@@ -70,6 +70,7 @@ struct TensorPlan {
   std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
   std::int64_t columns;       ///< of C a tile: the tile's, or fewer so that few rows keep all multiprocessors equally busy
   std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
+  bool pairs;                 ///< CTAs pair, one's tile below the other's, and bring each other half of B
   std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;

@@ -15,6 +15,10 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+/// Its two halves, a thread by itself, where nothing but barriers (fence_barrier_init) has to be seen.
+__device__ __forceinline__ void cluster_arrive_thread() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait_thread() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
 /// The same where a CTA's warps have roles of their own and call it at different places: each warp meets as a whole.
 __device__ __forceinline__ void cluster_sync_warps() {
   __syncwarp();
@@ -26,6 +30,11 @@ __device__ __forceinline__ std::uint32_t remote_address(const void* mine, std::u
   std::uint32_t remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(mine)), "r"(rank));
   return remote;
+}
+
+/// Arrives at CTA `rank`'s place of `mine`. (With `.release.cluster` each one is a fence that halves a main loop's speed.)
+__device__ __forceinline__ void barrier_arrive(const Barrier* mine, std::uint32_t rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(mine, rank)) : "memory");
 }
 
 /// Writes to an address from remote_address().

@@ -16,6 +16,14 @@ __device__ __forceinline__ void cp_async(void* dst, const void* src, int bytes) 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(src), "n"(kBytes), "r"(bytes) : "memory");
 }
 
+/// 16 bytes, or zeros where `exists` is false: a predicate, which costs less than a size.
+__device__ __forceinline__ void cp_async_or_zeros(void* dst, const void* src, bool exists) {
+  asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, p;\n}" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(dst))),
+               "l"(src), "r"(static_cast<int>(exists))
+               : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Waits until at most kPending of this thread's committed groups are under way.

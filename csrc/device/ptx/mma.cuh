@@ -1,6 +1,9 @@
 // mma.sync and ldmatrix (sm_80 and later): a warp's 16 x 8 x 16 product from registers. PTX ISA, "Matrix fragments for
 // mma.m16n8k16".
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 namespace xgemm::ptx {
@@ -24,19 +27,21 @@ __device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const
                : "memory");
 }
 
-/// d += a b of bf16. a: matrices (rows 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); b: columns as rows, k 0-7 and 8-15.
-/// d[2 h + c]: row l / 4 + 8 h, column 2 (l % 4) + c.
-__device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+/// d += a b of T, half or bf16. a: matrices (rows 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); b: columns as rows, k 0-7
+/// and 8-15. d[2 h + c]: row l / 4 + 8 h, column 2 (l % 4) + c.
+template <class T>
+__device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 
-/// The same of fp16.
-__device__ __forceinline__ void mma_fp16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+#define XGEMM_MMA(Type, name)                                                                                               \
+  template <>                                                                                                               \
+  __device__ __forceinline__ void mma<Type>(float(&d)[4], const std::uint32_t(&a)[4], std::uint32_t b0, std::uint32_t b1) { \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                              \
+        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                              \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                                    \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                                    \
+  }
+XGEMM_MMA(__half, "f16")
+XGEMM_MMA(__nv_bfloat16, "bf16")
+#undef XGEMM_MMA
 
 }  // namespace xgemm::ptx

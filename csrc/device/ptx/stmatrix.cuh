@@ -1,5 +1,5 @@
-// stmatrix (sm_90): a warp's accumulators to shared memory, whole rows of 16 bytes a lane; and a pair of floats. PTX ISA,
-// "stmatrix".
+// stmatrix (sm_90): a warp's accumulators to shared memory, whole rows of 16 bytes a lane; and loads and stores of a few bytes by
+// address. PTX ISA, "stmatrix".
 #pragma once
 #include <cstdint>
 
@@ -16,6 +16,25 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, const std:
 /// Two floats to a shared-memory address.
 __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/// Sixteen bytes, or two, from a shared-memory address.
+__device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ std::uint16_t load_shared2(std::uint32_t address) {
+  std::uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+
+/// Sixteen bytes of global memory by one store: left to itself, the compiler makes four of some.
+__device__ __forceinline__ void store_global16(void* to, const uint4& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
 }
 
 }  // namespace xgemm::ptx

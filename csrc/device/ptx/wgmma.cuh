@@ -79,10 +79,8 @@ struct Wgmma;
 // The registers of D: their numbers, and the operands.
 #define XGEMM_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define XGEMM_R64                                                                                                              \
-  XGEMM_R32                                                                                                                    \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
-  "%56, %57, %58, %59, %60, %61, %62, %63"
+#define XGEMM_R48 XGEMM_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define XGEMM_R64 XGEMM_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define XGEMM_R96                                                                                                              \
   XGEMM_R64                                                                                                                    \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, " \
@@ -95,7 +93,8 @@ struct Wgmma;
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define XGEMM_D16 XGEMM_D8(0), XGEMM_D8(8)
 #define XGEMM_D32 XGEMM_D16, XGEMM_D8(16), XGEMM_D8(24)
-#define XGEMM_D64 XGEMM_D32, XGEMM_D8(32), XGEMM_D8(40), XGEMM_D8(48), XGEMM_D8(56)
+#define XGEMM_D48 XGEMM_D32, XGEMM_D8(32), XGEMM_D8(40)
+#define XGEMM_D64 XGEMM_D48, XGEMM_D8(48), XGEMM_D8(56)
 #define XGEMM_D96 XGEMM_D64, XGEMM_D8(64), XGEMM_D8(72), XGEMM_D8(80), XGEMM_D8(88)
 #define XGEMM_D128 XGEMM_D96, XGEMM_D8(96), XGEMM_D8(104), XGEMM_D8(112), XGEMM_D8(120)
 
@@ -112,6 +111,7 @@ struct Wgmma;
   struct Wgmma<Type, kKMajorA, kKMajorB> {                                                 \
     XGEMM_WGMMA(32, name, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", XGEMM_D16)         \
     XGEMM_WGMMA(64, name, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", XGEMM_D32)         \
+    XGEMM_WGMMA(96, name, XGEMM_R48, "%48", "%49", "%50", "%51", "%52", XGEMM_D48)         \
     XGEMM_WGMMA(128, name, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)        \
     XGEMM_WGMMA(192, name, XGEMM_R96, "%96", "%97", "%98", "%99", "%100", XGEMM_D96)       \
     XGEMM_WGMMA(256, name, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", XGEMM_D128) \
@@ -160,12 +160,14 @@ XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133"
 #undef XGEMM_D128
 #undef XGEMM_D96
 #undef XGEMM_D64
+#undef XGEMM_D48
 #undef XGEMM_D32
 #undef XGEMM_D16
 #undef XGEMM_D8
 #undef XGEMM_R128
 #undef XGEMM_R96
 #undef XGEMM_R64
+#undef XGEMM_R48
 #undef XGEMM_R32
 #undef XGEMM_R16
 

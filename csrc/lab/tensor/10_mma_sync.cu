@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 #pragma unroll
       for (int i = 0; i < kWM / 16; ++i)
 #pragma unroll
-        for (int j = 0; j < kWN / 8; ++j) ptx::mma_bf16(sum[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+        for (int j = 0; j < kWN / 8; ++j)
+          ptx::mma<__nv_bfloat16>(sum[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
     }
   }
 #pragma unroll

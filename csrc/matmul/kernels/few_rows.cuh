@@ -185,12 +185,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
             std::uint32_t a[4];
             ptx::ldmatrix(a, a_place + slot + s / 4 * Shape::kBytesA + i * 2048 + ((2 * (s % 4) + a_piece) ^ (a_row & 7)) * 16);
 #pragma unroll
-            for (int j = 0; j < kN; ++j) {
-              if constexpr (std::is_same_v<Element, half>)
-                ptx::mma_fp16(sums[i][j], a, b[j][0], b[j][1]);
-              else
-                ptx::mma_bf16(sums[i][j], a, b[j][0], b[j][1]);
-            }
+            for (int j = 0; j < kN; ++j) ptx::mma<Element>(sums[i][j], a, b[j][0], b[j][1]);
           }
         }
       };

@@ -33,14 +33,6 @@ struct MmaArguments {
 
 namespace mma_detail {
 
-/// 16 bytes, or zeros where `exists` is false.
-__device__ __forceinline__ void copy_piece(unsigned char* to, const unsigned char* from, bool exists) {
-  asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, p;\n}" ::"r"(
-                   static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(static_cast<int>(exists))
-               : "memory");
-}
-
 /// One operand: its k-blocks in shared memory, and what this thread copies of them.
 template <int kLines, bool kAlongK, int kThreads>
 struct Panel {
@@ -85,7 +77,8 @@ struct Panel {
   /// one would do, too, but all blocks asking for it would be more than its slice of L2 can give.)
   __device__ __forceinline__ void copy_whole(unsigned char* slot) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) copy_piece(slot + to + i * (kStep * kRow), piece[i], kAlongK ? i * kStep < rows : bytes > 0);
+    for (int i = 0; i < kCount; ++i)
+      cp_async_or_zeros(slot + to + i * (kStep * kRow), piece[i], kAlongK ? i * kStep < rows : bytes > 0);
     step();
   }
 
@@ -104,7 +97,7 @@ struct Panel {
           *reinterpret_cast<uint4*>(here) =
               load_front<std::uint16_t>(reinterpret_cast<const char*>(from + offset), static_cast<unsigned>(min(count, 15)));
         else
-          copy_piece(here, from + offset, count > 0);
+          cp_async_or_zeros(here, from + offset, count > 0);
       };
       move(0);
       if (raw && at() == 0) move(kRow);
@@ -292,12 +285,8 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
 #pragma unroll
       for (int i = 0; i < kRows / 16; ++i)
 #pragma unroll
-        for (int j = 0; j < kColumns / 8; ++j) {
-          if constexpr (std::is_same_v<T, half>)
-            ptx::mma_fp16(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
-          else
-            ptx::mma_bf16(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
-        }
+        for (int j = 0; j < kColumns / 8; ++j)
+          ptx::mma<T>(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
       if (kAhead > 0 && more) read(step);
     }
     start_copy(block + kStages - 1 + kAhead);

@@ -170,20 +170,6 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   }
 }
 
-/// Sixteen bytes of shared memory.
-__device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
-  return v;
-}
-
-/// Sixteen bytes of global memory by one store: left to itself, the compiler makes four of some.
-__device__ __forceinline__ void store_global16(void* to, const uint4& v) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
-}
-
 /// A warp's box of C, 16 rows of 64 half-precision columns in `buffer` as TMA's 128-byte swizzle has it, to rows that start
 /// anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left (it is in the other
 /// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `line`:
@@ -204,20 +190,19 @@ __device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buf
     const bool whole = c + 8 <= columns && c >= least;
     uint4 low[2], high[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) low[i] = load_shared16(from_low + 1024 * i), high[i] = load_shared16(from_high + 1024 * i);
+    for (int i = 0; i < 2; ++i)
+      low[i] = ptx::load_shared16(from_low + 1024 * i), high[i] = ptx::load_shared16(from_high + 1024 * i);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       if (whole && r + 8 * i < rows)
-        store_global16(target + 8 * i * pitch + c, shift_bytes(low[i], high[i], (16 - 2 * skew) & 15));
+        ptx::store_global16(target + 8 * i * pitch + c, shift_bytes(low[i], high[i], (16 - 2 * skew) & 15));
     if (!first && columns > 64) continue;
     const auto element = [&](int e, bool exists) {
       const std::uint32_t from = at(r, (e + 8) / 8 - 1) + (e & 7) * 2;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (!exists || r + 8 * i >= rows) continue;
-        std::uint16_t bits;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(from + 1024 * i) : "memory");
-        reinterpret_cast<std::uint16_t*>(target)[8 * i * pitch + e] = bits;
+        reinterpret_cast<std::uint16_t*>(target)[8 * i * pitch + e] = ptx::load_shared2(from + 1024 * i);
       }
     };
     if (first) element(piece, skew && piece < min(8 - skew, columns));
@@ -233,11 +218,11 @@ __device__ __forceinline__ Out* ragged_line(const WgmmaArguments& g, int batch, 
          (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + lane / 8) * g.problem.n + column;
 }
 
-/// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of 128 bytes:
-/// pieces of 16 bytes of row r are permuted by r % 8, as TMA's 128-byte swizzle does.
-template <class Out, int kTurn>
+/// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of kBytes, 128
+/// or 64: pieces of 16 bytes of row r are permuted by r % 8, by r / 2 % 4, as TMA's swizzle of so many bytes does.
+template <class Out, int kTurn, int kBytes = 128>
 class BoxStore {
-  static constexpr int kTurns = 128 / static_cast<int>(sizeof(Out)) / kTurn;  // of a box
+  static constexpr int kTurns = kBytes / static_cast<int>(sizeof(Out)) / kTurn;  // of a box
   static constexpr bool kMatrices = sizeof(Out) == 2;
   unsigned char* staging;
   std::uint32_t place;  // this lane's, of a buffer's first columns; other columns' pieces by exclusive-or
@@ -246,8 +231,8 @@ class BoxStore {
  public:
   __device__ __forceinline__ BoxStore(unsigned char* staging, int lane) : staging(staging), lane(lane) {
     const int r = kMatrices ? lane % 16 : lane / 4, piece = kMatrices ? lane / 16 : lane % 4 / 2;
-    place =
-        ptx::shared_address(staging) + static_cast<unsigned>(r * 128 + (piece ^ (r % 8)) * 16 + (kMatrices ? 0 : lane % 2 * 8));
+    place = ptx::shared_address(staging) + static_cast<unsigned>(r * kBytes + (piece ^ (kBytes == 128 ? r % 8 : r / 2 % 4)) * 16 +
+                                                                 (kMatrices ? 0 : lane % 2 * 8));
   }
   /// x: of column 8 (i / 4) + 2 (lane % 4) + i % 2 and row lane / 4 + 8 (i % 4 / 2), as accumulators have them. The box leaves
   /// with its last turn, or where `last` says that no column follows; its first element is C's (column, row, batch).
@@ -278,7 +263,7 @@ class BoxStore {
       }
     }
     if (turn % kTurns == kTurns - 1 || last) {
-      if constexpr (kMatrices && may_be_ragged) {
+      if constexpr (kMatrices && may_be_ragged && kBytes == 128) {
         if (g.ragged) {
           __syncwarp();
           store_ragged(ptx::shared_address(staging + buffer), buffer ? -2048 : 2048,
@@ -384,7 +369,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   }
   bool moderate = true;
   if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
-  if (kTileN * sizeof(Out) >= 128 && g.boxes && moderate) {
+  if (kTileN * sizeof(Out) >= WgmmaBoxes<Config>::kBoxC && g.boxes && moderate) {
     const int* const column_scales = scales + kTileM + 2 * quad;
     float row_factors[2];
     if constexpr (kScaled) {
@@ -393,10 +378,11 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     }
     const float alpha = static_cast<float>(p.alpha);
     constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
-    constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
+    constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
+    constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
     const Out* const bias = static_cast<const Out*>(p.bias.data);
     const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
-    const BoxStore<Out, kTurn> boxes(staging, lane);
+    const BoxStore<Out, kTurn, kBoxBytes> boxes(staging, lane);
     // C and residual in the places of a turn's sums; asked for before they are needed.
     struct Places {
       Vector<Out, 2> pairs[2 * kPairs];
@@ -511,6 +497,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int i = 4 * (kPieces * known + j) + 2 * h;
+          if (i >= kTileN / 2) break;  // half a round
           store_vector(
               reinterpret_cast<float*>(staging + (first + 8 * h) * 256 + ((2 * j + quad / 2) ^ first) * 16 + quad % 2 * 8),
               Vector<float, 2>{{sums[i], sums[i + 1]}});

@@ -22,6 +22,8 @@
 //             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
 //             a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each (meeting.cuh).
+//   Pairs     Two rows of 64-row tiles need the same B: the CTAs of a cluster of two, one tile each, bring half of its boxes
+//             to both (multicast). A slot is free when the consumers of both have arrived at the producer of each.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
@@ -48,7 +50,7 @@ namespace xgemm::matmul {
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
   int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
-  int tile_n;           ///< columns of C a CTA: 32 (K-major B only), 64, 128, 192 or 256
+  int tile_n;           ///< columns of C a CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
   int blocks;           ///< k-blocks a slot
   int stages;           ///< slots
   bool k_major_a;       ///< A row-major
@@ -66,6 +68,7 @@ struct WgmmaConfig {
   }  ///< wider ones have no registers to spare for sums of parts
   constexpr bool may_spread() const { return !scaled && !gated; }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
+  constexpr bool may_pair() const { return may_straight(); }
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
 
@@ -75,8 +78,10 @@ struct WgmmaArguments {
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
   int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
-  int tile_columns;                ///< of C: Config's columns(), or fewer
-  int slot_bytes;                  ///< what TMA brings to one slot
+  int shared_b;      ///< CTAs pair, one's tile below the other's (rows counts pairs): lines (MN-major: k) of B's boxes
+                     ///< that each brings to both; else 0
+  int tile_columns;  ///< of C: Config's columns(), or fewer
+  int slot_bytes;    ///< what TMA brings to one slot
   int chunk_blocks, split_blocks, splits, cluster;
   int spread;                          ///< parts of a tile that are items of their own: `splits` or 1
   Meeting* meetings;                   ///< spread: one a tile
@@ -103,7 +108,8 @@ struct WgmmaBoxes {
   static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
-  static constexpr int kStagingBytes = 4096;  // of each consumer warp
+  static constexpr int kStagingBytes = 4096;                            // of each consumer warp
+  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;  // bytes of a row of a box of C
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales); or its bias.
   static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
@@ -130,15 +136,18 @@ struct Tile {
   int row, column, batch;  ///< first row and column of C
 };
 
-/// Tile `index` in the order in which they are handed out: column by column inside groups of `group` rows.
+/// Tile `index` in the order in which they are handed out: column by column inside groups of `group` rows. `rank`: this CTA's of
+/// a pair.
 template <class Config>
-__device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index) {
+__device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int rank = 0) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch,
             within = index - batch * per_batch;
   const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
   const int height = min(g.rows - group * kConfig.group, kConfig.group);
-  const int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
+  const int column = in_group / height;
+  int row = group * kConfig.group + (in_group - column * height);
+  if (kConfig.may_pair() && g.shared_b) row = 2 * row + rank;
   return {row * kConfig.tile_m, column * g.tile_columns, batch};
 }
 
@@ -187,12 +196,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
+  const bool paired = kConfig.may_pair() && g.shared_b != 0;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
     for (int s = 0; s < kStages; ++s) {
       ptx::barrier_init(&full[s], 1);
-      ptx::barrier_init(&empty[s], kConsumerWarps);
+      ptx::barrier_init(&empty[s], paired ? 2 * kConsumerWarps : kConsumerWarps);
     }
     ptx::barrier_init(merged, kConsumerWarps);
     if constexpr (!kConfig.gated) {
@@ -207,8 +217,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   }
   __syncthreads();
   if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
+  if (paired) ptx::cluster_arrive_thread();
   ptx::grid_wait();
   ptx::grid_release();
+  if (paired) ptx::cluster_wait_thread();
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
   const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
@@ -216,22 +228,25 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const auto first_item = [&] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
     int cta;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
-    return cta / cluster;
+    return paired ? cta / 2 : cta / cluster;
   };
-  const int item_step = static_cast<int>(gridDim.x) / cluster;
+  const auto pair_rank = [&] { return paired ? static_cast<int>(ptx::cluster_rank()) : 0; };
+  const int item_step = static_cast<int>(gridDim.x) / (paired ? 2 : cluster);
   const int items = kConfig.may_spread() ? g.tiles * g.spread : g.tiles;
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
-    const bool loads = threadIdx.x < 32 && ptx::elect_one();
+    const bool loads = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0) == 0;
+    const bool leads = ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
+    bool walks = true;  // over the items: not the warps that bring scales
     if constexpr (!kConfig.gated) {
       if (threadIdx.x >= 32 && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
         unsigned parity = 1;
         for (int index = first_item(); index < items; index += item_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
-          const auto tile = wgmma_detail::locate<Config>(g, index);
+          const auto tile = wgmma_detail::locate<Config>(g, index, pair_rank());
           const int thread = static_cast<int>(threadIdx.x) - 32;
           if constexpr (kConfig.shares_scales())
             wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, scales);
@@ -239,46 +254,58 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             wgmma_detail::fill_bias<Out, Config>(g, tile.column, thread, scales);
           ptx::barrier_arrive(scales_full);
         }
-        return;  // boxes: no cluster, whose barriers would count this warp
+        walks = false;  // boxes: no merges
       }
     }
-    for (int index = first_item(); index < items; index += item_step) {
+    for (int index = walks ? first_item() : items; index < items; index += item_step) {
       if (loads) {
         if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
+        // Broadcasts, so that the compiler sees that all of the warp agrees: what TMA takes must lie in uniform registers, and it
+        // would try lane after lane.
+        const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };
         const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
-        const auto tile = wgmma_detail::locate<Config>(g, item.tile);
-        const int batch_a = tile.batch * g.batch_step_a * kParts, batch_b = tile.batch * g.batch_step_b * kParts;
-        for (int block = item.begin; block < item.end; block += kConfig.blocks) {
+        const int pair = agreed(pair_rank());
+        const auto tile = wgmma_detail::locate<Config>(g, item.tile, pair);
+        const auto load_b = [&](unsigned char* to, ptx::Barrier* landed, int c0, int c1, int c2) {
+          if (paired)
+            ptx::tma_load_multicast(to + pair * g.shared_b * kRowBytes, &g.b, landed, c0, c1 + pair * g.shared_b, c2, 3);
+          else
+            ptx::tma_load(to, &g.b, landed, c0, c1, c2);
+        };
+        const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
+        const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
+        for (int block = begin; block < end; block += kConfig.blocks, ring.advance()) {
           ptx::Barrier* const landed = &full[ring.slot];
           unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
           const int k = block * kWgmmaTileK;
           ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
-          ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
-          // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
+          if (leads) {
+            ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
+            // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
 #pragma unroll
-          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
+            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
 #pragma unroll
-            for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
-              if constexpr (kConfig.k_major_a)
-                ptx::tma_load(target + i * Boxes::kBytesA, &g.a, landed, k + kWgmmaTileK * i, tile.row, batch_a + part);
-              else
-                ptx::tma_load(target + i * kPieceBytes, &g.a, landed, tile.row + 64 * i, k, batch_a + part);
+              for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
+                if constexpr (kConfig.k_major_a)
+                  ptx::tma_load(target + i * Boxes::kBytesA, &g.a, landed, k + kWgmmaTileK * i, row, batch_a + part);
+                else
+                  ptx::tma_load(target + i * kPieceBytes, &g.a, landed, row + 64 * i, k, batch_a + part);
+              }
+            }
+#pragma unroll
+            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
+#pragma unroll
+              for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
+                if constexpr (kConfig.k_major_b)
+                  load_b(target + i * Boxes::kBytesB, landed, k + kWgmmaTileK * i, column, batch_b + part);
+                if constexpr (kConfig.gated)
+                  ptx::tma_load(target + i * Boxes::kBytesB + kConfig.columns() * kRowBytes, &g.up, landed, k + kWgmmaTileK * i,
+                                column, batch_b + part);
+                if constexpr (!kConfig.k_major_b) load_b(target + i * kPieceBytes, landed, column + 64 * i, k, batch_b + part);
+              }
             }
           }
-#pragma unroll
-          for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
-#pragma unroll
-            for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
-              if constexpr (kConfig.k_major_b)
-                ptx::tma_load(target + i * Boxes::kBytesB, &g.b, landed, k + kWgmmaTileK * i, tile.column, batch_b + part);
-              if constexpr (kConfig.gated)
-                ptx::tma_load(target + i * Boxes::kBytesB + kConfig.columns() * kRowBytes, &g.up, landed, k + kWgmmaTileK * i,
-                              tile.column, batch_b + part);
-              if constexpr (!kConfig.k_major_b)
-                ptx::tma_load(target + i * kPieceBytes, &g.b, landed, tile.column + 64 * i, k, batch_b + part);
-            }
-          }
-          ring.advance();
+          __syncwarp();
         }
       }
       if (cluster > 1) {  // merge_tile's two
@@ -321,7 +348,11 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::wgmma_commit();
     };
     const auto release = [&](int slot) {
-      if (lane == 0) ptx::barrier_arrive(&empty[slot]);
+      if (paired) {
+        if (lane < 2) ptx::barrier_arrive(&empty[slot], static_cast<unsigned>(lane));
+      } else if (lane == 0) {
+        ptx::barrier_arrive(&empty[slot]);
+      }
     };
 
     ptx::Ring<kStages> ring;
@@ -362,7 +393,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     for (int index = first_item(); index < items; index += item_step) {
       const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
       const int begin = item.begin, end = item.end;
-      const auto tile = wgmma_detail::locate<Config>(g, item.tile);
+      const auto tile = wgmma_detail::locate<Config>(g, item.tile, pair_rank());
       float total[kAccumulators];
       if constexpr (kParts == 1) {
         const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
@@ -412,7 +443,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       } else {
         const bool shared_scales = kConfig.shares_scales() || g.shares_bias;  // a cluster did not come here
         // The tile's number in this CTA by a division: a counter would be a register through the main loop.
-        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(index) / gridDim.x & 1);
+        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(index) / static_cast<unsigned>(item_step) & 1);
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
                                               store_warp * 16);
         if (shared_scales) {
@@ -423,6 +454,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     }
     if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
   }
+  if (paired) ptx::cluster_sync_warps();  // and the other CTA's boxes and arrivals
 #endif
 }
 

@@ -14,11 +14,12 @@ namespace xgemm::matmul {
 template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
 struct WgmmaInstance {
   static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
+  static constexpr int kSlots = (info(kTile).m == 64 ? 208 : 192) * 1024;
   static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
   static constexpr WgmmaConfig kValue{.tile_m = info(kTile).m,
                                       .tile_n = info(kTile).n,
                                       .blocks = kBlocks,
-                                      .stages = std::min(8, 192 * 1024 / kSlotBytes),
+                                      .stages = std::min(8, kSlots / kSlotBytes),
                                       .k_major_a = kKMajorA,
                                       .k_major_b = kKMajorB,
                                       .group = info(kTile).n == 256 ? 16 : 12,
@@ -32,7 +33,8 @@ template <class Out, class Config>
 void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const Problem& p = g.problem;
-  constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= 128;
+  constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
+  constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= kBoxBytes && (!kConfig.gated || kBoxBytes == 128);
   const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
   // Does a lane find its sums' neighbours in pairs?
   const auto paired = [&](const Operand& x) {
@@ -40,18 +42,18 @@ void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
                        x.row_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (2 * sizeof(Out)) == 0);
   };
   g.straight = kConfig.may_straight() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
-               g.tile_columns * sizeof(Out) % 128 != 0;
+               g.tile_columns * sizeof(Out) % kBoxBytes != 0;
   const bool may_box =
       whole && kWholeBoxes && !g.straight && (wgmma_detail::kActivatesBoxes<Out> || p.activation == Activation::none);
-  g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tile_columns * sizeof(Out) % 128 == 0 &&
+  g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tile_columns * sizeof(Out) % kBoxBytes == 0 &&
             tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
                                     .dtype = p.dtype,
                                     .sizes = {p.n, p.m, p.batches},
                                     .strides = {p.n, p.m * p.n},
-                                    .box = {128 / static_cast<int>(sizeof(Out)), 16},
-                                    .swizzle_bytes = 128});
-  if (!g.boxes && may_box && plain && sizeof(Out) == 2 && !kConfig.gated) g.boxes = g.ragged = true;
+                                    .box = {kBoxBytes / static_cast<int>(sizeof(Out)), 16},
+                                    .swizzle_bytes = kBoxBytes});
+  if (!g.boxes && may_box && plain && sizeof(Out) == 2 && !kConfig.gated && kBoxBytes == 128) g.boxes = g.ragged = true;
 }
 
 template <class Element, class Out, class Config>
@@ -70,6 +72,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
   g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tile_columns = static_cast<int>(plan.columns);
   g.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
+  if (plan.pairs) g.rows = (g.rows + 1) / 2;
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
   g.spread = static_cast<int>(plan.spread);
   g.meetings = static_cast<Meeting*>(launch.counters);
@@ -91,8 +94,9 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tile_columns : Boxes::kBoxB[1];
   const int bytes_b = kConfig.k_major_b && !kConfig.gated ? columns_b * Boxes::kRowBytes : Boxes::kBytesB;
   g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
-  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) ||
-      !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], columns_b))
+  const int box_b = plan.pairs ? columns_b / 2 : columns_b;
+  if (plan.pairs) g.shared_b = box_b;
+  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
     return false;
   if constexpr (kConfig.gated) {
     if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
@@ -105,8 +109,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
-  const auto cluster = static_cast<unsigned>(plan.cluster);
-  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles * plan.spread, launch.sm_count / plan.cluster));
+  const auto cluster = static_cast<unsigned>(plan.pairs ? 2 : plan.cluster);
+  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles * plan.spread, launch.sm_count / cluster));
   const Grid grid{.blocks = dim3(clusters * cluster),
                   .threads = dim3(kConfig.threads()),
                   .shared_bytes = Boxes::kSharedBytes,
@@ -123,7 +127,7 @@ bool launch_layout(const WgmmaLaunch& launch) {
   if (b)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
-  if constexpr (kTile != TensorTile::few_rows_32)
+  if constexpr (info(kTile).n % 64 == 0)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
   return false;
@@ -136,7 +140,10 @@ bool launch_half_type(const WgmmaLaunch& launch) {
     case TensorTile::large: return launch_layout<T, T, TensorTile::large, 1, false>(launch);
     case TensorTile::wide: return launch_layout<T, T, TensorTile::wide, 1, false>(launch);
     case TensorTile::middle: return launch_layout<T, T, TensorTile::middle, 1, false>(launch);
+    case TensorTile::narrow: return launch_layout<T, T, TensorTile::narrow, 1, false>(launch);
     case TensorTile::small: return launch_layout<T, T, TensorTile::small, 1, false>(launch);
+    case TensorTile::few_rows_128: return launch_layout<T, T, TensorTile::few_rows_128, 1, false>(launch);
+    case TensorTile::few_rows_96: return launch_layout<T, T, TensorTile::few_rows_96, 1, false>(launch);
     case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
     case TensorTile::few_rows_32: return launch_layout<T, T, TensorTile::few_rows_32, 1, false>(launch);
   }
