@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
           offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
         }
       }
-      // A vector as the two aligned blocks that it lies in, as long as the second does not reach behind the tensor (bytes take too
-      // many registers).
+      // A vector as the two aligned blocks that it lies in, as long as the second does not reach behind the tensor (bytes take
+      // too many registers).
       bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && n + (kUnroll - 1) * rows < end;
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;
