@@ -356,7 +356,10 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   }
 
 #if __CUDA_ARCH__ >= 900
-  if (plan.cluster > 1) ptx::cluster_arrive_relaxed();  // from here on others may send
+  if (plan.cluster > 1) {
+    __syncwarp();                   // lanes have loaded different numbers of positions, and a warp arrives as one
+    ptx::cluster_arrive_relaxed();  // from here on others may send
+  }
 #endif
 
   const int place = plan.cluster > 1 ? static_cast<int>(rank) : 0;
@@ -425,6 +428,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   for (V& p : part) p = 1;
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
+    __syncwarp();
     ptx::cluster_wait();
     V* const totals = reinterpret_cast<V*>(base + places.warps);
     join_blocks<O>(plan, reinterpret_cast<T*>(base + places.maxima), reinterpret_cast<V*>(base + places.sums), totals, &arrived);
