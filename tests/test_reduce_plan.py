@@ -242,21 +242,22 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
 @pytest.mark.parametrize("major", [8, 9])
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_columns_cover_their_problem(planner, dtype, major):
-    """Eight positions a thread, up to 512 threads a block; two passes by length alone; a block has whole teams."""
-    width, held = WIDTH[dtype], 8192 if major == 9 else 2048
-    lengths = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192, 8193, 1 << 20)
+    """8 to 24 positions a thread, up to 512 threads a block of whole teams; two passes by length alone."""
+    width, held = WIDTH[dtype], 2048 if major == 8 else 3 * 8192 if dtype == BF16 else 8192
+    short = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192)
+    lengths = (*short, 8193, 16384, 16385, 24576, 24577, 1 << 20)
     for n, c in itertools.product(lengths, (2, 3, 9, 64, 4096)):
         p = softmax_plan(planner, dtype, 1, [5, n, c], major=major)
         assert p["kernel"] == (2 if n > held else 1)
         if p["kernel"] == 2:
             continue
-        team, lanes, cluster = p["team"], p["lanes"], p["cluster"]
+        team, lanes, cluster, cell = p["team"], p["lanes"], p["cluster"], 8 * -(-n // 8192)
         assert lanes in (1, 2, 4, 8) and p["tiles"] * lanes * width >= c > (p["tiles"] - 1) * lanes * width
         assert p["threads"] % 32 == 0 and p["threads"] <= team * p["items"] <= 512 and team % lanes == 0
-        assert cluster <= (16 if major == 9 else 1) and (cluster == 1 or p["threads"] == team)
+        assert cluster <= (16 if major == 9 else 1) and (cluster == 1 or p["threads"] == team == 64 * lanes)
         assert p["items"] == 1 or p["threads"] == team * p["items"] == 256
-        assert p["chunk"] == team // lanes * 8 and p["chunk"] * cluster >= n
-        assert p["items"] > 1 or p["threads"] // lanes * 8 * cluster >= n
+        assert p["chunk"] == team // lanes * cell and p["chunk"] * cluster >= n
+        assert p["items"] > 1 or p["threads"] // lanes * cell * cluster >= n
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
 
 

@@ -45,6 +45,7 @@ CASES = [
     ((2, 33, 4100), 1),
     ((8193, 65), 0),
     ((16385, 24), 0),
+    ((24577, 24), 0),
     ((40000, 10), 0),
     ((300, 12, 24), 1),
     ((2, 600, 128), 1),
@@ -85,8 +86,9 @@ def test_dims_and_layouts(device, name, dtype, layout):
 def test_small_cases(device, dtype):
     """Rows of a few lanes, a warp and a block; columns of a few lanes, a block and a cluster, and of two passes."""
     rows = (((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1))
-    columns = (((3, 20, 24), 1), ((200, 40), 0), ((513, 40), 0), ((5000, 9), 0), ((8203, 9), 0), ((70000, 2), 0))
-    for shape, dim in rows + columns:
+    columns = (((3, 20, 24), 1), ((200, 40), 0), ((513, 40), 0), ((5000, 9), 0))
+    long_columns = (((8203, 9), 0), ((24589, 9), 0), ((70000, 2), 0))
+    for shape, dim in rows + columns + long_columns:
         x = randn(*shape, dtype=dtype, device=device)
         for layout in SMALL_LAYOUTS:
             for name in NAMES:
@@ -133,7 +135,9 @@ def test_bits_do_not_depend_on_the_address(name, dtype):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_bits_of_a_column_depend_on_nothing_beside_it(name, dtype):
     """Neither on how many columns and groups there are, nor on their addresses, up to where two passes begin."""
-    for length in (2, 8, 9, 100, 257, 500, 513, 1000, 2049, 4097, 8192):
+    for length in (2, 8, 9, 100, 257, 500, 513, 1000, 2049, 4097, 8192, 9001, 24576):
+        if length > 8192 and dtype.itemsize > 2:
+            continue
         columns = 136 if length < 3000 else 72
         x = 3 * randn(2, length, columns, dtype=dtype, device=CUDA)
         y = getattr(op, name)(x, 1)
@@ -212,6 +216,24 @@ def test_special_values(device, name, dtype):
             torch.testing.assert_close(
                 found, wanted.to(dtype), equal_nan=True, rtol=2e-2 if dtype in FLOATING[1:3] else 2e-6, atol=1e-37
             )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_long_columns_whose_parts_differ(device, name, dtype):
+    """Parts, as blocks have them, that are all -inf, that alone hold +inf or NaN, or whose maxima are far apart."""
+    x = randn(2000, 11, dtype=dtype, device=device)
+    x[:600, 0] = x[600:, 1] = x[:, 2] = -float("inf")
+    x[700, 3], x[1999, 4] = float("inf"), float("nan")
+    x[512:, 5] -= 300
+    x[:1024, 6] += 40
+    x[1, 7], x[1900, 7] = 60, 60
+    wanted, found = getattr(torch, name)(x.double(), 0), getattr(op, name)(x, 0)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    half = dtype in FLOATING[1:3]
+    torch.testing.assert_close(
+        found, wanted.to(dtype), equal_nan=True, rtol=2e-2 if half else 1e-5, atol=1e-6 if half else 1e-37
+    )
 
 
 @pytest.mark.sanitize

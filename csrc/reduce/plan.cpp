@@ -117,18 +117,27 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs * plan.split;
 }
 
-/// A tile of `lanes` 16-byte columns and kThreads / lanes positions at a time. `outer`: kept groups of columns.
+/// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns.
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, const DeviceProperties& gpu) {
-  constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kBlocksPerSm = 3, kMaxSplitPerSm = 2;
+  constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
+  const std::size_t state = state_bytes(state_of(plan.kind), plan.in);
+  const std::int64_t threads = column_threads(state, static_cast<std::size_t>(width)), sms = std::max(gpu.sm_count, 1);
   plan.kernel = Kernel::columns;
-  plan.threads = static_cast<int>(kThreads);
+  plan.threads = static_cast<int>(threads);
   // 8-bit elements: 16 states a thread; half as many lanes keep the block's partial results within 48 KiB of shared memory.
-  const std::int64_t most = width == 16 ? 16 : 32, sms = std::max(gpu.sm_count, 1);
-  plan.lanes = static_cast<int>(std::min(most, round_up_pow2(ceil_div(plan.columns, width))));
-  const std::int64_t rows = kThreads / plan.lanes;
-  plan.tiles = ceil_div(plan.columns, plan.lanes * width);
-  std::int64_t steps = std::clamp(plan.length * plan.tiles / (rows * kBlocksPerSm * sms), kMinSteps, kMaxSteps);
-  steps = std::max(steps, ceil_div(plan.length, rows * kMaxSplitPerSm * sms));
+  const std::int64_t most = width == 16 ? kWarp / 2 : kWarp, vectors = ceil_div(plan.columns, width);
+  std::int64_t lanes = std::min(most, round_up_pow2(vectors));
+  // Of very many columns a block takes kilobytes side by side, and little is left to be joined.
+  while (width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
+  const bool many = lanes > kWarp;
+  plan.lanes = static_cast<int>(lanes);
+  const std::int64_t rows = threads / lanes;
+  plan.tiles = ceil_div(vectors, lanes);
+  // One round of blocks if they get few steps then, each SM as many as it holds; else rounds of at most kMaxSteps steps.
+  const std::int64_t blocks = (threads == 512 ? 2 : 3) * sms;
+  std::int64_t steps = std::max(ceil_div(plan.length * plan.tiles, rows * blocks), kMinSteps);
+  if (steps > kMaxSteps && plan.tiles > sms) steps = kMaxSteps;
+  if (many) steps = ceil_div(plan.length, rows);
   plan.chunk = ceil_div(steps, kUnroll) * kUnroll * rows;
   plan.split = std::max<std::int64_t>(ceil_div(plan.length, plan.chunk), 1);
   plan.blocks = outer * plan.tiles * plan.split;
@@ -241,6 +250,9 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.column_out = tile.out;
     plan.vector = tile.stride == 1;
     for (const Dim& d : gone) plan.aligned &= d.stride * bytes % 16 == 0;
+    plan.last = (tile.size - 1) * tile.stride;
+    for (const Dim& d : gone) plan.last += (d.size - 1) * d.stride;
+    for (const Dim& d : kept) plan.last += (d.size - 1) * d.stride;
     plan_columns(plan, kept.product(), width, gpu);
   } else {
     plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || gone.last().size % width == 0);

@@ -46,6 +46,9 @@ struct Loss {
 /// States that a block of the row kernel holds in shared memory, at most.
 inline constexpr std::int64_t kMaxStates = 512;
 
+/// Threads of a block of the column kernel, by the size of a state and how many a thread has: more leave fewer partial results.
+constexpr int column_threads(std::size_t state, std::size_t width) { return state * width <= 32 ? 512 : 256; }
+
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
 /// and the GPU (columns: and by the number of neighbouring columns); never by how many outputs there are beside it.
 struct Plan {
@@ -62,6 +65,7 @@ struct Plan {
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
   std::int64_t tiles = 1;                                       ///< columns: tiles side by side
+  std::int64_t last = 0;                                        ///< columns: offset of the last element
   std::int64_t chunk = 0;                                       ///< rows: 16-byte vectors a strip; columns: elements a block
   std::int64_t strips = 1;                                      ///< rows: a row
   std::int64_t per_block = 1;                                   ///< rows: strips, or rows of one strip, that a block takes

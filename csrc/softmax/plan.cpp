@@ -79,26 +79,28 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
-  // By length alone, since two passes add in another order. Pieces of 64 bytes take as long as 128: then two passes are as fast.
-  const std::int64_t least = max_cluster > 1 ? kColumnLanes : kColumnLanes / 4, cells = ceil_div(plan.length, kCell);
-  if (cells * least > max_cluster * kColumnThreads) {
+  // Cells, blocks and kernel by length and dtype alone: the order follows from them. Pieces of 64 bytes take as long as 128: then
+  // two passes are as fast.
+  const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),
+                     held = max_cluster * most * kCell;
+  const std::int64_t rounds = std::max<std::int64_t>(ceil_div(plan.length, held), 1), cell = rounds * kCell;
+  if (cell > (width == 8 && max_cluster > 1 ? kMaxCell : kCell)) {
     plan.kernel = Kernel::two_pass;
     return;
   }
   plan.kernel = Kernel::columns;
+  plan.cell = static_cast<int>(cell);
+  const std::int64_t cells = ceil_div(plan.length, cell), in_block = std::min(cells, most);
   std::int64_t lanes = std::min<std::int64_t>(kColumnLanes, round_up_pow2(ceil_div(plan.columns, width)));
-  while (cells * lanes > max_cluster * kColumnThreads) lanes /= 2;
-  // Byte shifts take registers: of such blocks only one of 512 threads would fit an SM. The order does not follow from this.
-  const bool shifts = width == 8 && (!plan.aligned || plan.columns % width != 0);
-  const std::int64_t most = shifts && cells * lanes <= max_cluster * kSmallColumnThreads ? kSmallColumnThreads : kColumnThreads;
-  const std::int64_t together = round_up_pow2(cells) * lanes;  // threads of a tile
-  const std::int64_t threads = std::clamp<std::int64_t>(together, kSmallColumnThreads, most);
+  while (in_block * lanes > kColumnThreads) lanes /= 2;
+  const std::int64_t team = round_up_pow2(in_block) * lanes;
   plan.lanes = static_cast<int>(lanes);
-  plan.cluster = static_cast<int>(ceil_div(cells * lanes, threads));
-  plan.team = static_cast<int>(std::min(threads, together));
-  plan.items = static_cast<int>(threads / plan.team);
-  plan.threads = static_cast<int>(plan.cluster > 1 || plan.items > 1 ? threads : ceil_div(cells * lanes, kWarp) * kWarp);
-  plan.chunk = plan.team / lanes * kCell;
+  plan.team = static_cast<int>(team);
+  plan.cluster = static_cast<int>(std::max<std::int64_t>(ceil_div(cells, most), 1));
+  plan.items = static_cast<int>(plan.cluster > 1 ? 1 : std::max<std::int64_t>(kSmallColumnThreads / team, 1));
+  plan.threads =
+      static_cast<int>(plan.cluster > 1 || plan.items > 1 ? team * plan.items : ceil_div(cells * lanes, kWarp) * kWarp);
+  plan.chunk = team / lanes * cell;
   plan.tiles = ceil_div(plan.columns, lanes * width);
   plan.by_tiles = Divider::of(plan.tiles);
   plan.blocks = ceil_div(plan.outer * plan.tiles, plan.items) * plan.cluster;
@@ -137,6 +139,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   const std::int64_t max_cluster = gpu.major == 9 ? kMaxCluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
+  plan.last = (plan.length - 1) * plan.length_stride + plan.columns - 1;
+  for (std::size_t d = 0; d < outer_dims; ++d) plan.last += (source.sizes[d] - 1) * source.strides[d];
   if (plan.columns == 1)
     plan_rows(plan, width, gpu);
   else

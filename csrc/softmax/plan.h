@@ -5,7 +5,7 @@
 namespace xgemm::softmax {
 
 /// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
-/// block or a cluster (sm_90). columns: in registers of a block or a cluster.
+/// block or a cluster (sm_90). columns: in shared memory of a block or a cluster.
 /// odd_rows: in registers, short rows that are not whole 16-byte vectors.
 /// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows };
@@ -19,11 +19,13 @@ struct Plan {
   bool aligned = false;  ///< every row of the input lies at a multiple of 16 bytes from the base
   int threads = 0, lanes = 0, cluster = 1;
   int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles a block (one in a cluster)
+  int cell = 0;             ///< columns: positions a thread
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
   std::int64_t chunk = 0;          ///< a block's share of a row: shared: 16-byte vectors; columns: positions
   std::int64_t blocks = 0;
+  std::int64_t last = 0;                                  ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};                         ///< columns and two_pass: tiles; two_pass: cells of the length
   IndexMap kept{};                                        ///< outer -> offset in the input
   reduce::Plan statistics{};                              ///< two_pass
@@ -42,8 +44,8 @@ constexpr int kRowSteps = 4, kShortSteps = 2;
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
 /// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
-/// columns: positions of one thread, threads of a block at most and of one with several tiles, 16-byte vectors side by side at
-/// most.
-constexpr int kCell = 8, kColumnThreads = 512, kSmallColumnThreads = 256, kColumnLanes = 8;
+/// columns: positions of one thread (more where 16 blocks would not hold the column), threads of a block at most and of one with
+/// several tiles, 16-byte vectors side by side at most.
+constexpr int kCell = 8, kMaxCell = 24, kColumnThreads = 512, kSmallColumnThreads = 256, kColumnLanes = 8;
 
 }  // namespace xgemm::softmax

@@ -5,16 +5,20 @@ namespace xgemm::softmax {
 
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    const auto go = [&]<auto kKernel>() {
-      if (plan.cluster > 8)  // a promise of this GPU, not of every one
-        once_a_device<kKernel>(
-            [](int) { return cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess; });
-      launch_clusters(kKernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, plan, static_cast<const T*>(in),
-                      static_cast<O*>(out));
-    };
     const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-    if (plan.aligned && plan.columns % Pack<T>::kCount == 0 && addresses)
-      return go.template operator()<softmax_columns<T, O, true>>();
+    const bool plain = plan.aligned && plan.columns % Pack<T>::kCount == 0 && addresses;
+    const ColumnsShared<T> places(plan, plain);
+    const auto go = [&]<auto kKernel>() {
+      allow_all<kKernel>();
+      const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
+                      .threads = dim3(static_cast<unsigned>(plan.threads)),
+                      .shared_bytes = static_cast<std::size_t>(places.bytes),
+                      .cluster = static_cast<unsigned>(plan.cluster),
+                      .early = true};
+      const T* const first = static_cast<const T*>(in);
+      enqueue(kKernel, grid, stream, plan, places, first, first + plan.last + 1, static_cast<O*>(out));
+    };
+    if (plain) return go.template operator()<softmax_columns<T, O, true>>();
     go.template operator()<softmax_columns<T, O, false>>();
   });
 }

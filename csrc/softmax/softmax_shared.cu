@@ -3,26 +3,6 @@
 
 namespace xgemm::softmax {
 
-namespace {
-
-/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster.
-template <auto kKernel>
-void allow_all() {
-  once_a_device<kKernel>([](int device) {
-    cudaFuncAttributes attributes{};
-    int limit = 0;
-    cudaFuncGetAttributes(&attributes, kKernel);
-    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         limit - static_cast<int>(attributes.sharedSizeBytes));
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    return true;
-  });
-}
-
-}  // namespace
-
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
     const int rows = plan.threads / plan.lanes;

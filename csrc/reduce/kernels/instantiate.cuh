@@ -3,6 +3,7 @@
 #pragma once
 #include <stdexcept>
 
+#include "device/launch.h"
 #include "reduce/kernels/columns.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/launch.h"
@@ -44,10 +45,12 @@ void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& w
 
 template <class Op>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  using T = typename Op::T;
   if (plan.kernel == Kernel::rows) return launch_rows<Op>(plan, in, out, workspace, stream);
-  reduce_columns<Op><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
-      plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
-      static_cast<typename Op::State*>(workspace.partials));
+  const Grid grid{
+      .blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
+  enqueue(reduce_columns<Op>, grid, stream, plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
+          static_cast<typename Op::State*>(workspace.partials));
 }
 
 template <template <class> class Op>

@@ -1,15 +1,18 @@
-// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread keeps a cell of kCell neighbouring positions
-// of 16 bytes of columns in registers; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks.
+// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread has a cell of plan.cell neighbouring positions
+// of 16 bytes of columns in shared memory; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks,
+// each of up to 64 cells: a block takes its own maxima, and they meet once, for maxima and sums together.
 //
-// Cells are joined as a balanced tree over their number, whoever holds them: a column's bits follow from its length and dtype
-// alone, not from how many columns there are beside it, nor from addresses.
-// Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
-// Limits: 16 blocks x 512 threads x kCell positions of 8 lanes: 8192; without clusters 2048, in pieces of 32 bytes.
-// Architectures: sm_80 and later; clusters on sm_90.
-// Floor: one read, one write, in pieces of 128 bytes (64 take as long). 16-bit elements stay packed, their exp is computed twice.
-//   Blocks hold 32 or 64 KB, 128 KB an SM: loads are under way while other blocks compute or wait for their cluster.
+// A block's cells are joined as a balanced tree over their number, and so are the blocks: a column's bits follow from its length
+// and dtype alone, not from how many columns there are beside it, nor from addresses. Layouts: columns have stride 1, positions
+// and outer groups lie anywhere; output contiguous; any alignment. Limits: 16 blocks x 64 cells x 8 positions (24 in 16 bits);
+// without clusters 256 cells, in pieces of 32 bytes. Architectures: sm_80 and later; clusters on sm_90. Floor: one read, one
+// write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice.
+//   Three blocks of 64 KB or six of 32 fit an SM, where registers would hold two or four: loads are under way while other blocks
+//   compute or wait for their cluster.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cp_async.cuh"
+#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -48,216 +51,433 @@ struct alignas(16) Columns {
   V of[n];
 };
 
-/// Where the threads of a block meet: its warps' values, those that the blocks of its cluster have sent, and the columns'
-/// results.
+/// Where the threads of a block meet: its warps' values, and those of its tiles, or of the blocks of its cluster.
 template <class V, int n>
 struct Meeting {
-  static constexpr int kWarps = kColumnThreads / kWarpSize, kSmallWarps = kSmallColumnThreads / kWarpSize;
-  Columns<V, n> warps[kWarps][kColumnLanes], blocks[kMaxClusterBlocks][kColumnLanes], results[kSmallWarps / 2][kColumnLanes];
+  Columns<V, n>*warps, *results;
 };
 
-/// A thread's place: 16 bytes number `lane` of the `lanes` side by side, in a tile of `team` threads of this block.
-struct Cell {
-  int lanes, lane, team, cluster;
-};
+/// n / d where d is a power of two.
+__device__ __forceinline__ int divide_pow2(int n, int d) { return n >> (31 - __clz(d)); }
 
-/// Joins a value of each cell of a column; every thread gets those of its own columns.
+/// Joins a value of each of a block's cells of a column; every thread gets those of its own columns. `place`: of the results of
+/// the block's first tile.
 template <class V, int n, class F>
-__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Cell& cell, Meeting<V, n>& meeting,
-                                           [[maybe_unused]] ptx::Barrier* all, F op) {
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan& plan, int place, const Meeting<V, n>& meeting,
+                                           F op) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
-    if (offset < cell.lanes || offset >= cell.team) continue;
+    if (offset < plan.lanes || offset >= plan.team) continue;
 #pragma unroll
     for (int e = 0; e < n; ++e) value[e] = op(value[e], __shfl_xor_sync(kFullWarp, value[e], offset));
   }
-  if (cell.team <= kWarpSize) return;
+  if (plan.team <= kWarpSize) return;
   using Group = Columns<V, n>;
-  constexpr int kWarps = Meeting<V, n>::kWarps;
-  const int thread = static_cast<int>(threadIdx.x), columns = cell.lanes * n, log2_columns = 31 - __clz(columns);
-  const int warps = min(cell.team, static_cast<int>(blockDim.x)) / kWarpSize,
-            teams = max(static_cast<int>(blockDim.x) / cell.team, 1);
-  if (thread % kWarpSize < cell.lanes) {
+  constexpr int kWarps = kColumnThreads / kWarpSize;
+  unsigned self = threadIdx.x;
+  forget(self);  // else what follows from it is kept from one call to the next, in registers that others need
+  const int thread = static_cast<int>(self), columns = plan.lanes * n, log2_columns = 31 - __clz(columns);
+  const int lane = thread & (plan.lanes - 1), threads = static_cast<int>(blockDim.x);
+  const int warps = min(plan.team, threads) / kWarpSize, teams = max(divide_pow2(threads, plan.team), 1);
+  if (thread % kWarpSize < plan.lanes) {
     Group mine;
 #pragma unroll
     for (int e = 0; e < n; ++e) mine.of[e] = value[e];
-    meeting.warps[thread / kWarpSize][cell.lane] = mine;
+    meeting.warps[thread / kWarpSize * kColumnLanes + lane] = mine;
   }
   __syncthreads();
-  // A column of one of the block's tiles; or, in a cluster, of its only one, for block number `to`.
-  const int joins = columns * max(teams, cell.cluster);
-  for (int i = thread; i < joins; i += static_cast<int>(blockDim.x)) {
-    const int column = i & (columns - 1), lane = column / n, e = column % n, to = i >> log2_columns;
-    const int first = cell.cluster > 1 ? 0 : to * warps;
-    const V joined = join_up_to<kWarps>(warps, identity, [&](int w) { return meeting.warps[first + w][lane].of[e]; }, op);
-    if (cell.cluster == 1) meeting.results[to][lane].of[e] = joined;
-#if __CUDA_ARCH__ >= 900
-    else if constexpr (std::is_floating_point_v<V>)
-      ptx::store_async(&meeting.blocks[ptx::cluster_rank()][lane].of[e], as_unit(joined), all, static_cast<unsigned>(to));
-    else
-      ptx::store_async(&meeting.blocks[ptx::cluster_rank()][lane].of[e], joined, all, static_cast<unsigned>(to));
-#endif
+  for (int i = thread; i < columns * teams; i += threads) {
+    const int column = i & (columns - 1), l = column / n, e = column % n, tile = i >> log2_columns;
+    meeting.results[(place + tile) * kColumnLanes + l].of[e] = join_up_to<kWarps>(
+        warps, identity, [&](int w) { return meeting.warps[(tile * warps + w) * kColumnLanes + l].of[e]; }, op);
   }
-#if __CUDA_ARCH__ >= 900
-  if (cell.cluster > 1 && thread < columns) {
-    const int lane = thread / n, e = thread % n;
-    ptx::barrier_wait(all, 0);
-    meeting.results[0][lane].of[e] =
-        join_up_to<kMaxClusterBlocks>(cell.cluster, identity, [&](int b) { return meeting.blocks[b][lane].of[e]; }, op);
-  }
-#endif
   __syncthreads();
-  const Group result = meeting.results[thread / cell.team][cell.lane];
+  const Group result = meeting.results[(place + divide_pow2(thread, plan.team)) * kColumnLanes + lane];
 #pragma unroll
   for (int e = 0; e < n; ++e) value[e] = result.of[e];
 }
 
-/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. Others are shifted in registers where
-/// elements have 16 bits; where they have more, a thread's columns are `lanes` apart, so that lanes side by side access
-/// neighbouring elements.
+/// Where things are in a block's dynamic shared memory. The slots of the cells come first.
+template <class T>
+struct ColumnsShared {
+  using V = Value<T>;
+  static constexpr int kWidth = Pack<T>::kCount, kPitch = kColumnLanes * kWidth;  // columns side by side
+  int maxima, sums, warps, behind, bytes;
+  explicit ColumnsShared(const Plan& plan, bool plain) {
+    const int positions = plan.length < plan.cell ? static_cast<int>(plan.length) : plan.cell, threads = plan.threads;
+    const int results = plan.cluster > 1 ? plan.cluster : plan.team > kWarpSize ? plan.items : 0;
+    const int for_warps = threads / kWarpSize * kPitch * static_cast<int>(sizeof(V)),
+              totals = 3 * kPitch * static_cast<int>(sizeof(V));
+    maxima = positions * threads * 16;
+    behind = sums = maxima + results * kPitch * static_cast<int>(sizeof(T));  // ShiftedPieces is done when threads meet
+    warps = sums + results * kPitch * static_cast<int>(sizeof(V));
+    const int meeting = warps + (for_warps > totals ? for_warps : totals);
+    const int shifted = plain || sizeof(T) > 2 ? 0 : behind + positions * threads / plan.lanes * 16;
+    bytes = meeting > shifted ? meeting : shifted;
+  }
+};
+
+#if __CUDA_ARCH__ >= 900
+/// Sends a block's maxima and sums of its columns to the others of its cluster, and joins those of all: in `totals` the maximum
+/// of each column, the sum, and what the terms of this block are to be multiplied by.
+template <class O, class T, class V>
+__device__ __forceinline__ void join_blocks(const Plan& plan, T* maxima, V* sums, V* totals, ptx::Barrier* arrived) {
+  constexpr int kPer = kUnitCount<T>, kPitch = ColumnsShared<T>::kPitch;
+  const int columns = plan.lanes * Pack<T>::kCount, rank = static_cast<int>(ptx::cluster_rank());
+  for (int i = static_cast<int>(threadIdx.x); i < columns * plan.cluster; i += static_cast<int>(blockDim.x)) {
+    const int column = i & (columns - 1), to = divide_pow2(i, columns);
+    if (to == rank) continue;
+    V* const sum = sums + rank * kPitch + column;
+    Unit<T>* const maximum = reinterpret_cast<Unit<T>*>(maxima + rank * kPitch + column);
+    ptx::store_async(sum, as_unit(*sum), arrived, static_cast<unsigned>(to));
+    if (column % kPer == 0) ptx::store_async(maximum, *maximum, arrived, static_cast<unsigned>(to));
+  }
+  const int column = static_cast<int>(threadIdx.x);
+  if (column < columns) {
+    ptx::barrier_wait(arrived, 0);
+    const auto maximum_of = [&](int b) { return convert<V>(maxima[b * kPitch + column]); };
+    const V lowest = minus_infinity<V>();
+    const V m = join_up_to<kMaxClusterBlocks>(plan.cluster, lowest, maximum_of, [](V a, V b) { return larger(a, b); });
+    const auto sum_of = [&](int b) { return sums[b * kPitch + column] * scaled_exp<O>(maximum_of(b) - m, V{0}); };
+    totals[column] = m;
+    totals[kPitch + column] = join_up_to<kMaxClusterBlocks>(plan.cluster, V{0}, sum_of, [](V a, V b) { return add(a, b); });
+    totals[2 * kPitch + column] = scaled_exp<O>(maximum_of(rank) - m, V{0});
+  }
+  __syncthreads();
+}
+#endif
+
+/// Units of -inf become 0: what is subtracted from elements that are all -inf.
+template <class T>
+__device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
+  constexpr Unit<T> kNothing = sizeof(T) == 8 ? static_cast<Unit<T>>(0xfff0000000000000ull) : 0xff800000u;
+  if constexpr (sizeof(T) > 2) return m == kNothing ? 0 : m;
+  if (((m ^ nothing<T>()) & 0xffff) == 0) m &= 0xffff0000;
+  if (((m ^ nothing<T>()) >> 16) == 0) m &= 0xffff;
+  return m;
+}
+
+/// Pieces of rows of 16-bit elements at any address. They come as the aligned 16-byte blocks that they lie in, and are shifted
+/// into place in shared memory: what a slot holds does not follow from the address. Each thread has its own 16 bytes of a few
+/// positions.
+template <class T>
+struct ShiftedPieces {
+  uint4 *mine, *behind;  ///< slots of position 0: this thread's; of the block behind the tile's last
+  int steps, most;       ///< positions that exist; of any thread
+  bool last;             ///< no thread has the next 16 bytes
+  const T* row;          ///< this thread's first element
+  std::int64_t stride;
+
+  /// `end`: behind the last element of the tensor. Asks for what finish() waits for.
+  __device__ __forceinline__ void ask(const T* end, int lanes) const {
+    const T* p = row;
+    const int groups = divide_pow2(static_cast<int>(blockDim.x), lanes);
+    for (int k = 0; k < steps; ++k, p += stride) {
+      const char* const block = reinterpret_cast<const char*>(p) - misalignment(p);
+      const std::int64_t left = reinterpret_cast<const char*>(end) - block;
+      if (left > 0) cp_async<16>(mine + k * static_cast<int>(blockDim.x), block, static_cast<int>(min(left, std::int64_t{16})));
+      if (last && left > 16 && misalignment(p) != 0)
+        cp_async<16>(behind + k * groups, block + 16, static_cast<int>(min(left - 16, std::int64_t{16})));
+    }
+  }
+  __device__ __forceinline__ void finish(int lanes) const {
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncwarp();
+    const T* p = row;
+    const int threads = static_cast<int>(blockDim.x), groups = divide_pow2(threads, lanes);
+    for (int k = 0; k < most; ++k, p += stride) {
+      const uint4 low = mine[k * threads], high = last ? behind[k * groups] : mine[k * threads + 1];
+      __syncwarp();
+      if (k < steps && misalignment(p) != 0) mine[k * threads] = shift_bytes(low, high, misalignment(p));
+    }
+  }
+};
+
+/// The pieces of rows that a warp's threads have in their slots, copied word by word so that neighbouring lanes access
+/// neighbouring words: rows at any address. 16-bit elements only leave like this.
+template <class T>
+struct WarpRows {
+  using U = Unit<T>;
+  static constexpr int kPer = kUnitCount<T>, kUnits = 16 / static_cast<int>(sizeof(U));
+  U* slots;  ///< of the warp, position 0
+  int lanes, steps, most;
+  std::int64_t columns, column;  ///< of a row; the first of this thread's tile
+
+  /// f(word's number in the row, slot, columns from there on, element's offset, positions) for each word of this lane; `offset`:
+  /// of this thread's row.
+  template <class F>
+  __device__ __forceinline__ void each(std::int64_t offset, const F& f) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll 1
+    for (int j = 0; j < kUnits; ++j) {
+      const int unit = j * kWarpSize + lane, i = unit & (lanes * kUnits - 1), owner = unit / kUnits & -lanes;
+      const std::int64_t first = __shfl_sync(kFullWarp, column, owner) + i * kPer;
+      const std::int64_t row = __shfl_sync(kFullWarp, offset, owner);
+      const int rows = __shfl_sync(kFullWarp, steps, owner);
+      f(i, slots + unit, static_cast<int>(min(max(columns - first, std::int64_t{-1}), std::int64_t{4})), row + first, rows);
+    }
+  }
+  static __device__ __forceinline__ int plane() { return static_cast<int>(blockDim.x) * kUnits; }
+
+  __device__ __forceinline__ void load(const T* in, std::int64_t offset, std::int64_t stride) const {
+    each(offset, [&](int, U* slot, int left, std::int64_t at, int rows) {
+      const T* p = in + at;
+#pragma unroll 4
+      for (int k = 0; k < rows; ++k, p += stride, slot += plane())
+        if (left > 0) cp_async<sizeof(U)>(slot, p, sizeof(U));
+    });
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncwarp();
+  }
+  /// Elements O as wide as T.
+  template <class O>
+  __device__ __forceinline__ void store(O* out, std::int64_t offset) const {
+    __syncwarp();
+    each(offset, [&](int i, const U* slot, int left, std::int64_t at, int rows) {
+      O* q = out + at;
+#pragma unroll 4
+      for (int k = 0; k < most; ++k, q += columns, slot += plane()) {
+        const U word = *slot;
+        if constexpr (kPer == 1) {
+          if (k < rows && left > 0) *reinterpret_cast<U*>(q) = word;
+        } else {
+          const U before = __shfl_up_sync(kFullWarp, word, 1);
+          if (k >= rows || left < 0) continue;
+          auto* const halves = reinterpret_cast<unsigned short*>(q);
+          if ((misalignment(q) & 2) == 0) {
+            if (left > 1)
+              *reinterpret_cast<U*>(q) = word;
+            else if (left > 0)
+              halves[0] = static_cast<unsigned short>(word);
+          } else {  // aligned words end in the first half of this one
+            if (i > 0 && left > 0)
+              *reinterpret_cast<U*>(q - 1) = __funnelshift_r(before, word, 16);
+            else if (i > 0)
+              halves[-1] = static_cast<unsigned short>(before >> 16);
+            else if (left > 0)
+              halves[0] = static_cast<unsigned short>(word);
+            if (i == lanes * kUnits - 1 && left > 1) halves[1] = static_cast<unsigned short>(word >> 16);
+          }
+        }
+      }
+    });
+  }
+};
+
+/// What a thread has of the problem.
+struct Share {
+  std::int64_t outer, n, tile_column, column;  ///< group; first position; first column of its tile and its own
+  int steps, whole;                            ///< positions that exist, and those of them where its own columns do
+  /// `rank` of `cluster` blocks; the block's items are neighbouring tiles.
+  __device__ __forceinline__ Share(const Plan& plan, int width, unsigned thread, unsigned cluster, unsigned rank) {
+    const int t = static_cast<int>(thread), in_tile = t & (plan.team - 1);
+    const std::int64_t item = static_cast<std::int64_t>(cluster) * plan.items + divide_pow2(t, plan.team);
+    outer = plan.by_tiles.divide(item);
+    tile_column = (item - outer * plan.tiles) * plan.lanes * width;
+    column = tile_column + (in_tile & (plan.lanes - 1)) * width;
+    n = rank * plan.chunk + divide_pow2(in_tile, plan.lanes) * plan.cell;
+    const std::int64_t left = min(plan.length - n, static_cast<std::int64_t>(plan.cell));
+    steps = outer < plan.outer && left > 0 ? static_cast<int>(left) : 0;
+    whole = column < plan.columns ? steps : 0;
+  }
+};
+
+/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. `end`: behind the input's last element.
 template <class T, class O, bool kPlain>
-__global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 4 || (kPlain && sizeof(T) == 2) ? 2 : 1)
-    softmax_columns(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out) {
+__global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
+                                                  : sizeof(T) < sizeof(O) ? 2
+                                                                          : 3)
+    softmax_columns(const __grid_constant__ Plan plan, const __grid_constant__ ColumnsShared<T> places, const T* __restrict__ in,
+                    const T* end, O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
-  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
-  constexpr bool kElements = !kPlain && sizeof(T) > 2;
-  __shared__ Meeting<U, kUnits> maxima;
-  __shared__ Meeting<V, kWidth> sums;
-  __shared__ ptx::Barrier exchanged[2];
+  constexpr bool kInPlace = std::is_same_v<T, V>;               // exp takes the place of x
+  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);  // results leave by way of the slots
+  constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;             // positions, as registers allow
+  extern __shared__ uint4 slots[];
+  [[maybe_unused]] __shared__ ptx::Barrier arrived;
 
-  const int thread = static_cast<int>(threadIdx.x), lanes = plan.lanes, team = plan.team;
-  const Cell cell{.lanes = lanes, .lane = thread & (lanes - 1), .team = team, .cluster = plan.cluster};
-  unsigned rank = 0;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes, team = plan.team;
+  unsigned rank = 0, group = blockIdx.x;
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
     rank = ptx::cluster_rank();
+    group = ptx::cluster_index();
     if (thread == 0) {
-      ptx::barrier_init(&exchanged[0], 1);
-      ptx::barrier_init(&exchanged[1], 1);
+      ptx::barrier_init(&arrived, 1);
       ptx::fence_barrier_init();
-      const auto cells = static_cast<std::uint32_t>(plan.cluster * lanes);
-      ptx::barrier_arrive_expect(&exchanged[0], cells * kUnits * static_cast<std::uint32_t>(sizeof(U)));
-      ptx::barrier_arrive_expect(&exchanged[1], cells * kWidth * static_cast<std::uint32_t>(sizeof(V)));
+      ptx::barrier_arrive_expect(&arrived, static_cast<unsigned>((plan.cluster - 1) * lanes) *
+                                               static_cast<unsigned>(sizeof(U) * kUnits + sizeof(V) * kWidth));
     }
-    ptx::cluster_arrive_relaxed();
   }
 #endif
-
-  // The block's items are neighbouring tiles, each of `team` threads.
-  const std::int64_t item =
-      static_cast<std::int64_t>(blockIdx.x / static_cast<unsigned>(plan.cluster)) * plan.items + thread / team;
-  const std::int64_t outer = plan.by_tiles.divide(item), tile = item - outer * plan.tiles;
-  const int apart = kElements ? lanes : 1;  // of a thread's columns
-  const std::int64_t column = tile * lanes * kWidth + cell.lane * (kElements ? 1 : kWidth);
-  const std::int64_t n = static_cast<std::int64_t>(rank) * plan.chunk + (thread & (team - 1)) / lanes * kCell;
-  const bool exists = outer < plan.outer && column < plan.columns && n < plan.length;
-  const int steps = exists ? static_cast<int>(min(plan.length - n, static_cast<std::int64_t>(kCell))) : 0;
-  [[maybe_unused]] const int count =  // of this thread's columns that exist
-      kPlain ? kWidth
-             : (static_cast<int>(min(static_cast<std::int64_t>(kWidth * apart), plan.columns - column)) + apart - 1) / apart;
-  const bool whole = !kElements && count == kWidth;
-  const T* p = in + (exists ? plan.kept.offset(outer) + n * plan.length_stride + column : 0);
-
-  O* q = out + (outer * plan.length + n) * plan.columns + column;
-
-  alignas(16) U x[kCell][kUnits];
+  const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(plan.cell)));  // positions a cell
+  char* const base = reinterpret_cast<char*>(slots);
+  uint4* const mine = slots + thread;  // position k: mine[k * threads]
+  const auto rows_of = [&](const Share& share) {
+    return WarpRows<T>{.slots = reinterpret_cast<U*>(slots + (thread & -kWarpSize)),
+                       .lanes = lanes,
+                       .steps = share.steps,
+                       .most = most,
+                       .columns = plan.columns,
+                       .column = share.tile_column};
+  };
+  ptx::grid_wait();
+  {
+    const Share share(plan, kWidth, threadIdx.x, group, rank);
+    const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;
+    uint4 none;
 #pragma unroll
-  for (int k = 0; k < kCell; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
-  }
-  if constexpr (kPlain) {
-#pragma unroll
-    for (int k = 0; k < kCell; ++k)
-      if (k < steps) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * plan.length_stride);
-  } else if (whole) {
-#pragma unroll
-    for (int k = 0; k < kCell; ++k)
-      if (k < steps) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * plan.length_stride);
-  } else {
-#pragma unroll
-    for (int k = 0; k < kCell; ++k, p += plan.length_stride) {
-      if (k >= steps) continue;
-      Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(x[k]));
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        if (e < count) pack.values[e] = p[e * apart];
-      *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
+    for (int u = 0; u < kUnits; ++u) reinterpret_cast<U*>(&none)[u] = nothing<T>();
+    for (int k = kPlain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
+    if constexpr (kPlain) {
+      const T* p = in + from + share.column;
+#pragma unroll 4
+      for (int k = 0; k < share.whole; ++k, p += plan.length_stride) cp_async<16>(mine + k * threads, p, 16);
+      cp_async_commit();
+      cp_async_wait<0>();
+    } else if constexpr (kPer == 1) {
+      rows_of(share).load(in, from, plan.length_stride);
+    } else {
+      const ShiftedPieces<T> pieces{.mine = mine,
+                                    .behind = reinterpret_cast<uint4*>(base + places.behind) + divide_pow2(thread, lanes),
+                                    .steps = share.column < plan.columns + kWidth ? share.steps : 0,
+                                    .most = most,
+                                    .last = (thread & (lanes - 1)) == lanes - 1,
+                                    .row = in + from + share.column,
+                                    .stride = plan.length_stride};
+      pieces.ask(end, lanes);
+      pieces.finish(lanes);
+      if (team > kWarpSize) __syncthreads();  // blocks were where threads meet
     }
   }
 
-  U largest[kUnits];
-#pragma unroll
-  for (int u = 0; u < kUnits; ++u) {
-    Largest<T> l;
-#pragma unroll
-    for (int k = 0; k < kCell; ++k) l.add(x[k][u]);
-    largest[u] = l.m;
-  }
 #if __CUDA_ARCH__ >= 900
-  if (plan.cluster > 1) ptx::cluster_wait();  // the others' barriers exist from here on
+  if (plan.cluster > 1) {
+    __syncwarp();                   // lanes have loaded different numbers of positions, and a warp arrives as one
+    ptx::cluster_arrive_relaxed();  // from here on others may send
+  }
 #endif
-  join_cells(largest, nothing<T>(), cell, maxima, &exchanged[0], [](U a, U b) {
+
+  const int place = plan.cluster > 1 ? static_cast<int>(rank) : 0;
+  U largest[kUnits] = {};
+  const auto load = [&](int k, U(&x)[kUnits]) {
+    const uint4 raw = mine[k * threads];
+    __builtin_memcpy(x, &raw, sizeof(raw));
+    if constexpr (kPer > 1) {  // unpacked each time: packed they take half of the registers
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) forget(largest[u]);
+    }
+  };
+  {
+    Largest<T> l[kUnits];
+#pragma unroll kTogether
+    for (int k = 0; k < most; ++k) {
+      U x[kUnits];
+      load(k, x);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) l[u].add(x[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) largest[u] = l[u].m;
+  }
+  const Meeting<U, kUnits> maxima{reinterpret_cast<Columns<U, kUnits>*>(base + places.warps),
+                                  reinterpret_cast<Columns<U, kUnits>*>(base + places.maxima)};
+  join_cells(largest, nothing<T>(), plan, place, maxima, [](U a, U b) {
     Largest<T> l{a};
     l.add(b);
     return l.m;
   });
+  if (plan.cluster > 1) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) largest[u] = finite_base<T>(largest[u]);
+  }
 
   V d[kWidth] = {};
   const V bias = plan.log ? 0 : kBias;
-  const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(kCell)));
+  const auto minus_largest = [&](const U(&x)[kUnits], int e) {
+    return element<T>(x[e / kPer], e % kPer) - element<T>(largest[e / kPer], e % kPer);
+  };
+#pragma unroll kTogether
+  for (int k = 0; k < most; ++k) {
+    U x[kUnits];
+    load(k, x);
 #pragma unroll
-  for (int u = 0; u < kUnits; ++u) {
-    V m[kPer];
-#pragma unroll
-    for (int e = 0; e < kPer; ++e) m[e] = element<T>(largest[u], e);
-#pragma unroll
-    for (int k = 0; k < kCell; ++k) {
-      if (k >= most) continue;  // what no cell has
-      forget(x[k][u]);
-#pragma unroll
-      for (int e = 0; e < kPer; ++e) {
-        const V t = scaled_exp<O>(element<T>(x[k][u], e) - m[e], bias);
-        d[u * kPer + e] = add(d[u * kPer + e], t);
-        if constexpr (kInPlace)
-          if (!plan.log) x[k][u] = as_unit(t);
-      }
-      forget(x[k][u]);
+    for (int e = 0; e < kWidth; ++e) {
+      const V t = scaled_exp<O>(minus_largest(x, e), bias);
+      d[e] = add(d[e], t);
+      if constexpr (kInPlace) x[e] = as_unit(t);
     }
-    forget(largest[u]);  // packed maxima wait for the sums in half of the registers
+    if constexpr (kInPlace) {
+      if (!plan.log) {
+        uint4 raw;
+        __builtin_memcpy(&raw, x, sizeof(raw));
+        mine[k * threads] = raw;
+      }
+    }
   }
-  join_cells(d, V{0}, cell, sums, &exchanged[1], [](V a, V b) { return a + b; });
+  const Meeting<V, kWidth> sums{reinterpret_cast<Columns<V, kWidth>*>(base + places.warps),
+                                reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
+  join_cells(d, V{0}, plan, place, sums, [](V a, V b) { return add(a, b); });
 
-  V m[kWidth], r[kWidth];
+  [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // of the whole column's maximum
 #pragma unroll
-  for (int e = 0; e < kWidth; ++e) m[e] = element<T>(largest[e / kPer], e % kPer);
+  for (V& p : part) p = 1;
+#if __CUDA_ARCH__ >= 900
+  if (plan.cluster > 1) {
+    __syncwarp();
+    ptx::cluster_wait();
+    V* const totals = reinterpret_cast<V*>(base + places.warps);
+    join_blocks<O>(plan, reinterpret_cast<T*>(base + places.maxima), reinterpret_cast<V*>(base + places.sums), totals, &arrived);
+    const int first = (static_cast<int>(threadIdx.x) & (lanes - 1)) * kWidth;
+    constexpr int kPitch = ColumnsShared<T>::kPitch;
+    Pack<T> m;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) {
+      m.values[e] = convert<T>(totals[first + e]);
+      d[e] = totals[kPitch + first + e];
+      if constexpr (kInPlace) part[e] = totals[2 * kPitch + first + e];
+    }
+    __builtin_memcpy(largest, m.values, sizeof(largest));
+  }
+#endif
+
+  V r[kWidth];
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) r[e] = plan.log ? log(d[e]) : reciprocal_for<T>(d[e]);
-#pragma unroll
-  for (int k = 0; k < kCell; ++k, q += plan.columns) {
-    if (k >= most) continue;
+  unsigned self = threadIdx.x;
+  forget(self);  // computed again rather than kept in registers all the time
+  const Share share(plan, kWidth, self, group, rank);
+  const std::int64_t to = (share.outer * plan.length + share.n) * plan.columns;
+  O* q = out + to + share.column;
+#pragma unroll kTogether / 2
+  for (int k = 0; k < share.whole; ++k, q += plan.columns) {
+    U x[kUnits];
+    load(k, x);
     V y[kWidth];
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const V v = element<T>(x[k][e / kPer], e % kPer);
       if (plan.log)
-        y[e] = v - m[e] - r[e];
+        y[e] = minus_largest(x, e) - r[e];
+      else if constexpr (kInPlace)
+        y[e] = divide<T>(element<T>(x[e], 0) * part[e], d[e], r[e]);
       else
-        y[e] = divide<T>(kInPlace ? v : scaled_exp<O>(v - m[e], bias), d[e], r[e]);
+        y[e] = divide<T>(scaled_exp<O>(minus_largest(x, e), bias), d[e], r[e]);
     }
     if constexpr (kPlain) {
-      if (k < steps) store_aligned<T, true>(q, y);
+      store_aligned<T, true>(q, y);
+    } else if constexpr (kByWords) {
+      store_aligned<T>(reinterpret_cast<O*>(mine + k * threads), y);
     } else {
-      if constexpr (!kElements) store_anywhere<T>(q, y, k < steps && whole, lanes);
-      if (k < steps && !whole) {
 #pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < count) q[e * apart] = convert<O>(y[e]);
-      }
+      for (int e = 0; e < kWidth; ++e)
+        if (share.column + e < plan.columns) q[e] = convert<O>(y[e]);
     }
   }
+  if constexpr (kByWords) rows_of(share).store(out, to);
 }
 
 }  // namespace xgemm::softmax
