@@ -357,8 +357,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
-    __syncwarp();                   // lanes have loaded different numbers of positions, and a warp arrives as one
-    ptx::cluster_arrive_relaxed();  // from here on others may send
+    ptx::cluster_arrive_thread();  // from here on others may send; by thread, as lanes have loaded different numbers of positions
   }
 #endif
 
@@ -428,8 +427,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   for (V& p : part) p = 1;
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
-    __syncwarp();
-    ptx::cluster_wait();
+    ptx::cluster_wait_thread();
     V* const totals = reinterpret_cast<V*>(base + places.warps);
     join_blocks<O>(plan, reinterpret_cast<T*>(base + places.maxima), reinterpret_cast<V*>(base + places.sums), totals, &arrived);
     const int first = (static_cast<int>(threadIdx.x) & (lanes - 1)) * kWidth;
