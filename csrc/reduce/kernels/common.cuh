@@ -142,38 +142,11 @@ struct ShiftedRows {
   /// Makes the vectors of what was asked for; `fill` is what is not there.
   __device__ __forceinline__ void take(unsigned shift, int from, int vectors, uint4 (&raw)[kUnroll], const uint4& behind,
                                        const uint4& fill) const {
-    const unsigned bits = sizeof(T) < 4 ? shift % 4 * 8 : 0;
-    switch (shift / 4) {
-      case 0:
-        if (bits != 0) pass<0>(raw, behind, bits);
-        break;
-      case 1: pass<1>(raw, behind, bits); break;
-      case 2: pass<2>(raw, behind, bits); break;
-      default: pass<3>(raw, behind, bits);
-    }
+    shift_lanes<T>(raw, behind, lane, lanes, shift);
     if (from + kUnroll * lanes <= vectors) return;
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j)
       if (from + lane + j * lanes >= vectors) raw[j] = fill;
-  }
-  /// The words kWord.. of each lane's block followed by those of the next lane's, shifted by `bits` more.
-  template <int kWord>
-  __device__ __forceinline__ void pass(uint4 (&raw)[kUnroll], const uint4& behind, [[maybe_unused]] unsigned bits) const {
-    constexpr bool kBits = sizeof(T) < 4;
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j) {
-      const uint4 after = j + 1 < kUnroll ? raw[j + 1 < kUnroll ? j + 1 : j] : behind;
-      const unsigned mine[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w}, later[4] = {after.x, after.y, after.z, after.w};
-      unsigned words[8] = {mine[0], mine[1], mine[2], mine[3]};
-#pragma unroll
-      for (int w = 0; w < kWord + (kBits ? 1 : 0); ++w)
-        words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, lanes);
-      const auto word = [&](int w) {
-        if constexpr (kBits) return __funnelshift_r(words[kWord + w], words[kWord + w + 1], bits);
-        return words[kWord + w];
-      };
-      raw[j] = {word(0), word(1), word(2), word(3)};
-    }
   }
 };
 
