@@ -125,6 +125,32 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
 }
 inline constexpr int kBias = 64;
 
+/// Adds exp(x - m) of the first `steps` of a thread's vectors to sums[place in a vector modulo kSums]. fp32 and fp64 exponentials
+/// that a softmax's results are made of take their elements' places.
+template <class T, class O, int kSteps, int kUnits, int kSums, class V>
+__device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], int steps, V m, V bias, bool log,
+                                                 V (&sums)[kSums]) {
+  constexpr int kPer = kUnitCount<T>;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < steps) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        forget(x[k][u]);
+#pragma unroll
+        for (int e = 0; e < kPer; ++e) {
+          const V t = scaled_exp<O>(element<T>(x[k][u], e) - m, bias);
+          V& sum = sums[(u * kPer + e) % kSums];
+          sum = add(sum, t);
+          if constexpr (std::is_same_v<T, V>)
+            if (!log) x[k][u] = as_unit(t);
+        }
+        forget(x[k][u]);
+      }
+    }
+  }
+}
+
 /// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact
 /// enough.
 template <class T, class V>

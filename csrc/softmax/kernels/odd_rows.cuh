@@ -64,23 +64,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
 
   const V bias = rows.log ? 0 : kBias;
   V sums[kWidth] = {};
-#pragma unroll
-  for (int k = 0; k < kOddSteps; ++k) {
-    if (k < rows.steps) {
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        forget(x[k][u]);
-#pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V t = scaled_exp<T>(element<T>(x[k][u], e) - m, bias);
-          sums[u * kPer + e] = add(sums[u * kPer + e], t);
-          if constexpr (kInPlace)
-            if (!rows.log) x[k][u] = as_unit(t);
-        }
-        forget(x[k][u]);
-      }
-    }
-  }
+  add_exponentials<T, T>(x, rows.steps, m, bias, rows.log, sums);
   // sums[i] of lane l becomes that of elements (l * kWidth + i) modulo a step of all lanes.
 #pragma unroll
   for (int bit = kWidth / 2; bit > 0; bit /= 2) {

@@ -79,23 +79,7 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
 
   const V bias = rows.log ? 0 : kBias;
   V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < rows.steps) {
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        forget(x[k][u]);
-#pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V t = scaled_exp<O>(element<T>(x[k][u], e) - m, bias);
-          sums[(u * kPer + e) % 4] = add(sums[(u * kPer + e) % 4], t);
-          if constexpr (kInPlace)
-            if (!rows.log) x[k][u] = as_unit(t);
-        }
-        forget(x[k][u]);
-      }
-    }
-  }
+  add_exponentials<T, O>(x, rows.steps, m, bias, rows.log, sums);
   const V d = place.sum(sums, warps[1]);
 
   const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
