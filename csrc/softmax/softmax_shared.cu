@@ -1,27 +1,8 @@
+#include "device/all_shared.h"
 #include "softmax/kernels/instantiate.cuh"
 #include "softmax/kernels/shared.cuh"
 
 namespace xgemm::softmax {
-
-namespace {
-
-/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster.
-template <auto kKernel>
-void allow_all() {
-  once_a_device<kKernel>([](int device) {
-    cudaFuncAttributes attributes{};
-    int limit = 0;
-    cudaFuncGetAttributes(&attributes, kKernel);
-    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         limit - static_cast<int>(attributes.sharedSizeBytes));
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    return true;
-  });
-}
-
-}  // namespace
 
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
@@ -29,9 +10,9 @@ void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t str
     const dim3 block(static_cast<unsigned>(plan.lanes), static_cast<unsigned>(rows));
     const std::size_t bytes = static_cast<std::size_t>(rows) * (static_cast<std::size_t>(plan.chunk) * 16 + 32);
     const auto go = [&]<auto kKernel>() {
-      allow_all<kKernel>();
-      launch_clusters(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
-                      static_cast<O*>(out));
+      allow_all_shared<kKernel>();
+      launch_clusters<true>(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
+                            static_cast<O*>(out));
     };
     if (plan.lanes == kWarpSize) return go.template operator()<softmax_shared<T, O, kWarpSize>>();
     go.template operator()<softmax_shared<T, O, kBlockThreads>>();
