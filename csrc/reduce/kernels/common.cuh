@@ -12,19 +12,17 @@ __device__ __forceinline__ uint4 padding(const Plan& plan) {
 
 /// What an operator keeps of n values, and their plain sum where it needs that too. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
-__device__ __forceinline__ void push(const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
+__device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
                                      [[maybe_unused]] const Exists& exists) {
   Op::push(s, x, best, position);
-  if constexpr (Op::kTotal)
-    if (plan.loss.smoothing != 0) Op::push_total(s, x, exists);
+  if constexpr (Op::kTotal) Op::push_total(s, x, exists);
 }
 
 /// What an operator keeps of n vectors of a strip. Element e of vector j is at `position` + j * `distance` + e of the strip;
 /// those from `end` on are padding. `now`: where the maximum is in a step is looked up at once.
 template <class Op, int n>
-__device__ __forceinline__ void push_step(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
-                                          uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
-                                          [[maybe_unused]] bool now) {
+__device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, uint4 (&raw)[n],
+                                          int position, int distance, [[maybe_unused]] int end, [[maybe_unused]] bool now) {
   using T = typename Op::T;
   using V = typename Op::V;
   constexpr int kWidth = Pack<T>::kCount;
@@ -51,11 +49,9 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
   };
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
-    if (plan.loss.smoothing != 0) {
-      convert_all(x);
-      // Several vectors are each there or not as a whole.
-      Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
-    }
+    convert_all(x);
+    // Several vectors are each there or not as a whole.
+    Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
     forget();
   }
   V best;
@@ -79,11 +75,10 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
 
 /// The same of one element of a row's incomplete last vector, which starts at `position` of the strip.
 template <class Op>
-__device__ __forceinline__ void push_single(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
-                                            typename Op::T raw, int position, int e, [[maybe_unused]] bool now) {
+__device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
+                                            int position, int e, [[maybe_unused]] bool now) {
   const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
-  if constexpr (Op::kTotal)
-    if (plan.loss.smoothing != 0) Op::push_total(s, x, [](int) { return true; });
+  if constexpr (Op::kTotal) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
   else
