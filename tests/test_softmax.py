@@ -198,7 +198,6 @@ def test_every_element_is_as_exact_as_torchs(device, name, dtype):
         assert ours <= 2 * allowed + 2 * torch.finfo(dtype).eps, (n, ours, allowed)
 
 
-@pytest.mark.sanitize
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("magnitude", [300, 3e4, 65536, 1e5, 3e9, 2e38])
