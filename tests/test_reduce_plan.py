@@ -14,7 +14,7 @@ DRIVER = r"""
 #include "reduce/plan.h"
 #include "softmax/plan.h"
 using namespace xgemm;
-// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: 0..6 a Kind, 7 softmax, 8 division
+// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -24,11 +24,11 @@ int main() {
     for (auto& s : strides) std::cin >> s;
     DeviceProperties gpu{.major = major, .sm_count = sms, .smem_per_block = 227 * 1024};
     reduce::Source source{nullptr, static_cast<DType>(dtype), sizes, strides};
-    if (what == 8) {
+    if (what == 18) {
       std::printf("%lld\n", static_cast<long long>(Divider::of(sizes[0]).divide(sizes[1])));
       continue;
     }
-    if (what == 7) {
+    if (what == 17) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
       std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
@@ -36,11 +36,11 @@ int main() {
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %zu\n", int(p.kernel), p.vector,
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu\n", int(p.kernel), p.vector,
                 p.aligned, p.threads, p.lanes,
                 (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
                 (long long)p.chunk, (long long)p.strips, (long long)p.per_block, (long long)p.blocks, p.grouped,
-                p.workspace_bytes);
+                p.cluster, p.bulk, p.workspace_bytes);
     const bool small = p.outputs * p.length <= 20000;
     std::printf("%d", small);
     if (small)
@@ -58,7 +58,7 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, ARGMAX, SOFTMAX, DIVIDE = 0, 4, 7, 8
+SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 17, 18
 REDUCE_FIELDS = [
     "kernel",
     "vector",
@@ -75,6 +75,8 @@ REDUCE_FIELDS = [
     "per_block",
     "blocks",
     "grouped",
+    "cluster",
+    "bulk",
     "workspace",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
@@ -208,11 +210,37 @@ def test_plans_cover_their_problem(planner, dtype):
         else:
             assert p["lanes"] == 32 and p["blocks"] == rows * p["split"] and p["per_block"] <= 512
             assert p["threads"] == 256 or (p["strips"] <= min(p["threads"], 128) and p["split"] == 1)
-        assert (p["workspace"] > 0) == (p["split"] > 1) and p["blocks"] < 2**31
+        # Few blocks that share a row meet in shared memory, others through counters.
+        assert p["cluster"] == (p["split"] if p["split"] <= 8 and not p["grouped"] else 1)
+        assert (p["workspace"] > 0) == (p["split"] > p["cluster"]) and p["blocks"] < 2**31
+        assert reduce_plan(planner, SUM, dtype, 0b10, [rows, n], major=8)["cluster"] == 1
         p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
         if p["kernel"] == 1:
             assert (p["split"] - 1) * p["chunk"] < n <= p["split"] * p["chunk"]
             assert p["tiles"] * p["lanes"] * width >= rows and p["blocks"] == p["tiles"] * p["split"]
+
+
+@pytest.mark.parametrize("what", [LOGSUMEXP, CROSS_ENTROPY])
+def test_rows_through_shared_memory_add_as_others_do(planner, what):
+    """The order of additions follows from a row's length, not from the number of rows or the GPU's shared memory."""
+    for n in (8, 512, 520, 1000, 1024, 2048, 2056, 4096):
+        few, many, old = (
+            reduce_plan(planner, what, BF16, 0b10, [rows, n], major=major)
+            for rows, major in ((3, 9), (1 << 16, 9), (1 << 16, 8))
+        )
+        assert few["lanes"] == many["lanes"] == old["lanes"] and not few["bulk"] and not old["bulk"]
+        assert many["bulk"] == (64 < n // 8 <= 256)
+        assert not many["bulk"] or 32 // many["lanes"] * 2 * n <= 8192  # a warp's rows
+        assert not reduce_plan(planner, what, BF16, 0b10, [1 << 16, n + 1])["bulk"]
+        assert not reduce_plan(planner, what, F32, 0b10, [1 << 16, n])["bulk"]
+
+
+def test_the_mean_of_losses_has_few_steps_a_warp(planner):
+    for n, steps in ((2049, 1), (5000, 1), (65536, 1), (65537, 2), (1 << 18, 4)):
+        p = reduce_plan(planner, MEAN_LOSS, F32, 0b1, [n])
+        assert p["chunk"] == 128 * steps and p["split"] == p["cluster"] <= 16 and p["workspace"] == 0
+    p = reduce_plan(planner, MEAN_LOSS, F32, 0b1, [(1 << 18) + 1])
+    assert p["chunk"] == 512 and p["cluster"] == 1 and p["workspace"] > 0
 
 
 @pytest.mark.parametrize("major", [8, 9])

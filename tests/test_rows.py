@@ -36,6 +36,10 @@ OPS = {
         lambda x: op.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
         lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
     ),
+    "cross_entropy without smoothing": (
+        lambda x: op.cross_entropy(x, targets(x), reduction="none"),
+        lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none"),
+    ),
 }
 
 
@@ -57,3 +61,43 @@ def test_rows_at_any_address(name, dtype):
         for place in places(x):
             moved = ours(place)
             assert torch.equal(moved.cpu(), found[: len(place)].cpu()), (n, place.stride(), place.storage_offset())
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("name", ["logsumexp", "cross_entropy without smoothing"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_through_shared_memory(name, dtype):
+    """Where rows are many: the bits of few; infinities and NaN stay in their rows."""
+    ours, torchs = OPS[name]
+    multiprocessors = torch.cuda.get_device_properties(CUDA).multi_processor_count
+    for n in [1000] if SANITIZED else [520, 1000, 1024, 2048]:
+        rows = 4096 * multiprocessors * 8 // n + 37
+        x = 3 * randn(rows, n, dtype=dtype, device=CUDA)
+        x[5, :], x[6, 3], x[7, n - 1] = -float("inf"), float("inf"), float("nan")
+        found = ours(x)
+        wanted = torchs(x.double())
+        regular = wanted.isfinite()
+        assert regular.sum() >= rows - 3
+        torch.testing.assert_close(found[regular], wanted[regular].to(dtype))
+        torch.testing.assert_close(found[~regular], wanted[~regular].to(dtype), equal_nan=True)
+        wide = torch.full((rows, n + 8), foreign(dtype), dtype=dtype, device=CUDA)
+        few = torch.cat([ours(x[i : i + 1]) if name == "logsumexp" else ours(x[: i + 1])[i:] for i in (0, 3, 4, 7, 50)])
+        for many in (found, ours(wide[:, :n].copy_(x)), ours(wide[:, 8:].copy_(x))):
+            assert torch.equal(many.nan_to_num(7), found.nan_to_num(7)), n
+            assert torch.equal(many[[0, 3, 4, 7, 50]].nan_to_num(7), few.nan_to_num(7)), n
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", OPS)
+def test_blocks_that_meet_in_shared_memory(name):
+    """A row that a cluster shares, alone and among rows that a block each takes: the same bits."""
+    ours, torchs = OPS[name]
+    for n in (40000, 65536, 65539):
+        x = randn(1, n, device=CUDA)
+        found = ours(x)
+        torch.testing.assert_close(found, torchs(x.double()).to(found.dtype), atol=2e-5, rtol=2e-5)
+        many = ours(x.expand(700, n).contiguous())
+        if "cross" not in name:  # each row has another target
+            assert torch.equal(many, found.expand_as(many)), n
+        assert torch.equal(many[:1], found), n

@@ -203,6 +203,21 @@ def test_every_element_is_as_exact_as_torchs(device, name, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("magnitude", [300, 3e4, 65536, 1e5, 3e9, 2e38])
+def test_large_magnitudes(device, name, dtype, magnitude):
+    """Common to a row or not: exponents are made of products that round by more than an exponential bears."""
+    if magnitude > torch.finfo(dtype).max / 2:
+        pytest.skip("no such values")
+    for n in (1, 2, 33, 64, 100, 256, 257):
+        x = randn(5, n, dtype=torch.float64, device=device)
+        for source in (x * magnitude / 4, x + magnitude, x - magnitude):
+            source = source.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
+            assert_softmax(name, source, 1)
+            assert_softmax(name, LAYOUTS["rows"](source), 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, name, dtype):
     x = torch.tensor([*special_rows(dtype), [0, -80, -95, -100]], dtype=dtype, device=device)

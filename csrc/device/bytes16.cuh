@@ -77,24 +77,40 @@ __device__ __forceinline__ uint4 load_shifted16(const T* p) {
   return shift ? shift_bytes(lo, load_front<T>(q + 16, shift), shift) : lo;
 }
 
-/// The words kWord.. of each lane's 16 bytes followed by those of the next lane's (the last lane's: of lane 0's next vector, at
-/// last `behind`), shifted by `bits` more.
+/// raw[j] of each of a row's `lanes` (1 to 32) neighbouring lanes = the 16 bytes that start kWord words and `bits` bits into its
+/// own 16 bytes followed by the next lane's (the last lane's: by those of lane 0's next vector, at last `behind`). All lanes of a
+/// warp call it.
 template <int kWord, bool kBits, int n>
-__device__ __forceinline__ void shift_warp(uint4 (&raw)[n], const uint4& behind, int lane, unsigned bits) {
+__device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind, int lane, int lanes,
+                                            [[maybe_unused]] unsigned bits) {
 #pragma unroll
   for (int j = 0; j < n; ++j) {
     const uint4 after = j + 1 < n ? raw[j + 1 < n ? j + 1 : j] : behind;
     const unsigned mine[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w}, later[4] = {after.x, after.y, after.z, after.w};
-    unsigned words[9] = {mine[0], mine[1], mine[2], mine[3]};
+    unsigned words[8] = {mine[0], mine[1], mine[2], mine[3]};
 #pragma unroll
-    for (int w = 0; w < kWord + (kBits ? 1 : 0) && w < 4; ++w)
-      words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, kWarpSize);
-    if constexpr (kBits)
-      raw[j] = {__funnelshift_r(words[kWord], words[kWord + 1], bits), __funnelshift_r(words[kWord + 1], words[kWord + 2], bits),
-                __funnelshift_r(words[kWord + 2], words[kWord + 3], bits),
-                __funnelshift_r(words[kWord + 3], words[kWord + 4], bits)};
-    else
-      raw[j] = {words[kWord], words[kWord + 1], words[kWord + 2], words[kWord + 3]};
+    for (int w = 0; w < kWord + (kBits ? 1 : 0); ++w)
+      words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, lanes);
+    const auto word = [&](int w) {
+      if constexpr (kBits) return __funnelshift_r(words[kWord + w], words[kWord + w + 1], bits);
+      return words[kWord + w];
+    };
+    raw[j] = {word(0), word(1), word(2), word(3)};
+  }
+}
+
+/// The same by `shift` (0 to 15, in all lanes of the warp; a multiple of sizeof(T)) bytes.
+template <class T, int n>
+__device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind, int lane, int lanes, unsigned shift) {
+  constexpr bool kBits = sizeof(T) < 4;
+  const unsigned bits = kBits ? shift % 4 * 8 : 0;
+  switch (shift / 4) {
+    case 0:
+      if (bits != 0) shift_lanes<0, kBits>(raw, behind, lane, lanes, bits);
+      break;
+    case 1: shift_lanes<1, kBits>(raw, behind, lane, lanes, bits); break;
+    case 2: shift_lanes<2, kBits>(raw, behind, lane, lanes, bits); break;
+    default: shift_lanes<3, kBits>(raw, behind, lane, lanes, bits);
   }
 }
 
@@ -110,13 +126,7 @@ __device__ __forceinline__ void load_warp_shifted16(const T* p, uint4 (&raw)[n])
   for (int j = 0; j < n; ++j) raw[j] = load_aligned16(q + j * kWarpSize * 16);
   uint4 behind = {0, 0, 0, 0};
   if (lane == 0) behind = load_aligned16(q + n * kWarpSize * 16);
-  constexpr bool kBits = sizeof(T) < 4;
-  switch (shift / 4) {  // the same in all lanes
-    case 0: shift_warp<0, kBits>(raw, behind, lane, shift % 4 * 8); break;
-    case 1: shift_warp<1, kBits>(raw, behind, lane, shift % 4 * 8); break;
-    case 2: shift_warp<2, kBits>(raw, behind, lane, shift % 4 * 8); break;
-    default: shift_warp<3, kBits>(raw, behind, lane, shift % 4 * 8);
-  }
+  shift_lanes<T>(raw, behind, lane, kWarpSize, shift);
 }
 
 /// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p

@@ -69,6 +69,7 @@ constexpr std::int64_t kThreads = 256;
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
   constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
+  constexpr std::int64_t kLeastBulk = 65, kMostBulk = 256, kManyVectors = 4096, kCluster = 8, kMaxCluster = 16;
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
   const std::int64_t vectors = plan.vectors;
   plan.kernel = Kernel::rows;
@@ -80,9 +81,13 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     const std::int64_t in_steps = plan.vector ? std::max<std::int64_t>(plan.full, 1) : plan.chunk;
     const bool several = size_of(plan.in) == 2 || (plan.in == DType::f32 && plan.full < plan.vectors);
     const std::int64_t lanes = round_up_pow2(ceil_div(in_steps, kUnroll));
-    plan.lanes =
-        static_cast<int>(several ? std::clamp(round_up_pow2(ceil_div(in_steps, 4 * kUnroll)), std::min(lanes, kFewLanes), kWarp)
-                                 : std::min(lanes, kWarp));
+    const bool through_shared = size_of(plan.in) == 2 && plan.full == vectors && vectors >= kLeastBulk && vectors <= kMostBulk;
+    // Where a row costs little beside its elements, small pieces do better in shared memory.
+    const std::int64_t steps = through_shared && plan.kind == Kind::logsumexp ? 2 : 4;
+    plan.lanes = static_cast<int>(
+        several ? std::clamp(round_up_pow2(ceil_div(in_steps, steps * kUnroll)), std::min(lanes, kFewLanes), kWarp)
+                : std::min(lanes, kWarp));
+    plan.bulk = gpu.major == 9 && through_shared && plan.outputs * vectors >= kManyVectors * gpu.sm_count;
     // A row of one step is short beside the start of a warp.
     const std::int64_t teams = kThreads / plan.lanes, most = vectors <= kStep ? kMaxRowsPerTeam : 1;
     plan.per_block = teams * std::clamp<std::int64_t>(plan.outputs / (teams * 4 * resident), 1, most);
@@ -91,7 +96,11 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   }
   plan.lanes = static_cast<int>(kWarp);
   plan.grouped = vectors > kGrouped;
+  // The mean of losses is one row that everything waits for: as few steps a warp as a cluster's warps can make it.
+  constexpr std::int64_t kMostWarps = kMaxCluster * kWarps;
+  const bool waited_for = plan.kind == Kind::mean_loss && vectors <= kMostWarps * kStrip;
   plan.chunk = plan.grouped ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
+  if (waited_for) plan.chunk = ceil_div(ceil_div(vectors, kMostWarps), kStep) * kStep;
   plan.strips = plan.per_block = ceil_div(vectors, plan.chunk);
   // As many warps as leave the fewest idle in the last round of strips; but one or two warps a block, which wait less for each
   // other, where the rows are many. The order in which states are joined does not depend on the number of warps as long as no
@@ -110,10 +119,14 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   } else if (plan.strips > kWarps && (plan.outputs < resident || plan.strips > kMaxStates)) {
     warps = kWarps;
     const std::int64_t share = ceil_div(plan.strips * plan.outputs, 4 * resident);  // half a block's warps where rows are few
-    plan.per_block = std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.strips, kMaxStates});
+    plan.per_block =
+        waited_for ? kWarps
+                   : std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.strips, kMaxStates});
   }
   plan.threads = static_cast<int>(warps * kWarp);
   plan.split = ceil_div(plan.strips, plan.per_block);
+  if (gpu.major == 9 && !plan.grouped && plan.split <= (waited_for ? kMaxCluster : kCluster))
+    plan.cluster = static_cast<int>(plan.split);
   plan.blocks = plan.outputs * plan.split;
 }
 
@@ -263,7 +276,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   fill_map(op, plan.kept, kept);
   fill_padding(plan);
 
-  if (plan.split > 1) {
+  if (plan.split > 1 && plan.cluster == 1) {
     const std::int64_t groups = plan.blocks / plan.split;
     const std::int64_t states = columns        ? plan.blocks * plan.lanes * width
                                 : plan.grouped ? plan.blocks

@@ -70,6 +70,8 @@ struct Plan {
   std::int64_t strips = 1;                                      ///< rows: a row
   std::int64_t per_block = 1;                                   ///< rows: strips, or rows of one strip, that a block takes
   std::int64_t split = 1;                                       ///< blocks an output
+  bool bulk = false;     ///< rows: short ones of 16 bits that are so many that shared memory is the faster way (sm_90)
+  int cluster = 1;       ///< rows: the same where they meet in the first one's shared memory (sm_90), else 1
   bool grouped = false;  ///< rows: a block joins its strips first; then per_block follows from the row's length
   IndexMap kept{};       ///< output (columns: group of `columns` outputs) -> offset in input and output
   IndexMap reduced{};    ///< position 0..length-1 -> offset in input

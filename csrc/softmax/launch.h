@@ -16,6 +16,7 @@ void launch_masked(const Masked& plan, const void* in, const void* mask, void* o
 
 // One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_short_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);

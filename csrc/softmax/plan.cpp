@@ -9,7 +9,7 @@ namespace xgemm::softmax {
 
 namespace {
 
-constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kManyThreads = 1024;
+constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 
 /// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
@@ -65,8 +65,6 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   if (vectors <= kWarp * kRowSteps) {
     plan.threads = kShortThreads;
     plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vectors <= kWarp * kShortSteps ? kShortSteps : kRowSteps)));
-    // Small blocks start sooner, large ones are fewer to start.
-    if (width == 8 && plan.outer * plan.lanes > kManyThreads * gpu.sm_count) plan.threads = 2 * kShortThreads;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
   } else if (vectors <= kMaxThreads * kRowSteps) {
     plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);

@@ -1,3 +1,4 @@
+#include "device/all_shared.h"
 #include "softmax/kernels/columns.cuh"
 #include "softmax/kernels/instantiate.cuh"
 
@@ -9,7 +10,7 @@ void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t st
     const bool plain = plan.aligned && plan.columns % Pack<T>::kCount == 0 && addresses;
     const ColumnsShared<T> places(plan, plain);
     const auto go = [&]<auto kKernel>() {
-      allow_all<kKernel>();
+      allow_all_shared<kKernel>();
       const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
                       .threads = dim3(static_cast<unsigned>(plan.threads)),
                       .shared_bytes = static_cast<std::size_t>(places.bytes),

@@ -6,8 +6,8 @@ namespace xgemm::softmax {
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch_floating(plan.in, [&]<class T>(Type<T>) {
     if constexpr (sizeof(T) < 8)
-      softmax_odd_rows<T><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
-          rows_of(plan), plan.kept, static_cast<const T*>(in), static_cast<T*>(out));
+      launch_clusters<true>(softmax_odd_rows<T>, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan),
+                            plan.kept, static_cast<const T*>(in), static_cast<T*>(out));
   });
 }
 

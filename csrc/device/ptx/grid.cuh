@@ -11,6 +11,16 @@ __device__ __forceinline__ void grid_wait() {
 #endif
 }
 
+/// The same. Nobody reads through the result before: through a pointer to data that a kernel never writes (const __restrict__)
+/// the compiler reads ahead of the wait.
+template <class T>
+__device__ __forceinline__ T* grid_wait(T* p) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : "+l"(p)::"memory");
+#endif
+  return p;
+}
+
 /// The next kernel on the stream may start, as far as room allows.
 __device__ __forceinline__ void grid_release() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
   const std::int64_t tile = blockIdx.x - group * plan.tiles, outer = group / plan.split, part = group - outer * plan.split;
   const IndexMap::Pair at = plan.kept.offsets(outer);
   const std::int64_t column = (tile * lanes + lane) * kWidth;
+  in = ptx::grid_wait(in);
   const T* const base = in + at.in + column * plan.column_stride;
   const bool exists = column < plan.columns, straight = plan.reduced.dims == 1;
   const bool plain = straight && plan.vector && plan.aligned && plan.columns % kWidth == 0 && misalignment(in + at.in) == 0;
@@ -90,7 +91,6 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
   const std::int64_t end = min((part + 1) * plan.chunk, plan.length);
   ColumnStates<Op> states;
   states.clear();
-  ptx::grid_wait();
   const int distance = kUnroll * rows;  // of a step
   const auto add = [&](const uint4(&raw)[kUnroll], std::int64_t n) {
 #pragma unroll

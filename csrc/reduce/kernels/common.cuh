@@ -12,19 +12,17 @@ __device__ __forceinline__ uint4 padding(const Plan& plan) {
 
 /// What an operator keeps of n values, and their plain sum where it needs that too. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
-__device__ __forceinline__ void push(const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
+__device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
                                      [[maybe_unused]] const Exists& exists) {
   Op::push(s, x, best, position);
-  if constexpr (Op::kTotal)
-    if (plan.loss.smoothing != 0) Op::push_total(s, x, exists);
+  if constexpr (Op::kTotal) Op::push_total(s, x, exists);
 }
 
 /// What an operator keeps of n vectors of a strip. Element e of vector j is at `position` + j * `distance` + e of the strip;
 /// those from `end` on are padding. `now`: where the maximum is in a step is looked up at once.
 template <class Op, int n>
-__device__ __forceinline__ void push_step(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
-                                          uint4 (&raw)[n], int position, int distance, [[maybe_unused]] int end,
-                                          [[maybe_unused]] bool now) {
+__device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, uint4 (&raw)[n],
+                                          int position, int distance, [[maybe_unused]] int end, [[maybe_unused]] bool now) {
   using T = typename Op::T;
   using V = typename Op::V;
   constexpr int kWidth = Pack<T>::kCount;
@@ -51,11 +49,9 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
   };
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
-    if (plan.loss.smoothing != 0) {
-      convert_all(x);
-      // Several vectors are each there or not as a whole.
-      Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
-    }
+    convert_all(x);
+    // Several vectors are each there or not as a whole.
+    Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
     forget();
   }
   V best;
@@ -79,11 +75,10 @@ __device__ __forceinline__ void push_step(const Plan& plan, const Convert<typena
 
 /// The same of one element of a row's incomplete last vector, which starts at `position` of the strip.
 template <class Op>
-__device__ __forceinline__ void push_single(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
-                                            typename Op::T raw, int position, int e, [[maybe_unused]] bool now) {
+__device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
+                                            int position, int e, [[maybe_unused]] bool now) {
   const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
-  if constexpr (Op::kTotal)
-    if (plan.loss.smoothing != 0) Op::push_total(s, x, [](int) { return true; });
+  if constexpr (Op::kTotal) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
   else
@@ -142,38 +137,11 @@ struct ShiftedRows {
   /// Makes the vectors of what was asked for; `fill` is what is not there.
   __device__ __forceinline__ void take(unsigned shift, int from, int vectors, uint4 (&raw)[kUnroll], const uint4& behind,
                                        const uint4& fill) const {
-    const unsigned bits = sizeof(T) < 4 ? shift % 4 * 8 : 0;
-    switch (shift / 4) {
-      case 0:
-        if (bits != 0) pass<0>(raw, behind, bits);
-        break;
-      case 1: pass<1>(raw, behind, bits); break;
-      case 2: pass<2>(raw, behind, bits); break;
-      default: pass<3>(raw, behind, bits);
-    }
+    shift_lanes<T>(raw, behind, lane, lanes, shift);
     if (from + kUnroll * lanes <= vectors) return;
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j)
       if (from + lane + j * lanes >= vectors) raw[j] = fill;
-  }
-  /// The words kWord.. of each lane's block followed by those of the next lane's, shifted by `bits` more.
-  template <int kWord>
-  __device__ __forceinline__ void pass(uint4 (&raw)[kUnroll], const uint4& behind, [[maybe_unused]] unsigned bits) const {
-    constexpr bool kBits = sizeof(T) < 4;
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j) {
-      const uint4 after = j + 1 < kUnroll ? raw[j + 1 < kUnroll ? j + 1 : j] : behind;
-      const unsigned mine[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w}, later[4] = {after.x, after.y, after.z, after.w};
-      unsigned words[8] = {mine[0], mine[1], mine[2], mine[3]};
-#pragma unroll
-      for (int w = 0; w < kWord + (kBits ? 1 : 0); ++w)
-        words[4 + w] = __shfl_sync(kFullWarp, lane == 0 ? later[w] : mine[w], lane + 1, lanes);
-      const auto word = [&](int w) {
-        if constexpr (kBits) return __funnelshift_r(words[kWord + w], words[kWord + w + 1], bits);
-        return words[kWord + w];
-      };
-      raw[j] = {word(0), word(1), word(2), word(3)};
-    }
   }
 };
 

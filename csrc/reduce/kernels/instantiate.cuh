@@ -3,7 +3,9 @@
 #pragma once
 #include <stdexcept>
 
+#include "device/all_shared.h"
 #include "device/launch.h"
+#include "reduce/kernels/bulk_rows.cuh"
 #include "reduce/kernels/columns.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/launch.h"
@@ -22,25 +24,49 @@ Runs runs_of(const Plan& plan, const void* in) {
 }
 
 template <class Op>
+void launch_bulk_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+  allow_all_shared<reduce_bulk_rows<Op>>();
+  const std::int64_t warp_rows = kWarpSize / plan.lanes, rows = kBulkWarps * warp_rows;
+  const Grid grid{.blocks = dim3(static_cast<unsigned>((plan.outputs + rows - 1) / rows)),
+                  .threads = dim3(kBulkWarps * kWarpSize),
+                  .shared_bytes = static_cast<std::size_t>(rows * plan.full * 16),
+                  .early = true};
+  enqueue(reduce_bulk_rows<Op>, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
+}
+
+template <class Op>
 void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using T = typename Op::T;
-  const auto go = [&](auto kernel) {
-    kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), row_shared_bytes<Op>(plan), stream>>>(
-        plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
-        static_cast<typename Op::State*>(workspace.partials));
+  const auto go = [&]<auto kKernel>() {
+    if (plan.cluster > 8)  // a promise of this GPU, not of every one
+      once_a_device<kKernel>(
+          [](int) { return cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess; });
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
+                    .threads = dim3(static_cast<unsigned>(plan.threads)),
+                    .shared_bytes = row_shared_bytes<Op>(plan),
+                    .cluster = static_cast<unsigned>(plan.cluster),
+                    .early = true};
+    enqueue(kKernel, grid, stream, plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
+            static_cast<typename Op::State*>(workspace.partials));
   };
   if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
-    switch (runs_of<T>(plan, in)) {
-      case Runs::warps: return go(reduce_runs<Op, Runs::warps>);
-      case Runs::parts: return go(reduce_runs<Op, Runs::parts>);
-      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
+    const Runs runs = runs_of<T>(plan, in);
+    if constexpr (kIsHalf<T> && std::is_base_of_v<LogSumExp<T>, Op>) {
+      if (plan.bulk && (runs == Runs::warps || runs == Runs::parts)) return launch_bulk_rows<Op>(plan, in, out, stream);
+    }
+    switch (runs) {
+      case Runs::warps: return go.template operator()<reduce_runs<Op, Runs::warps>>();
+      case Runs::parts: return go.template operator()<reduce_runs<Op, Runs::parts>>();
+      case Runs::shifted_rows:  // what needs more registers still is left to reduce_rows
+        if constexpr (!Op::kTotal) return go.template operator()<reduce_runs<Op, Runs::shifted_rows>>();
+        break;
       case Runs::shifted_strips:  // what needs more registers is as fast in reduce_rows
-        if constexpr (!Op::kTotal && !Op::kFindsLater) return go(reduce_runs<Op, Runs::shifted_strips>);
+        if constexpr (!Op::kTotal && !Op::kFindsLater) return go.template operator()<reduce_runs<Op, Runs::shifted_strips>>();
         break;
       case Runs::none: break;
     }
   }
-  go(reduce_rows<Op>);
+  go.template operator()<reduce_rows<Op>>();
 }
 
 template <class Op>

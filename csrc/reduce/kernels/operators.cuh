@@ -430,19 +430,65 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   }
 };
 
+/// The target, asked for before the row is read, and its logit, asked for before the lanes are joined; then the next target may
+/// be asked for.
+template <class T>
+struct Target {
+  std::int64_t target;
+  T logit;  // converted where it is used, since that waits for it
+  bool counts, exists;
+  __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { target = plan.loss.target[i]; }
+  template <bool kPlain>
+  __device__ __forceinline__ void look(const Plan& plan, const T* row) {
+    counts = target != plan.loss.ignore_index;
+    exists = target >= 0 && target < plan.length;
+    if (exists) logit = row[kPlain ? target : plan.reduced.offset(target)];
+  }
+};
+
+/// loss(m, log(sum), -log p(target)) of a target that counts; NaN for one that is no class, and an infinite maximum, as torch has
+/// it.
+template <class T, class V, class F>
+__device__ __forceinline__ void store_loss(const Plan& plan, const Pair<V>& pair, const Target<T>& extra, void* out,
+                                           std::int64_t i, const F& smooth) {
+  V loss = static_cast<V>(plan.loss.ignored);
+  if (extra.counts) {
+    const V m = pair.maximum;
+    loss = std::numeric_limits<V>::quiet_NaN();
+    if (extra.exists && LogSumExp<T>::base(m) == m) {
+      const V log_sum = log(pair.sum);
+      loss = smooth(m, log_sum, log_sum - (convert<V>(extra.logit) - m));
+      loss += V{0};  // -0 means ignored
+    }
+  }
+  store_as(out, i, plan.out, loss);
+}
+
+/// Cross-entropy of a row of logits with a class index: log(sum(exp(x))) - x[target].
+template <class Element>
+struct CrossEntropy : LogSumExp<Element> {
+  using V = Value<Element>;
+  using Extra = Target<Element>;
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<Element>&, const Pair<V>& s, const Extra& extra,
+                                                void* out, std::int64_t i) {
+    store_loss(plan, s, extra, out, i, [](V, V, V nll) { return nll; });
+  }
+};
+
 template <class V>
 struct LossState {  // padded to 4 V by the pair's alignment
   Pair<V> pair;
   V total;
 };
 
-/// Cross-entropy of a row of logits with a class index: log(sum(exp(x))) - x[target]; with label smoothing also - mean(x).
+/// The same with label smoothing, which takes the plain sum too: also - mean(x).
 template <class Element>
-struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element>>> {
+struct SmoothCrossEntropy : SimpleLocal<SmoothCrossEntropy<Element>, LossState<Value<Element>>> {
   using T = Element;
   using V = Value<T>;
   using State = LossState<V>;
   using Exponentials = LogSumExp<T>;
+  using Extra = Target<T>;
   static constexpr bool kOrdered = false, kTotal = true;
 
   static __device__ __forceinline__ State identity() { return {Exponentials::identity(), V{0}}; }
@@ -462,38 +508,15 @@ struct CrossEntropy : SimpleLocal<CrossEntropy<Element>, LossState<Value<Element
     return {Exponentials::shuffle(s.pair, offset), __shfl_xor_sync(kFullWarp, s.total, offset)};
   }
   static __device__ __forceinline__ State join(State s, int lanes) {
-    if (__any_sync(kFullWarp, s.total != 0))  // none without label smoothing
-      each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
+    each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
     return {Exponentials::join(s.pair, lanes), s.total};
   }
-  /// The target, asked for before the row is read, and its logit, asked for before the lanes are joined; then the next target may
-  /// be asked for.
-  struct Extra {
-    std::int64_t target;
-    T logit;  // converted where it is used, since that waits for it
-    bool counts, exists;
-    __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { target = plan.loss.target[i]; }
-    template <bool kPlain>
-    __device__ __forceinline__ void look(const Plan& plan, const T* row) {
-      counts = target != plan.loss.ignore_index;
-      exists = target >= 0 && target < plan.length;
-      if (exists) logit = row[kPlain ? target : plan.reduced.offset(target)];
-    }
-  };
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra& extra, void* out,
-                                                std::int64_t i) {
-    V loss = static_cast<V>(plan.loss.ignored);
-    if (extra.counts) {
-      const V m = s.pair.maximum;
-      loss = std::numeric_limits<V>::quiet_NaN();  // for a target that is no class, and an infinite maximum, as torch has it
-      if (extra.exists && Exponentials::base(m) == m) {
-        const V log_sum = log(s.pair.sum), nll = log_sum - (convert<V>(extra.logit) - m);
-        const V smoothing = static_cast<V>(plan.loss.smoothing);
-        loss = smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
-        loss += V{0};  // -0 means ignored
-      }
-    }
-    store_as(out, i, plan.out, loss);
+  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, const State& s, const Extra& extra,
+                                                void* out, std::int64_t i) {
+    store_loss(plan, s.pair, extra, out, i, [&](V m, V log_sum, V nll) {
+      const V smoothing = static_cast<V>(plan.loss.smoothing);
+      return (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
+    });
   }
 };
 

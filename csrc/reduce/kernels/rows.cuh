@@ -8,6 +8,8 @@
 // Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and arithmetic overlap
 //   between warps: 32 an SM, each with 2 KB under way.
 #pragma once
+#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/grid.cuh"
 #include "reduce/kernels/common.cuh"
 
 namespace xgemm::reduce {
@@ -21,9 +23,9 @@ inline constexpr int kRowBlocks = [] {
   if (sizeof(T) == 8) return Op::kTotal ? 1 : 2;
   if (sizeof(T) == 1) return 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  return 3;
+  return Op::kTotal ? 2 : 3;
 #else
-  return std::is_integral_v<T> ? 3 : 4;
+  return std::is_integral_v<T> || Op::kTotal ? 3 : 4;
 #endif
 }();
 
@@ -35,15 +37,16 @@ inline constexpr int kHalfRowBlocks = 2;
 inline constexpr int kHalfRowBlocks = 3;
 #endif
 template <class Op>
-inline constexpr int kRunBlocks =
-    std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4 ? kHalfRowBlocks : kRowBlocks<Op>;
+inline constexpr int kRunBlocks = std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4
+                                      ? kHalfRowBlocks - (Op::kTotal && kHalfRowBlocks > 2 ? 1 : 0)
+                                      : kRowBlocks<Op>;
 
 /// The same with byte shifts' registers.
-template <class Op>
+template <class Op, bool kStrips>
 inline constexpr int kShiftedBlocks = [] {
   using T = typename Op::T;
-  const bool more =
-      Op::kTotal || (Op::kFindsLater && sizeof(T) == 4) || (std::is_same_v<T, half> && sizeof(typename Op::State) > 4);
+  const bool more = (!kStrips && !std::is_same_v<typename Op::Extra, NoExtra>) || (Op::kFindsLater && sizeof(T) == 4) ||
+                    (std::is_same_v<T, half> && sizeof(typename Op::State) > 4);
   return kRunBlocks<Op> - (more && kRunBlocks<Op> > 1 ? 1 : 0);
 }();
 
@@ -76,20 +79,61 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
+/// The blocks of a cluster send their strips' states to the first of them, which goes on when it has all
+/// (device/ptx/mbarrier.cuh).
+template <class Op>
+struct Meeting {
+  using State = typename Op::State;
+  ptx::Barrier* arrived;
+  /// Before anything else.
+  __device__ __forceinline__ void open([[maybe_unused]] const Plan& plan) const {
+#if __CUDA_ARCH__ >= 900
+    if (plan.cluster == 1) return;
+    if (threadIdx.x == 0) {
+      ptx::barrier_init(arrived, 1);
+      ptx::fence_barrier_init();
+      const auto others = static_cast<std::uint32_t>(plan.strips - plan.per_block);
+      ptx::barrier_arrive_expect(arrived, others * static_cast<std::uint32_t>(sizeof(State)));
+    }
+    ptx::cluster_arrive_relaxed();
+#endif
+  }
+  /// states[0..count - 1] are this block's. True in the first block, once it has those of all.
+  __device__ __forceinline__ bool send([[maybe_unused]] const State* states, [[maybe_unused]] int count) const {
+#if __CUDA_ARCH__ >= 900
+    using Word = std::conditional_t<sizeof(State) % 8 == 0, unsigned long long, unsigned>;
+    __syncthreads();
+    ptx::cluster_wait();  // the first block's barrier exists from here on
+    if (ptx::cluster_rank() == 0) {
+      ptx::barrier_wait(arrived, 0);
+      return true;
+    }
+    const Word* const words = reinterpret_cast<const Word*>(states);
+    for (int i = static_cast<int>(threadIdx.x); i < count * static_cast<int>(sizeof(State) / sizeof(Word)); i += blockDim.x)
+      ptx::store_async(words + i, words[i], arrived, 0);
+#endif
+    return false;
+  }
+};
+
 /// The end of a row of several strips, by its block or the last of its blocks: joins the states of this block's `units` strips,
 /// or those of all blocks.
 template <class Op>
 __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typename Op::T>& convert, int units, std::int64_t row,
                                            const typename Op::State* states, const typename Op::Extra& extra, void* out,
-                                           std::int64_t output, unsigned* counters, typename Op::State* partials) {
+                                           std::int64_t output, unsigned* counters, typename Op::State* partials,
+                                           const Meeting<Op>& meeting) {
   using State = typename Op::State;
   __shared__ State warps[kRowWarps];
   State total = Op::identity();
-  if (plan.split == 1 || plan.grouped) {
+  if (plan.cluster > 1) {
+    if (!meeting.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_block, units)) return;
+    total = join_block<Op>(plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
+  } else if (plan.split == 1 || plan.grouped) {
     __syncthreads();
     total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
   }
-  if (plan.split > 1) {
+  if (plan.split > 1 && plan.cluster == 1) {
     if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
     if (!is_last_block(counters + row, plan.split)) return;
     const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
@@ -99,10 +143,11 @@ __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typen
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
 
-/// Dynamic shared memory of a block: the states of its strips, and no more, since blocks of a warp are many.
+/// Dynamic shared memory of a block: the states of its strips (or its cluster's), and no more, since blocks of a warp are many.
 template <class Op>
 std::size_t row_shared_bytes(const Plan& plan) {
-  return plan.strips == 1 ? 0 : static_cast<std::size_t>(plan.per_block) * sizeof(typename Op::State);
+  if (plan.strips == 1) return 0;
+  return static_cast<std::size_t>(plan.cluster > 1 ? plan.strips : plan.per_block) * sizeof(typename Op::State);
 }
 
 /// A block's share: rows of one strip from `first` on if they are `whole`, else strips of `row`.
@@ -128,7 +173,8 @@ enum class Runs : std::uint8_t { none, warps, parts, shifted_rows, shifted_strip
 /// take most of a short row's issue slots. A strip's (or short row's) first vectors are asked for before the lanes of the one
 /// before are joined, and the results of as many short rows as a row has lanes are stored together.
 template <class Op, Runs kRuns>
-__global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRunBlocks<Op> : kShiftedBlocks<Op>)
+__global__ void __launch_bounds__(kRowThreads,
+                                  kRuns < Runs::shifted_rows ? kRunBlocks<Op> : kShiftedBlocks<Op, kRuns == Runs::shifted_strips>)
     reduce_runs(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                 unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
@@ -138,6 +184,11 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
                  kWarp = kRuns == Runs::warps || kRuns == Runs::shifted_strips;
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
+  __shared__ ptx::Barrier arrived;
+  const Meeting<Op> meeting{&arrived};
+  meeting.open(plan);
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
   const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
@@ -149,6 +200,9 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
   // The units of a block's work are short rows, else strips of one row.
   const bool whole = !kWarp || (kRuns == Runs::warps && plan.strips == 1);
   const auto [row, first, units] = share_of(plan, whole);
+  State* const kept_states = plan.cluster > 1                  ? states + first
+                             : plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first
+                                                               : states;
   const std::int64_t pitch = plan.kept.stride[0], unit_pitch = whole ? pitch : plan.chunk * kWidth;
   const T *const begin_of_row = in + row * pitch, *base = begin_of_row + (first + team) * unit_pitch;
   const auto vectors_of = [&](int unit) {
@@ -192,7 +246,7 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
     if (!joint) s = Op::start();
     for (int from = 0;;) {
       if constexpr (kShifted) shifted.take(misalignment(base), from, vectors, raw, behind, padding<Op>(plan));
-      push_step<Op>(plan, convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, vectors * kWidth, now);
+      push_step<Op>(convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, vectors * kWidth, now);
       from += step;
       if (from >= count) break;
       fetch(base, from, vectors);
@@ -200,7 +254,7 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
     if constexpr (kShifted) {
       const int singles = rest_of(unit);
       for (int e = lane; e < singles; e += lanes)
-        push_single<Op>(plan, convert, s, base[vectors * kWidth + e], (origin + vectors) * kWidth, e, now);
+        push_single<Op>(convert, s, base[vectors * kWidth + e], (origin + vectors) * kWidth, e, now);
     }
     const bool last = unit + teams - leader_gap >= units;
     if (whole && lane == finisher && unit < units) extra.template look<true>(plan, base);
@@ -232,7 +286,7 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
     if (!joint || last) joined = Op::state(s, convert, lanes, now, (start - origin) * kWidth, again);
     if constexpr (kShifted) advance();
     if (!whole) {
-      if (lane == 0) (plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first : states)[unit] = joined;
+      if (lane == 0) kept_states[unit] = joined;
       continue;
     }
     if constexpr (Op::kFindsLater) {  // only an index to store, and no register to keep it in
@@ -248,7 +302,7 @@ __global__ void __launch_bounds__(kRowThreads, kRuns < Runs::shifted_rows ? kRun
   if constexpr (kWarp) {
     if (whole) return;
     if (threadIdx.x == 0) extra.template look<true>(plan, begin_of_row);
-    finish_row<Op>(plan, convert, units, row, states, extra, out, row, counters, partials);
+    finish_row<Op>(plan, convert, units, row, states, extra, out, row, counters, partials, meeting);
   }
 }
 
@@ -262,12 +316,20 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   constexpr int kWidth = Pack<T>::kCount;
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
+  __shared__ ptx::Barrier arrived;
+  const Meeting<Op> meeting{&arrived};
+  meeting.open(plan);
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int teams = static_cast<int>(blockDim.x) / lanes;
   const bool whole = plan.strips == 1;  // the units of a block's work are rows of one strip, else strips of one row
   const auto [row, first, units] = share_of(plan, whole);
+  State* const kept_states = plan.cluster > 1                  ? states + first
+                             : plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first
+                                                               : states;
   const bool run = plan.vector && plan.reduced.dims == 1;
   IndexMap::Pair at{0, 0};
   if (!whole) at = plan.kept.offsets(row);
@@ -327,19 +389,19 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       } else {
         fetch_full(raw, start + v, start + count);
       }
-      push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, now);
+      push_step<Op>(convert, s, raw, (origin + v) * kWidth, lanes * kWidth, count * kWidth, now);
     }
     const int rest = exists ? static_cast<int>(end - start) : 0;
     if (plan.vector) {  // the row's incomplete last vector
       const int singles = steps_end < rest ? static_cast<int>(plan.length % kWidth) : 0;
       for (int e = lane; e < singles; e += lanes) {
         const T single = base[plan.reduced.offset((start + steps_end) * kWidth + e)];
-        push_single<Op>(plan, convert, s, single, (origin + steps_end) * kWidth, e, now);
+        push_single<Op>(convert, s, single, (origin + steps_end) * kWidth, e, now);
       }
     } else {
       for (int v = steps_end + lane; v < rest; v += lanes) {
         uint4 raw[1] = {fetch_other(start + v)};
-        push_step<Op>(plan, convert, s, raw, (origin + v) * kWidth, 0,
+        push_step<Op>(convert, s, raw, (origin + v) * kWidth, 0,
                       static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
       }
     }
@@ -355,15 +417,13 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     if (lane != 0 || !exists) continue;
     if (whole)
       Op::finish(plan, convert, joined, extra, out, at.out);
-    else if (plan.split > 1 && !plan.grouped)
-      partials[row * plan.strips + first + unit] = joined;
     else
-      states[unit] = joined;
+      kept_states[unit] = joined;
   }
   if (whole) return;
 
   if (threadIdx.x == 0) extra.template look<false>(plan, in + at.in);
-  finish_row<Op>(plan, convert, units, row, states, extra, out, at.out, counters, partials);
+  finish_row<Op>(plan, convert, units, row, states, extra, out, at.out, counters, partials, meeting);
 }
 
 }  // namespace xgemm::reduce

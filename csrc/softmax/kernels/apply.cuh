@@ -3,6 +3,7 @@
 // Layouts: as softmax_rows and softmax_columns; any length. Architectures: sm_80 and later. Floor: one read and one write beside
 // the first pass's read.
 #pragma once
+#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -14,6 +15,9 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
                   const Value<T>* __restrict__ pairs) {
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kLoads = 4;
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
+  pairs = ptx::grid_wait(pairs);
   const bool rows = plan.columns == 1;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t line = plan.by_tiles.divide(index), at = (index - line * plan.tiles) * kWidth;

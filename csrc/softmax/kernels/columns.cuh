@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                        .columns = plan.columns,
                        .column = share.tile_column};
   };
-  ptx::grid_wait();
+  in = ptx::grid_wait(in);
   {
     const Share share(plan, kWidth, threadIdx.x, group, rank);
     const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;

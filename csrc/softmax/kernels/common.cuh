@@ -124,6 +124,70 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
   return exp(x);
 }
 inline constexpr int kBias = 64;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+/// exp(x - m) of a row's elements, m their maximum. For a softmax in 16 bits times a factor that all of the row has in common:
+/// what scaled_exp gives them, and what rounding makes of m log2(e); then it is 2^(x scale + shift), one multiply-add. Not for a
+/// logarithm: that of a sum near 1 would lose its digits.
+template <class O, class V>
+struct Exponentials {
+  V base;
+  float scale = kLog2E, shift = 0;
+  __device__ __forceinline__ Exponentials(V m, bool log) : base(m) {
+    if constexpr (sizeof(O) == 2) {
+      if (log) return;
+      // Of a larger m in bf16 the next smaller value is 256 away: e^(x - m) is 1 or 0.
+      const bool small = fabsf(m) < 0x1p16f;
+      base = 0;
+      scale = small ? kLog2E : 1.0f;
+      shift = fmaf(-m, scale, small ? kBias : 0.0f);
+    }
+  }
+  __device__ __forceinline__ V operator()(V x) const {
+    if constexpr (sizeof(O) == 2)
+      return exp2_approx(fmaf(x - base, scale, shift));
+    else
+      return scaled_exp<O>(x - base, 0);
+  }
+};
+
+/// Adds the exponentials of the first `steps` of a thread's vectors to sums[place in a vector modulo kSums]. In fp32 and fp64
+/// those that a softmax's results are made of take their elements' places.
+template <class T, int kSteps, int kUnits, int kSums, class F, class V>
+__device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], int steps, const F& exponential, bool log,
+                                                 V (&sums)[kSums]) {
+  constexpr int kPer = kUnitCount<T>;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < steps) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        forget(x[k][u]);
+#pragma unroll
+        for (int e = 0; e < kPer; ++e) {
+          const V t = exponential(element<T>(x[k][u], e));
+          V& sum = sums[(u * kPer + e) % kSums];
+          sum = add(sum, t);
+          if constexpr (std::is_same_v<T, V>)
+            if (!log) x[k][u] = as_unit(t);
+        }
+        forget(x[k][u]);
+      }
+    }
+  }
+}
+
+/// 1 / d of a sum of exponentials; for 16-bit results to an ulp of fp32.
+template <class O, class V>
+__device__ __forceinline__ V reciprocal(V d) {
+  if constexpr (sizeof(O) == 2) {
+    V r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    return r;
+  } else {
+    return V{1} / d;
+  }
+}
 
 /// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact
 /// enough.

@@ -18,30 +18,15 @@ void dispatch(const Plan& plan, F&& f) {
   });
 }
 
-/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster.
-template <auto kKernel>
-void allow_all() {
-  once_a_device<kKernel>([](int device) {
-    cudaFuncAttributes attributes{};
-    int limit = 0;
-    cudaFuncGetAttributes(&attributes, kKernel);
-    cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         limit - static_cast<int>(attributes.sharedSizeBytes));
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    return true;
-  });
-}
-
-/// Launches `kernel` with clusters of plan.cluster blocks.
-template <class... Parameters, class... Arguments>
+/// Launches `kernel` with clusters of plan.cluster blocks. kEarly: it calls grid_wait() before it touches memory.
+template <bool kEarly = false, class... Parameters, class... Arguments>
 void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                      Arguments&&... arguments) {
   const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
                   .threads = block,
                   .shared_bytes = shared_bytes,
-                  .cluster = static_cast<unsigned>(plan.cluster)};
+                  .cluster = static_cast<unsigned>(plan.cluster),
+                  .early = kEarly};
   enqueue(kernel, grid, stream, std::forward<Arguments>(arguments)...);
 }
 

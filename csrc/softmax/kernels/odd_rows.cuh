@@ -8,6 +8,7 @@
 //   and later.
 // Floor: one read, one write. 16-bit elements stay packed; their exp is computed twice.
 #pragma once
+#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -20,6 +21,8 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer, kSize = static_cast<int>(sizeof(T));
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
   const Place place(rows.lanes, rows.outer);
   const int lanes = place.lanes, lane = place.lane;
   const T* const x_row = in + (place.exists ? map.offset(place.row) : 0);
@@ -62,26 +65,13 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
   }
   const V m = place.largest(largest.value(), static_cast<V*>(nullptr));
 
-  const V bias = rows.log ? 0 : kBias;
+  const Exponentials<T, V> exponential(m, false);
   V sums[kWidth] = {};
-#pragma unroll
-  for (int k = 0; k < kOddSteps; ++k) {
-    if (k < rows.steps) {
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        forget(x[k][u]);
-#pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V t = scaled_exp<T>(element<T>(x[k][u], e) - m, bias);
-          sums[u * kPer + e] = add(sums[u * kPer + e], t);
-          if constexpr (kInPlace)
-            if (!rows.log) x[k][u] = as_unit(t);
-        }
-        forget(x[k][u]);
-      }
-    }
-  }
-  // sums[i] of lane l becomes that of elements (l * kWidth + i) modulo a step of all lanes.
+  if (rows.log)
+    add_exponentials<T>(x, rows.steps, Exponentials<T, V>(m, true), true, sums);
+  else
+    add_exponentials<T>(x, rows.steps, exponential, false, sums);
+    // sums[i] of lane l becomes that of elements (l * kWidth + i) modulo a step of all lanes.
 #pragma unroll
   for (int bit = kWidth / 2; bit > 0; bit /= 2) {
     V next[kWidth];
@@ -112,8 +102,8 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
     const V log_d = log(d);
     finish([&](V v) { return v - m - log_d; });
   } else {
-    const V r = V{1} / d;
-    finish([&](V v) { return divide<T>(kInPlace ? v : scaled_exp<T>(v - m, bias), d, r); });
+    const V r = reciprocal<T>(d);
+    finish([&](V v) { return divide<T>(kInPlace ? v : exponential(v), d, r); });
   }
 
   // A block that two rows of this warp share is stored by the first of them, which gets the second's part.

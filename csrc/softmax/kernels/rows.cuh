@@ -1,32 +1,33 @@
 // Softmax of rows that stay in registers: 1 to 32 lanes a row, or a block of up to 1024 threads.
 //
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment (which thread holds which element does not
-//   depend on it). Limits: 1024 threads x kSteps 16-byte vectors. Architectures: sm_80 and later.
+//   depend on it). Limits: 1024 threads x kRowSteps 16-byte vectors. Architectures: sm_80 and later.
 // Floor: one read, one write. 16-bit elements stay packed, so that twice the rows fit an SM: their exp is computed twice, which
 //   is cheaper than keeping it.
 #pragma once
+#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
 
-/// 1536 threads an SM for plain rows (2048 for short ones), 1024 for the others: without a limit ptxas takes a few more.
+/// 1536 threads an SM for plain rows, 1024 for the others: without a limit ptxas takes a few more.
 template <class T, class Map>
-constexpr int row_registers(int steps) {
-  return std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? (steps <= kShortSteps ? 32 : 40) : 64;
-}
+inline constexpr int kRowRegisters = std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? 40 : 64;
 
 /// Map = OneStride: and each row lies at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
-template <class T, class O, int kSteps, class Map>
-__global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
+template <class T, class O, class Map>
+__global__ void __maxnreg__((kRowRegisters<T, Map>))
     softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map, const T* __restrict__ in,
                  O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
-  constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
+  constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer, kSteps = kRowSteps;
   constexpr bool kPlain = std::is_same_v<Map, OneStride>;
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
   __shared__ V warps[2][kWarpSize];
 
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
   const Place place(rows.lanes, rows.outer);
   const int lanes = place.lanes, lane = place.lane;
   const std::int64_t row = place.row;
@@ -42,13 +43,9 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
     for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
   }
   if constexpr (kPlain) {
-    const auto load = [](const T* from) {  // short rows are the first to leave the caches; long ones lose by it
-      if constexpr (kSteps <= kShortSteps) return __ldcs(reinterpret_cast<const uint4*>(from));
-      return load_aligned16(from);
-    };
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load(p + k * lanes * kWidth);
+      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
   } else {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
@@ -77,28 +74,12 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
   }
   const V m = place.largest(largest.value(), warps[0]);
 
-  const V bias = rows.log ? 0 : kBias;
+  const Exponentials<O, V> exponential(m, rows.log);
   V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < rows.steps) {
-#pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        forget(x[k][u]);
-#pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V t = scaled_exp<O>(element<T>(x[k][u], e) - m, bias);
-          sums[(u * kPer + e) % 4] = add(sums[(u * kPer + e) % 4], t);
-          if constexpr (kInPlace)
-            if (!rows.log) x[k][u] = as_unit(t);
-        }
-        forget(x[k][u]);
-      }
-    }
-  }
+  add_exponentials<T>(x, rows.steps, exponential, rows.log, sums);
   const V d = place.sum(sums, warps[1]);
 
-  const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
+  const V r = rows.log ? V{0} : reciprocal<O>(d), log_d = rows.log ? log(d) : V{0};
   const auto finish = [&](const U(&units)[kUnits], V(&y)[kWidth]) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
@@ -106,7 +87,7 @@ __global__ void __maxnreg__((row_registers<T, Map>(kSteps)))
       if (rows.log)
         y[i] = v - m - log_d;
       else
-        y[i] = divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
+        y[i] = divide<T>(kInPlace ? v : exponential(v), d, r);
     }
   };
   O* q = out + (exists ? row * rows.length : 0) + lane * kWidth;
