@@ -95,6 +95,7 @@ struct Meeting {
       const auto others = static_cast<std::uint32_t>(plan.strips - plan.per_block);
       ptx::barrier_arrive_expect(arrived, others * static_cast<std::uint32_t>(sizeof(State)));
     }
+    __syncwarp();  // a warp arrives as one
     ptx::cluster_arrive_relaxed();
 #endif
   }
