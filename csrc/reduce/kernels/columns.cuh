@@ -83,8 +83,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
   const std::int64_t tile = blockIdx.x - group * plan.tiles, outer = group / plan.split, part = group - outer * plan.split;
   const IndexMap::Pair at = plan.kept.offsets(outer);
   const std::int64_t column = (tile * lanes + lane) * kWidth;
-  in = ptx::grid_wait(in);
-  const T* const base = in + at.in + column * plan.column_stride;
+  const T* const base = ptx::grid_wait(in + at.in + column * plan.column_stride);
   const bool exists = column < plan.columns, straight = plan.reduced.dims == 1;
   const bool plain = straight && plan.vector && plan.aligned && plan.columns % kWidth == 0 && misalignment(in + at.in) == 0;
 
