@@ -16,18 +16,23 @@ SOURCES = ["csrc/device", "csrc/matmul"]
 
 @dataclass(frozen=True)
 class Shape:
-    """C[m, n] = A[m, k] B[k, n], `batch` of them; a layout letter t says that the operand is stored transposed."""
+    """C[m, n] = A[m, k] B[k, n], `batch` of them; a layout letter t says that the operand is stored transposed.
+
+    Full range: numbers spread over 24 decades, which fp32 "highest" cannot carry in scaled fp16 parts.
+    """
 
     m: int
     n: int
     k: int
     batch: int = 1
     layout: str = "nn"
+    full_range: bool = False
 
     @property
     def name(self) -> str:
         batch = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{batch}{self.m}x{self.n}x{self.k}" + (f" {self.layout}" if self.layout != "nn" else "")
+        layout = f" {self.layout}" if self.layout != "nn" else ""
+        return f"{batch}{self.m}x{self.n}x{self.k}{layout}" + (" full range" if self.full_range else "")
 
 
 def shapes(*sizes: tuple[int, ...], layout: str = "nn") -> list[Shape]:
@@ -80,8 +85,12 @@ GROUPS: dict[str, list[Shape]] = {
     "tall or flat": shapes((65536, 64, 64), (65536, 128, 512), (64, 64, 65536), (128, 65536, 128), (262144, 32, 256)),
     "batched": [Shape(1024, 1024, 1024, batch=32), Shape(128, 128, 128, batch=1024)],
     "transposed": [Shape(4096, 4096, 4096, layout=layout) for layout in ("nt", "tn", "tt")],
+    "full range": [
+        *(Shape(n, n, n, full_range=True) for n in (1024, 2048, 4096)),
+        Shape(4096, 4096, 4096, layout="tn", full_range=True),
+    ],
 }
-ONLY_BF16 = {"unaligned"}
+ONLY_BF16, ONLY_HIGHEST = {"unaligned"}, {"full range"}
 QUICK = shapes((512, 512, 512), (4096, 4096, 4096), (16, 4096, 4096), (1000, 1000, 1000))
 CPU = shapes((64, 64, 64), (256, 256, 256), (1, 512, 512), (65, 97, 33))
 EXTRA = [
@@ -106,11 +115,14 @@ def tf32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def operand(rows: int, columns: int, batch: int, order: str, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    lead = (batch,) if batch > 1 else ()
-    if order == "t":
-        return torch.randn(*lead, columns, rows, dtype=dtype, device=device).mT
-    return torch.randn(*lead, rows, columns, dtype=dtype, device=device)
+def operand(
+    shape: Shape, rows: int, columns: int, order: str, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    lead = (shape.batch,) if shape.batch > 1 else ()
+    stored = torch.randn(*lead, *((columns, rows) if order == "t" else (rows, columns)), dtype=dtype, device=device)
+    if shape.full_range:
+        stored = 10.0 ** torch.empty_like(stored).uniform_(-12, 12) * stored.sign()
+    return stored.mT if order == "t" else stored
 
 
 def reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,8 +148,8 @@ def case(shape: Shape, dtype: torch.dtype, mode: str | None, options: Options, g
         shape={"m": m, "n": n, "k": k, "batch": batch, "layout": shape.layout},
         dtype=dtype,
         make=lambda device: (
-            operand(m, k, batch, shape.layout[0], dtype, device),
-            operand(k, n, batch, shape.layout[1], dtype, device),
+            operand(shape, m, k, shape.layout[0], dtype, device),
+            operand(shape, k, n, shape.layout[1], dtype, device),
         ),
         contenders=[Contender("xgemm", ours, tolerance={"high": 2.0**-9, "medium": 2.0**-6}.get(mode, 0.0)), *peers],
         reference=reference,
@@ -149,6 +161,12 @@ def case(shape: Shape, dtype: torch.dtype, mode: str | None, options: Options, g
         groups=groups,
         eager=not groups or "peers" in groups,
     )
+
+
+def wanted(group: str, dtype: torch.dtype, mode: str | None) -> bool:
+    if group in ONLY_HIGHEST:
+        return mode == "highest"
+    return dtype == torch.bfloat16 or group not in ONLY_BF16
 
 
 def cases(options: Options) -> list[Case]:
@@ -167,7 +185,7 @@ def cases(options: Options) -> list[Case]:
         case(shape, dtype, mode, options, groups)
         for shape, names in members.items()
         for dtype, mode in kinds
-        if (groups := tuple(name for name in names if dtype == torch.bfloat16 or name not in ONLY_BF16))
+        if (groups := tuple(name for name in names if wanted(name, dtype, mode)))
     ]
     extra = [shape for shape in dict.fromkeys(EXTRA) if shape not in members] if options.all else []
     return found + [case(shape, *kind, options) for shape in extra for kind in kinds]

@@ -28,6 +28,13 @@ inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
 }};
 constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
 
+/// Biased exponents of the largest magnitudes of A's and B's lines that add up to less keep k products' sums under 2^126.
+constexpr int direct_reach_limit(std::int64_t k) {
+  int limit = 379;
+  for (std::int64_t products = 1; products < k; products *= 2) --limit;
+  return limit;
+}
+
 struct DirectPlan {
   DirectTile tile;
   bool mirrored;               ///< of a mirrored problem; B is K-major then and comes by TMA

@@ -18,8 +18,11 @@
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
 //             several CTAs share, each leaves its sums in memory; they meet there (meeting.cuh), add them in the order of k and
 //             store, some rows each. So the order of additions depends on the problem and the GPU alone.
-//   Exactness Inf, NaN, what rounds to infinity, and what is so small (under 2^-109) that lo loses bits are seen while
-//             splitting; a warpgroup that met one does its piece again by fused multiply-adds.
+//   Exactness Inf and NaN stand in hi alone: their other parts are NaN, and so is a sum of small products with one, which then
+//   does
+//             not count. What rounds to infinity, and what is so small (under 2^-109) that lo loses bits, is seen while
+//             splitting; a warpgroup that met any of all these looks at its lines, and if it is not Inf and NaN alone, does its
+//             piece again by fused multiply-adds.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
 // Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
@@ -27,6 +30,8 @@
 // block come from L2.
 #pragma once
 #include <cuda.h>
+
+#include <cfloat>
 
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
@@ -154,6 +159,55 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
   const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
   parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
   lost |= __float_as_uint(lx) | __float_as_uint(ly);
+}
+
+inline constexpr int kFarReach = 1024;
+
+/// The largest biased exponent of finite numbers among a thread's share of `lines`, of k from `begin` to `end`; extreme ones
+/// (line_scale.cuh) count as kFarReach.
+__device__ __forceinline__ int reach_of(const float* x, int lines, std::int64_t line_stride, std::int64_t k_stride,
+                                        std::int64_t begin, std::int64_t end) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const bool along_k = k_stride == 1;  // lanes along what is contiguous, warps along the other
+  const std::int64_t inner_end = along_k ? end : lines, outer_end = along_k ? lines : end;
+  const std::int64_t inner_stride = along_k ? k_stride : line_stride, outer_stride = along_k ? line_stride : k_stride;
+  unsigned top = 0;
+  bool extreme = false;
+#pragma unroll 1
+  for (std::int64_t outer = (along_k ? 0 : begin) + warp; outer < outer_end && !extreme; outer += 16) {
+#pragma unroll 1
+    for (std::int64_t inner = (along_k ? begin : 0) + lane; inner < inner_end; inner += 128) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const bool inside = outer + 4 * i < outer_end && inner + 32 * j < inner_end;
+          const float value = inside ? x[(outer + 4 * i) * outer_stride + (inner + 32 * j) * inner_stride] : 0.f;
+          const unsigned bits = __float_as_uint(value) & 0x7fffffffu;
+          extreme |= is_extreme(bits);
+          top = max(top, bits < kInfinityBits ? bits : 0u);
+        }
+    }
+  }
+  return extreme ? kFarReach : static_cast<int>(top >> 23);
+}
+
+/// Is there what three bf16 parts do not carry, or may a sum of these numbers' products leave their range? `scratch`: two words.
+__device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int64_t row_stride, std::int64_t a_stride,
+                                             const float* b, int columns, std::int64_t column_stride, std::int64_t b_stride,
+                                             std::int64_t begin, std::int64_t end, int barrier, int* scratch) {
+  if (threadIdx.x % 128 < 2) scratch[threadIdx.x % 128] = 0;
+  ptx::named_barrier_sync(barrier, 128);
+  const int reach_a = __reduce_max_sync(kFullWarp, reach_of(a, rows, row_stride, a_stride, begin, end)),
+            reach_b = __reduce_max_sync(kFullWarp, reach_of(b, columns, column_stride, b_stride, begin, end));
+  if (threadIdx.x % 32 == 0) {
+    atomicMax(&scratch[0], reach_a);
+    atomicMax(&scratch[1], reach_b);
+  }
+  ptx::named_barrier_sync(barrier, 128);
+  const bool beyond = scratch[0] + scratch[1] >= direct_reach_limit(end - begin);
+  ptx::named_barrier_sync(barrier, 128);  // before scratch is used again
+  return beyond;
 }
 
 /// The product's element-by-element form for a warpgroup's piece: C^T as wgmma leaves it in registers, k from `begin` to `end`.
@@ -520,7 +574,10 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         release(empty_a, ring_a.slot);
         ring_a.advance();
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) total[i] += large[i] + fmaf(large[i], kTruncated, small[i]);
+        for (int i = 0; i < kSums; ++i) {
+          // A NaN of the small products alone goes: the largest of it and a number is the number.
+          total[i] += large[i] + fmaxf(fmaf(large[i], kTruncated, small[i]), -FLT_MAX);
+        }
       }
 
       // A sum beyond fp32's range may be one only because hi was rounded up.
@@ -531,12 +588,16 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       const Lines lines;
       const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
-      if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0))
-        exact_piece<Config>(
-            total, g, static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
-            static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride, rows, columns,
-            static_cast<std::int64_t>(walk.block) * kBlock, min(p.k, static_cast<std::int64_t>(walk.end) * kBlock), rows_here,
-            barrier, lines.first, lines.second);
+      if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0)) {
+        const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
+                           *const b =
+                               static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
+        const std::int64_t begin = static_cast<std::int64_t>(walk.block) * kBlock,
+                           end = min(p.k, static_cast<std::int64_t>(walk.end) * kBlock);
+        if (beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride, p.b.row_stride, begin, end, barrier,
+                         reinterpret_cast<int*>(rows_here)))
+          exact_piece<Config>(total, g, a, b, rows, columns, begin, end, rows_here, barrier, lines.first, lines.second);
+      }
       const float alpha = static_cast<float>(p.alpha);
       // The thread's quads of C: a line is a row of C, and so many columns lie in it.
       constexpr int kLanes = kAlong / 4, kStep = 128 / kLanes;

@@ -14,6 +14,12 @@ struct alignas(16) LineStats {
   unsigned dense, lossy, nonzero;
 };
 
+/// Of a magnitude's bits: is it too small for three bf16 parts (under 2^-109), or finite and rounded to infinity by the first?
+__device__ __forceinline__ bool is_extreme(unsigned bits) {
+  constexpr unsigned kSmall = 18u << 23, kLarge = 0x7f7f8000u;
+  return bits - 1 < kSmall - 1 || bits - kLarge < kInfinityBits - kLarge;
+}
+
 /// Power of two that scales a line: its maximum lands in [2^14, 2^15). Between -113 and 163.
 __device__ __forceinline__ int split_exponent(unsigned max_bits) {
   if (max_bits == 0 || max_bits >= kInfinityBits) return 0;
