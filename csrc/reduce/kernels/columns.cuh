@@ -7,7 +7,6 @@
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
-#include "device/ptx/grid.cuh"
 #include "reduce/kernels/common.cuh"
 
 namespace xgemm::reduce {
@@ -83,7 +82,8 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
   const std::int64_t tile = blockIdx.x - group * plan.tiles, outer = group / plan.split, part = group - outer * plan.split;
   const IndexMap::Pair at = plan.kept.offsets(outer);
   const std::int64_t column = (tile * lanes + lane) * kWidth;
-  const T* const base = ptx::grid_wait(in + at.in + column * plan.column_stride);
+  const T* base = in + at.in + column * plan.column_stride;
+  asm("" : "+l"(base));  // in registers of its own: computed again from `in`, cross_entropy of 16 bits spills
   const bool exists = column < plan.columns, straight = plan.reduced.dims == 1;
   const bool plain = straight && plan.vector && plan.aligned && plan.columns % kWidth == 0 && misalignment(in + at.in) == 0;
 

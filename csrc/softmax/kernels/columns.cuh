@@ -12,7 +12,6 @@
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/cp_async.cuh"
-#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -168,6 +167,12 @@ struct ShiftedPieces {
   const T* row;          ///< this thread's first element
   std::int64_t stride;
 
+  /// Sixteen bytes, of which `left` are the tensor's: by elements where a copy would reach behind it.
+  static __device__ __forceinline__ void ask_block(uint4* slot, const char* block, std::int64_t left) {
+    if (left >= 16) return cp_async<16>(slot, block, 16);
+    for (int e = 0; e < static_cast<int>(left) / 2; ++e)
+      reinterpret_cast<std::uint16_t*>(slot)[e] = reinterpret_cast<const std::uint16_t*>(block)[e];
+  }
   /// `end`: behind the last element of the tensor. Asks for what finish() waits for.
   __device__ __forceinline__ void ask(const T* end, int lanes) const {
     const T* p = row;
@@ -175,9 +180,8 @@ struct ShiftedPieces {
     for (int k = 0; k < steps; ++k, p += stride) {
       const char* const block = reinterpret_cast<const char*>(p) - misalignment(p);
       const std::int64_t left = reinterpret_cast<const char*>(end) - block;
-      if (left > 0) cp_async<16>(mine + k * static_cast<int>(blockDim.x), block, static_cast<int>(min(left, std::int64_t{16})));
-      if (last && left > 16 && misalignment(p) != 0)
-        cp_async<16>(behind + k * groups, block + 16, static_cast<int>(min(left - 16, std::int64_t{16})));
+      ask_block(mine + k * static_cast<int>(blockDim.x), block, left);
+      if (last && misalignment(p) != 0) ask_block(behind + k * groups, block + 16, left - 16);
     }
   }
   __device__ __forceinline__ void finish(int lanes) const {
@@ -325,7 +329,6 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                        .columns = plan.columns,
                        .column = share.tile_column};
   };
-  in = ptx::grid_wait(in);
   {
     const Share share(plan, kWidth, threadIdx.x, group, rank);
     const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;

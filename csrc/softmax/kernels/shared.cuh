@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   const unsigned shift = misalignment(x);
   T* part = reinterpret_cast<T*>(buffer + shift);
   ptx::grid_release();
+  x = ptx::grid_wait(x);
   {
     // The aligned blocks that hold the part, as far as every byte of them is the row's.
     const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
@@ -142,9 +143,6 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
         ptx::barrier_init(&exchanged[1], 1);
       }
       ptx::fence_barrier_init();
-    }
-    x = ptx::grid_wait(x);
-    if (thread == 0) {
       ptx::barrier_arrive_expect(&loaded, interior.bytes());
       if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), &loaded);
       if constexpr (!kWarp) {
