@@ -58,7 +58,7 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 17, 18
+SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 9, 17, 18
 REDUCE_FIELDS = [
     "kernel",
     "vector",
@@ -163,6 +163,13 @@ def test_index_maps_reach_every_element_once(planner):
                 assert sorted(positions) == sorted(outputs[group[0]])
             else:  # argmax counts positions in logical order
                 assert positions == outputs[group[0]]
+
+
+def test_label_smoothing_has_a_larger_state(planner):
+    """Threads and partial results follow from the state that the kernel of this very kind keeps."""
+    for dtype, threads in ((F32, [512, 256]), (F64, [512, 256])):
+        plans = [reduce_plan(planner, k, dtype, 0b01, [5000, 700]) for k in (CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY)]
+        assert [p["kernel"] for p in plans] == [1, 1] and [p["threads"] for p in plans] == threads
 
 
 def test_merging(planner):

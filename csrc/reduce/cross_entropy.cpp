@@ -68,8 +68,9 @@ Tensor run_cuda(const Call& call) {
       scope.check_launch();
     }
     const reduce::Source source{v.data, dtype, v.sizes, v.strides};
-    reduce::Plan plan = reduce::make_plan(kOp, reduce::Kind::cross_entropy, source, std::uint64_t{1} << call.class_dim(),
-                                          each ? dtype : wide, scope.properties());
+    const auto kind = call.smoothing != 0 ? reduce::Kind::smooth_cross_entropy : reduce::Kind::cross_entropy;
+    reduce::Plan plan =
+        reduce::make_plan(kOp, kind, source, std::uint64_t{1} << call.class_dim(), each ? dtype : wide, scope.properties());
     plan.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f};
     reduce::run(plan, v.data, each ? output.data_ptr() : losses->data_ptr(), scope);
   }

@@ -193,6 +193,7 @@ State state_of(Kind kind) {
     case Kind::argmax:
     case Kind::argmin: return State::index;
     case Kind::cross_entropy: return State::cross_entropy;
+    case Kind::smooth_cross_entropy: return State::smooth_cross_entropy;
     case Kind::mean_loss: return State::mean_loss;
     default: return State::logsumexp;
   }
@@ -204,7 +205,7 @@ std::size_t state_bytes(State state, DType dtype) {
     case State::sum: return wide || !is_floating(dtype) ? 8 : 4;
     case State::maximum: return wide ? 8 : 4;
     case State::index: return 16;
-    case State::cross_entropy: return wide ? 32 : 16;
+    case State::smooth_cross_entropy: return wide ? 32 : 16;
     default: return wide ? 16 : 8;
   }
 }

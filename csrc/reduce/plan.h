@@ -12,8 +12,19 @@ namespace xgemm::reduce {
 
 inline constexpr int kMaxRank = 64;  ///< of an input: torch's own limit for reductions
 
-/// mean_loss: of cross_entropy's losses.
-enum class Kind : std::uint8_t { sum, mean, amax, amin, argmax, argmin, logsumexp, cross_entropy, mean_loss };
+/// smooth_cross_entropy: with label smoothing, which keeps one sum more. mean_loss: of cross_entropy's losses.
+enum class Kind : std::uint8_t {
+  sum,
+  mean,
+  amax,
+  amin,
+  argmax,
+  argmin,
+  logsumexp,
+  cross_entropy,
+  smooth_cross_entropy,
+  mean_loss
+};
 
 /// A strided array to be read.
 struct Source {
@@ -23,7 +34,7 @@ struct Source {
 };
 
 /// What a kernel keeps for one output while it reduces.
-enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, mean_loss };
+enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, smooth_cross_entropy, mean_loss };
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 

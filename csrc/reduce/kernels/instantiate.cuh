@@ -73,7 +73,7 @@ template <class Op>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using T = typename Op::T;
   if (plan.kernel == Kernel::rows) return launch_rows<Op>(plan, in, out, workspace, stream);
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(static_cast<unsigned>(plan.threads))};
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>)};
   enqueue(reduce_columns<Op>, grid, stream, plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
           static_cast<typename Op::State*>(workspace.partials));
 }
