@@ -231,15 +231,6 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
         assert all(same_bits(wanted, r) for r in results), (shape, dim)
 
 
-def check_second_gpu(op: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    x = torch.randn(64, 70001, device="cuda:1")
-    y = op(x, 1)
-    assert y.device == x.device and torch.cuda.current_device() == 0
-    assert same_bits(y.to("cuda:0"), op(x.to("cuda:0"), 1))
-
-
 def check_op_db(
     name: str, ours: Callable[..., torch.Tensor], device: torch.device, dtypes: list[torch.dtype], **tolerance: float
 ) -> None:

@@ -10,7 +10,6 @@ from reductions import (
     check_errors,
     check_op_db,
     check_promises,
-    check_second_gpu,
     dim_cases,
     row_lengths,
     small_cases,
@@ -107,11 +106,6 @@ def test_bad_arguments(device):
 @pytest.mark.parametrize("name", NAMES)
 def test_promises(name):
     check_promises(lambda x, dim: getattr(op, name)(x, dim), torch.float32)
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op.argmax(x, dim))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,6 @@ from reductions import (
     check_errors,
     check_op_db,
     check_promises,
-    check_second_gpu,
     dim_cases,
     dims_of,
     row_lengths,
@@ -101,11 +100,6 @@ def test_bad_arguments(device):
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_promises(dtype):
     check_promises(lambda x, dim: op.logsumexp(x, dim), dtype)
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op.logsumexp(x, dim))
 
 
 def test_torchs_own_samples(device):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from reductions import LAYOUTS, check_errors, check_op_db, check_promises, check_second_gpu, dim_cases, row_lengths
+from reductions import LAYOUTS, check_errors, check_op_db, check_promises, dim_cases, row_lengths
 
 op = torch.ops.xgemm
 
@@ -65,11 +65,6 @@ def test_bad_arguments(device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_promises(dtype):
     check_promises(lambda x, dim: op.mean(x, dim), dtype)
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op.mean(x, dim))
 
 
 def test_torchs_own_samples(device):

@@ -68,13 +68,23 @@ def test_rows_and_columns(shape: tuple[int, int], dtype: torch.dtype) -> None:
     x = randn(*shape, dtype=dtype, device="cuda")
     for dim in (0, 1):
         check(lambda x, dim=dim: op.softmax(x, dim), x)
-        check(lambda x, dim=dim: op.logsumexp(x, [dim]), x)
-        check(lambda x, dim=dim: op.sum(x, [dim]), x)
+        check(lambda x, dim=dim: op.log_softmax(x, dim), x)
+        for reduce in (op.logsumexp, op.sum, op.mean, op.amax):
+            check(lambda x, dim=dim, reduce=reduce: reduce(x, [dim]), x)
         check(lambda x, dim=dim: op.argmax(x, dim), x)
-    check(lambda x: op.sum(x), x)
+    check(op.sum, x)
     check(lambda x: op.topk_softmax(x, 8), x)
+    check(lambda x, target: op.cross_entropy(x, target), x, torch.randint(0, shape[1], shape[:1], device="cuda"))
 
 
-def test_attention() -> None:
-    q, k, v = (randn(2, 4, 300, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 9000)])
+def test_attention(queries: int, keys: int, dtype: torch.dtype) -> None:
+    q, k, v = (randn(2, 4, length, 64, dtype=dtype, device="cuda") for length in (queries, keys, keys))
     check(op.attention, q, k, v)
+
+
+def test_operands_on_two_gpus() -> None:
+    a, b = randn(65, 300, device="cuda:1"), randn(300, 70, device="cuda:0")
+    with pytest.raises(RuntimeError, match=r"^xgemm::matmul: expected a and b on one device, got cuda:1 and cuda:0$"):
+        op.matmul(a, b)

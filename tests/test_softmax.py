@@ -10,7 +10,6 @@ from reductions import (
     check_errors,
     check_op_db,
     check_promises,
-    check_second_gpu,
     row_lengths,
     same_bits,
     special_rows,
@@ -300,11 +299,6 @@ def test_bad_arguments(device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_promises(name, dtype):
     check_promises(lambda x, dim: getattr(op, name)(x, dim), dtype)
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op.softmax(x, dim))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,6 @@ from reductions import (
     check_errors,
     check_op_db,
     check_promises,
-    check_second_gpu,
     dim_cases,
     dims_of,
     integers,
@@ -193,11 +192,6 @@ def test_counters_come_back_with_their_graph():
         torch.cuda.synchronize()
         assert torch.equal(result, wanted)
         del graph
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op.sum(x, dim))
 
 
 def test_torchs_own_samples(device):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_errors, check_promises, check_second_gpu, special_rows
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_errors, check_promises, special_rows
 
 op = torch.ops.xgemm.topk_softmax
 RTOL = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
@@ -160,11 +160,6 @@ def test_bad_arguments(device):
 def test_promises(dtype, k):
     check_promises(lambda x, dim: op(x, k, dim, renormalize=False)[0], dtype)
     check_promises(lambda x, dim: op(x, k, dim)[1], dtype)
-
-
-@pytest.mark.cuda
-def test_second_gpu():
-    check_second_gpu(lambda x, dim: op(x, 9, dim)[0])
 
 
 @pytest.mark.cuda
