@@ -767,6 +767,32 @@ def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
+@pytest.mark.parametrize(
+    "tile", ["128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32"]
+)
+@pytest.mark.parametrize(("m", "n"), [(264, 392), (392, 264)])
+def test_pairs_of_tiles_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:
+    """Pairs bring each other A or B, the last of odd counts is half outside. The bits are those of copied rows."""
+    k = 1000  # test_matmul_plan.py: they do pair
+    a, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
+    with forced("wgmma_128x128"):
+        expected = matmul(misaligned(a), misaligned(w).mT)
+    with forced(f"wgmma_{tile}"):
+        for layout_a in (a, transposed(a)):
+            for layout_b in (w.mT, w.mT.contiguous()):
+                assert torch.equal(check(layout_a, layout_b), expected)
+        bias = randn(n, dtype=torch.bfloat16, device="cuda")
+        residual = randn(m, n, dtype=torch.bfloat16, device="cuda")
+        out = torch.ops.xgemm.linear(a, w, bias, residual=residual)
+        assert_as_good_as(
+            out,
+            torch.nn.functional.linear(a, w, bias) + residual,
+            a.double() @ w.double().mT + bias.double() + residual.double(),
+        )
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
 @pytest.mark.parametrize("tile", DIRECT_TILES)
 def test_small_case_of_every_direct_tile(tile: str) -> None:
     with forced(tile):

@@ -20,7 +20,8 @@ constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCy
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
 constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
-constexpr double kLineCycles = 1.7;  // of a multiprocessor, a line of L2 where a box's rows straddle two
+// Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines).
+constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 
 /// What a tile costs, in cycles: half precision's k-block of 64 while others want little of L2, filling the pipeline and storing
 /// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
@@ -38,7 +39,8 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {229, 600, 240, 1000, 900},
     {190, 400},
 }};
-constexpr double kRowOutside = 4;  // a row of A's box beyond the matrix: TMA is slower there than within
+constexpr double kPairCycles = 1000;  // a cluster's start
+constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
@@ -104,27 +106,34 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
       const Cost& cost = kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
-      double block = half ? cost.block : cost.block_fp32;
-      // Two rows of tiles in one wave, whole K a CTA and long enough for the cluster's start: they bring each other half of B.
-      const bool may_pair = half && tile.m == 64 && ceil_div(p.m, tile.m) == 2 && tiles <= sm_count && p.batches == 1 &&
-                            cut == 1 && p.k >= 2048 && wide % 16 == 0;
-      double outside = 0;
-      if (half) {
+      const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
+      const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
+      const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+      // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
+      // cluster's start always do; else it is requests that pairs save.
+      const bool can_pair = half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= tile.m : tiles_m > 1 && wide % 16 == 0),
+                 always =
+                     can_pair && tile.m == 64 && tiles_m == 2 && tiles <= sm_count && p.batches == 1 && cut == 1 && p.k >= 2048;
+      const double outside = half && p.m > tile.m ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
+      const auto block_of = [&](bool pair) {
+        if (!half) return cost.block_fp32;
+        double block = cost.block;
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
-                     from_l2 = (lines_a * rows + lines_b * static_cast<double>(may_pair ? wide / 2 : wide)) * 128;
-        const auto all = static_cast<double>(tiles * cut);
+                     from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
+                                lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
+                               128;
+        const auto all = static_cast<double>(pair ? 2 * pairs : tiles * cut);
         double busy = std::min(all, static_cast<double>(sm_count));
-        if (lines_a > 1 || lines_b > 1) {  // requests are what binds, of all multiprocessors and of one
-          busy = all / static_cast<double>(ceil_div(tiles * cut, sm_count));
+        if (straddles) {  // requests are what binds, of all multiprocessors and of one
+          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * cut, sm_count));
           block = std::max(block, kLineCycles * from_l2 / 128);
         }
         // Tiles of the same rows or columns read them from memory once.
-        const double from_memory = 128 * (rows / static_cast<double>(ceil_div(p.n, wide)) +
-                                          static_cast<double>(wide) / static_cast<double>(ceil_div(p.m, tile.m)));
-        block = std::max({block, from_l2 * busy / kL2Rate, from_memory / kMemoryRate});
-        if (p.m > tile.m) outside = kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m);
-      }
-      const auto consider = [&](std::int64_t cluster, std::int64_t spread) {
+        const double from_memory =
+            128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
+        return std::max({block, from_l2 * busy / (straddles ? kLinesRate : kL2Rate), from_memory / kMemoryRate});
+      };
+      const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
@@ -132,12 +141,19 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         const double extra = spread > 1    ? bytes / kPartialRate
                              : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
                                            : static_cast<double>(cut - 1) * kAddCycles;
-        const double cycles = static_cast<double>(ceil_div(tiles * spread, clusters_at_once(cluster, sm_count))) *
-                                  (static_cast<double>(blocks * products) * block + fixed + extra) +
-                              static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0);
-        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, may_pair, cycles};
+        const std::int64_t waves =
+            pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));
+        const double cycles =
+            static_cast<double>(waves) * (static_cast<double>(blocks * products) * block_of(pair) + fixed + extra) +
+            static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
+            (pair && !always ? kPairCycles : 0);
+        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, pair, cycles};
       };
-      if (splits || cut == 1) consider(1, 1);
+      if (splits || cut == 1) {
+        if (!always) consider(1, 1);
+        // 300x4104x4104 in three waves of 64x64: 58 us in pairs, 41 in 128x128.
+        if (always || (can_pair && straddles && (tile.m == 128 || tiles <= sm_count))) consider(1, 1, true);
+      }
       if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
       if (cut > 1 && parts == 0 && !p.gated && tiles * cut <= sm_count) consider(1, cut);  // at once, so that all can stay to add
     }

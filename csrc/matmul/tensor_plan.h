@@ -33,6 +33,8 @@ inline constexpr std::array<WgmmaTile, 9> kWgmmaTiles{{
     {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
     {"wgmma_64x32", 64, 32, 4},      // half precision, a K-major B
 }};
+/// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
+constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
 /// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
@@ -70,7 +72,7 @@ struct TensorPlan {
   std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
   std::int64_t columns;       ///< of C a tile: the tile's, or fewer so that few rows keep all multiprocessors equally busy
   std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
-  bool pairs;                 ///< CTAs pair, one's tile below the other's, and bring each other half of B
+  bool pairs;                 ///< CTAs pair and bring each other half of what both need (shares_a)
   std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;

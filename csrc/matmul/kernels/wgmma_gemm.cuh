@@ -22,8 +22,9 @@
 //             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
 //             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
 //             a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each (meeting.cuh).
-//   Pairs     Two rows of 64-row tiles need the same B: the CTAs of a cluster of two, one tile each, bring half of its boxes
-//             to both (multicast). A slot is free when the consumers of both have arrived at the producer of each.
+//   Pairs     Tiles one below the other need the same B, side by side the same A: the CTAs of a cluster of two, one tile each,
+//             bring half of its boxes to both (multicast). A slot is free when the consumers of both have arrived at the producer
+//             of each. The second tile of the last pair may be outside: nothing of it is stored.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
@@ -68,7 +69,8 @@ struct WgmmaConfig {
   }  ///< wider ones have no registers to spare for sums of parts
   constexpr bool may_spread() const { return !scaled && !gated; }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
-  constexpr bool may_pair() const { return may_straight(); }
+  constexpr bool may_pair() const { return may_spread(); }
+  constexpr bool pairs_share_a() const { return shares_a(tile_m, tile_n); }
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
 
@@ -78,8 +80,8 @@ struct WgmmaArguments {
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
   int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
-  int shared_b;      ///< CTAs pair, one's tile below the other's (rows counts pairs): lines (MN-major: k) of B's boxes
-                     ///< that each brings to both; else 0
+  int shared;        ///< CTAs pair, one's tile below the other's (rows counts pairs), or beside it where Config::pairs_share_a()
+                     ///< (columns does): lines (MN-major: k) of the shared operand's boxes that each brings to both; else 0
   int tile_columns;  ///< of C: Config's columns(), or fewer
   int slot_bytes;    ///< what TMA brings to one slot
   int chunk_blocks, split_blocks, splits, cluster;
@@ -145,9 +147,9 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int r
             within = index - batch * per_batch;
   const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
   const int height = min(g.rows - group * kConfig.group, kConfig.group);
-  const int column = in_group / height;
-  int row = group * kConfig.group + (in_group - column * height);
-  if (kConfig.may_pair() && g.shared_b) row = 2 * row + rank;
+  int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
+  if (kConfig.may_pair() && g.shared)
+    (kConfig.pairs_share_a() ? column : row) = 2 * (kConfig.pairs_share_a() ? column : row) + rank;
   return {row * kConfig.tile_m, column * g.tile_columns, batch};
 }
 
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
-  const bool paired = kConfig.may_pair() && g.shared_b != 0;
+  const bool paired = kConfig.may_pair() && g.shared != 0;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
@@ -266,11 +268,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
         const int pair = agreed(pair_rank());
         const auto tile = wgmma_detail::locate<Config>(g, item.tile, pair);
-        const auto load_b = [&](unsigned char* to, ptx::Barrier* landed, int c0, int c1, int c2) {
-          if (paired)
-            ptx::tma_load_multicast(to + pair * g.shared_b * kRowBytes, &g.b, landed, c0, c1 + pair * g.shared_b, c2, 3);
+        // A pair's CTA brings its half of the lines of a shared operand's boxes to both.
+        constexpr bool kMayShareA = kConfig.may_pair() && kConfig.pairs_share_a(), kMayShareB = kConfig.may_pair() && !kMayShareA;
+        const int shift_a = kMayShareA ? pair * g.shared : 0, shift_b = kMayShareB ? pair * g.shared : 0;
+        const auto load = [&](bool share, unsigned char* to, const CUtensorMap& map, ptx::Barrier* landed, int c0, int c1,
+                              int c2) {
+          if (share)
+            ptx::tma_load_multicast(to, &map, landed, c0, c1, c2, 3);
           else
-            ptx::tma_load(to, &g.b, landed, c0, c1, c2);
+            ptx::tma_load(to, &map, landed, c0, c1, c2);
         };
         const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
@@ -284,24 +290,29 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
 #pragma unroll
             for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
+              unsigned char* const to = target + shift_a * kRowBytes;
 #pragma unroll
               for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
                 if constexpr (kConfig.k_major_a)
-                  ptx::tma_load(target + i * Boxes::kBytesA, &g.a, landed, k + kWgmmaTileK * i, row, batch_a + part);
+                  load(kMayShareA && paired, to + i * Boxes::kBytesA, g.a, landed, k + kWgmmaTileK * i, row + shift_a,
+                       batch_a + part);
                 else
-                  ptx::tma_load(target + i * kPieceBytes, &g.a, landed, row + 64 * i, k, batch_a + part);
+                  load(kMayShareA && paired, to + i * kPieceBytes, g.a, landed, row + 64 * i, k + shift_a, batch_a + part);
               }
             }
 #pragma unroll
             for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
+              unsigned char* const to = target + shift_b * kRowBytes;
 #pragma unroll
               for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
                 if constexpr (kConfig.k_major_b)
-                  load_b(target + i * Boxes::kBytesB, landed, k + kWgmmaTileK * i, column, batch_b + part);
+                  load(kMayShareB && paired, to + i * Boxes::kBytesB, g.b, landed, k + kWgmmaTileK * i, column + shift_b,
+                       batch_b + part);
                 if constexpr (kConfig.gated)
                   ptx::tma_load(target + i * Boxes::kBytesB + kConfig.columns() * kRowBytes, &g.up, landed, k + kWgmmaTileK * i,
                                 column, batch_b + part);
-                if constexpr (!kConfig.k_major_b) load_b(target + i * kPieceBytes, landed, column + 64 * i, k, batch_b + part);
+                if constexpr (!kConfig.k_major_b)
+                  load(kMayShareB && paired, to + i * kPieceBytes, g.b, landed, column + 64 * i, k + shift_b, batch_b + part);
               }
             }
           }
@@ -312,6 +323,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         ptx::cluster_sync_warps();
         ptx::cluster_sync_warps();
       }
+    }
+    // Shared memory must outlive the other CTA's arrivals: all of a slot's have come where it may be loaded again. (A barrier
+    // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
+    if (kConfig.may_pair() && g.shared && threadIdx.x < 32) {
+#pragma unroll 1
+      for (int s = 0; s < kStages; ++s, ring.advance()) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
@@ -454,7 +471,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     }
     if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
   }
-  if (paired) ptx::cluster_sync_warps();  // and the other CTA's boxes and arrivals
 #endif
 }
 

@@ -72,7 +72,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
   g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tile_columns = static_cast<int>(plan.columns);
   g.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
-  if (plan.pairs) g.rows = (g.rows + 1) / 2;
+  if (plan.pairs) (kConfig.pairs_share_a() ? g.columns : g.rows) = ((kConfig.pairs_share_a() ? g.columns : g.rows) + 1) / 2;
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
   g.spread = static_cast<int>(plan.spread);
   g.meetings = static_cast<Meeting*>(launch.counters);
@@ -94,9 +94,9 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tile_columns : Boxes::kBoxB[1];
   const int bytes_b = kConfig.k_major_b && !kConfig.gated ? columns_b * Boxes::kRowBytes : Boxes::kBytesB;
   g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
-  const int box_b = plan.pairs ? columns_b / 2 : columns_b;
-  if (plan.pairs) g.shared_b = box_b;
-  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], rows_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
+  int box_a = rows_a, box_b = columns_b;
+  if (plan.pairs) g.shared = (kConfig.pairs_share_a() ? box_a : box_b) /= 2;
+  if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], box_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
     return false;
   if constexpr (kConfig.gated) {
     if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
