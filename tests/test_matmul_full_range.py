@@ -22,6 +22,11 @@ def spread(rows: int, columns: int) -> torch.Tensor:
     return wide(rows, columns, decades=12)
 
 
+def extreme(rows: int, columns: int) -> torch.Tensor:
+    """Full range with numbers that three bf16 parts do not carry beside the others, either."""
+    return torch.where(torch.rand(rows, columns, device="cuda") < 0.02, 1.2345e-37, spread(rows, columns))
+
+
 def mixed(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Finite data of which all, some or few elements of the product are beyond the fp16 parts."""
     yield "all", spread(m, k), spread(k, n)
@@ -31,8 +36,10 @@ def mixed(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, torch.Ten
     a = random(m, k)
     a[::2] = spread((m + 1) // 2, k)
     yield "every other row", a, random(k, n)
-    tiny = torch.where(torch.rand(m, k, device="cuda") < 0.02, 1.2345e-37, spread(m, k))
-    yield "beyond three bf16 parts", tiny, spread(k, n)
+    yield "beyond three bf16 parts", extreme(m, k), spread(k, n)
+    yield "low lines, lifted", spread(m, k) * 1e-20, spread(k, n) * 1e-12
+    yield "denormal lines", (wide(m, k, decades=2).double() * 1e-41).float(), spread(k, n)
+    yield "sums that overflow where lines are lifted", spread(m, k) * 1e-30, wide(k, n, decades=9) * 1e29
     yield "products near the largest number", wide(m, k, decades=30), wide(k, n, decades=6)
     scales = wide(1, k, decades=8).abs()
     yield "scales that cancel", random(m, k) * scales, random(k, n) / scales.mT
@@ -61,7 +68,7 @@ def test_finite_data_of_any_range(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("data", [random, spread], ids=["normal", "full range"])
+@pytest.mark.parametrize("data", [random, spread, extreme], ids=["normal", "full range", "extreme"])
 def test_nan_and_inf_where_the_product_has_them(
     data: Callable[[int, int], torch.Tensor], shape: tuple[int, int, int]
 ) -> None:
@@ -129,6 +136,27 @@ def test_batches_and_graphs() -> None:
         assert torch.equal(captured, matmul(a, b))
 
 
+def test_what_failed_is_forgotten() -> None:
+    """An ordinary product follows one that failed, on the same memory, and the counts are of one product."""
+    failing, ordinary = (spread(260, 320), spread(320, 260)), (random(260, 320), random(320, 260))
+    with forced("wgmma"):
+        alone = matmul(*ordinary)
+        for _ in range(3):
+            check("failing", *failing)
+            assert torch.equal(matmul(*ordinary), alone)
+            matmul(failing[0], ordinary[1], precision="high")
+            assert torch.equal(matmul(*ordinary), alone)
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        torch.cuda.synchronize()
+        results = []
+        for i in range(20):
+            with torch.cuda.stream(streams[i % 2]):
+                results.append(matmul(*(failing if i % 4 < 2 else ordinary)))
+        torch.cuda.synchronize()
+        for i, out in enumerate(results):
+            assert torch.equal(out, results[0] if i % 4 < 2 else alone)
+
+
 def test_a_row_has_the_same_bits_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
     a, b = random(700, 1024), random(1024, 2048)
@@ -144,5 +172,10 @@ def test_small_case_of_all_that_does_it_again() -> None:
     a[3], b[:, 77] = spread(1, 200)[0], spread(200, 1)[:, 0]
     a[4], a[4, 5] = spread(1, 200)[0], 1.2345e-37
     with forced("wgmma"):
-        for left, right in [(a, b), (a, transposed(b)), (spread(70, 200), spread(200, 140))]:
+        for left, right in [
+            (a, b),
+            (a, transposed(b)),
+            (spread(70, 200), spread(200, 140)),
+            (a * 1e-20, spread(200, 140)),
+        ]:
             check("small", left, right)

@@ -120,7 +120,8 @@ class Problem:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "matmul/plan.cpp", "matmul/tensor_plan.cpp")
+    sources = ["matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/direct_plan.cpp"]
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, *sources)
     with conversation(program) as answer:
 
         def ask(problem: Problem) -> Plan:

@@ -7,14 +7,14 @@
 namespace xgemm::matmul {
 namespace {
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored>
+template <DirectTile kTile, bool kKMajorB, bool kMirrored, bool kPicks>
 struct DirectInstance {
-  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .k_major_b = kKMajorB, .mirrored = kMirrored};
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .k_major_b = kKMajorB, .mirrored = kMirrored, .picks = kPicks};
 };
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored = false>
+template <DirectTile kTile, bool kKMajorB, bool kMirrored = false, bool kPicks = false>
 bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = DirectInstance<kTile, kKMajorB, kMirrored>;
+  using Instance = DirectInstance<kTile, kKMajorB, kMirrored, kPicks>;
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
   constexpr auto kKernel = direct_fp32<Instance>;
   if (!allow_shared<kKernel, kBytes>()) return false;
@@ -32,13 +32,11 @@ bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t 
   return plan.b_k_major ? launch<kTile, true>(g, ctas, stream) : launch<kTile, false>(g, ctas, stream);
 }
 
-}  // namespace
-
-bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+/// What kernels of both kinds are told; false: the driver refused the tensor map.
+bool describe(DirectArguments& g, const Problem& p, const DirectPlan& plan) {
   bool shared_b = true;
   for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
   const int rows = info(plan.tile).rows;
-  DirectArguments g{};
   g.tma = plan.b_tma;
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
   g.a_vectors = plan.a_vectors;
@@ -49,7 +47,6 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, flo
   g.units = static_cast<unsigned>(plan.units);
   g.one_row = g.rows == 1 && p.batches == 1;
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
-  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
   g.problem = p;
   if (plan.b_tma) {
     const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;
@@ -62,11 +59,30 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, flo
                                .swizzle_bytes = 128}))
       return false;
   }
+  return true;
+}
+
+}  // namespace
+
+bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+  DirectArguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
   switch (plan.tile) {
     case DirectTile::rows_32: return launch_tile<DirectTile::rows_32>(plan, g, stream);
     case DirectTile::rows_64: return launch_tile<DirectTile::rows_64>(plan, g, stream);
   }
   return false;
+}
+
+bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPairs& only, const FailedProduct& failed,
+                        const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
+  DirectArguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.only = only, g.failed = failed, g.prepared = prepared, g.list = list;
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, true>(g, ctas, stream)
+                        : launch<DirectTile::rows_64, false, false, true>(g, ctas, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -17,6 +17,9 @@ bool is_shared(const Problem& p, const Operand& x) {
   return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
 }
 
+/// Else its rows are contiguous.
+bool b_is_k_major(const Problem& p) { return p.b.row_stride == 1 || p.b.col_stride != 1; }
+
 /// May TMA load B: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim?
 bool tma_loads(const Problem& p, bool k_major) {
   const std::int64_t inner = k_major ? p.b.row_stride : p.b.col_stride, other = k_major ? p.b.col_stride : p.b.row_stride;
@@ -36,7 +39,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   if (!forced.empty() && !forced.starts_with("direct")) return {};
   DirectPlan plan{};
   plan.mirrored = p.mirrored;
-  plan.b_k_major = p.b.row_stride == 1 || p.b.col_stride != 1;
+  plan.b_k_major = b_is_k_major(p);
   plan.b_tma = tma_loads(p, plan.b_k_major);
   if (p.mirrored && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
   plan.a_vectors = a_is_vectorisable(p);
@@ -77,6 +80,18 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   }
   if (plan.seconds >= 1e30) return {};
   if (!plan.b_tma) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
+  return plan;
+}
+
+std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count) {
+  constexpr DirectTile kTile = DirectTile::rows_64;
+  DirectPlan plan{};
+  plan.tile = kTile, plan.b_k_major = b_is_k_major(p), plan.a_vectors = a_is_vectorisable(p);
+  plan.b_tma = tma_loads(p, plan.b_k_major);
+  plan.tiles = ceil_div(p.m, info(kTile).rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+  if (p.batch_invariant || p.gated || plan.tiles >= std::int64_t{1} << 30) return {};
+  plan.blocks = plan.granule = ceil_div(p.k, kDirectBlock), plan.units = 1;
+  plan.ctas = std::min<std::int64_t>(plan.tiles, sm_count);
   return plan;
 }
 

@@ -51,6 +51,11 @@ struct DirectPlan {
   std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 16 : 0; }
 };
 
+/// Whole tiles, for the elements that fp16 parts of this product do not carry; nothing where CUDA cores have to do them. Then
+/// `list` words hold the tiles' numbers.
+std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count);
+constexpr std::int64_t direct_list_words(const DirectPlan& plan) { return plan.tiles + plan.ctas; }
+
 /// A mirrored problem is planned as such: the caller asks of both and takes the better.
 /// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
 std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});

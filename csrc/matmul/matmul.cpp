@@ -349,7 +349,7 @@ std::int64_t prepared_bytes([[maybe_unused]] const TensorView& weight, [[maybe_u
 #ifdef XGEMM_WITH_CUDA
   if (weight.cuda && weight.dtype == ScalarType::Float && device_properties(weight.device_index).major == 9 &&
       split_parts(precision) > 0 && weight.numel() > 0)
-    return prepared_layout(weight.size(0), weight.size(1), split_parts(precision)).bytes;
+    return prepared_layout(weight.size(0), weight.size(1), split_parts(precision)).bytes + std::int64_t{sizeof(FailedLines)};
 #endif
   return 0;
 }

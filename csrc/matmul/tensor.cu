@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "device/launch.h"
+#include "matmul/direct_launch.h"
 #include "matmul/kernels/pack.cuh"
 #include "matmul/kernels/split_fp16.cuh"
 #include "matmul/launch.h"
@@ -27,7 +28,7 @@ void launch_copies(const Problem& p, const TensorPlan& plan, unsigned char* work
 
 template <int kParts>
 void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride,
-                  unsigned char* workspace, cudaStream_t stream) {
+                  unsigned char* workspace, FailedLines* failed, bool of_b, cudaStream_t stream) {
   using namespace split_detail;
   const std::int64_t other_stride = t.k_major ? line_stride : k_stride;
   SplitArguments s{.problem = p,
@@ -37,6 +38,8 @@ void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, st
                    .out = reinterpret_cast<half*>(workspace + t.copy),
                    .ld = t.ld,
                    .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
+                   .failed = failed,
+                   .of_b = of_b,
                    .lines = static_cast<int>(t.k_major ? t.other : t.inner),
                    .k = static_cast<int>(t.k_major ? t.inner : t.other),
                    .batches = static_cast<int>(t.batches),
@@ -49,47 +52,72 @@ void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, st
     launch(split_columns<kParts>, (lines + kStrip - 1) / kStrip * batches * kCluster, kStripThreads, kCluster, s, stream);
 }
 
+/// What was counted of a prepared b lies behind it.
+FailedLines* failed_of(const Problem& p, int parts, void* prepared) {
+  return reinterpret_cast<FailedLines*>(static_cast<unsigned char*>(prepared) + prepared_layout(p.n, p.k, parts).bytes);
+}
+
 }  // namespace
 
 void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream) {
   const auto split = parts == 2 ? launch_split<2> : launch_split<1>;
-  split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), stream);
+  FailedLines* const failed = failed_of(p, parts, prepared);
+  cudaMemsetAsync(failed, 0, sizeof(FailedLines), stream);
+  split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), failed,
+        true, stream);
 }
 
 bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
                    cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
-  const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
+  FailedProduct failed{};
+  if (plan.direct_rest) {
+    failed.lines = static_cast<FailedLines*>(counters);
+    if (plan.parts == 2) {
+      failed.lines_a = static_cast<unsigned>(p.m * plan.a.batches);
+      if (!plan.b.prepared) failed.lines_b = static_cast<unsigned>(p.n * plan.b.batches);
+    }
+  }
+  const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride, bool of_b) {
     if (plan.parts == 2)
-      launch_split<2>(p, x, t, line_stride, k_stride, space, stream);
+      launch_split<2>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
     else
-      launch_split<1>(p, x, t, line_stride, k_stride, space, stream);
+      launch_split<1>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
   };
   if (plan.parts == 0) {
     launch_copies(p, plan, space, stream);
   } else {
-    split(p.a, plan.a, p.a.row_stride, p.a.col_stride);
-    if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride);
-    if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride);
+    split(p.a, plan.a, p.a.row_stride, p.a.col_stride, false);
+    if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride, true);
+    if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride, true);
   }
-  const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream};
+  const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream, failed};
   if (plan.b_as_it_lies) return launch_few_rows(launch);
   if (plan.parts == 0)
     return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
-  if (!(p.gated ? launch_wgmma_gated(launch) : plan.parts == 2 ? launch_wgmma_fp16x3(launch) : launch_wgmma_fp16x1(launch)))
+  FailedPairs only{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
+                   .b = reinterpret_cast<const LineStats*>(memory_of(plan.b, p, space) + plan.b.stats),
+                   .batch_step_a = plan.a.batch_step,
+                   .batch_step_b = plan.b.batch_step};
+  const bool launched = p.gated           ? launch_wgmma_gated(launch)
+                        : plan.parts == 2 ? launch_wgmma_fp16x3(launch)
+                                          : launch_wgmma_fp16x1(launch);
+  if (!launched || (plan.direct_rest &&
+                    !launch_direct_rest(p, *plan.direct_rest, only, failed,
+                                        plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr,
+                                        reinterpret_cast<unsigned*>(space + plan.list), stream))) {
+    if (failed.lines) cudaMemsetAsync(failed.lines, 0, sizeof(FailedLines), stream);
     return false;
-  FailedPairs failed{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
-                     .b = reinterpret_cast<const LineStats*>(memory_of(plan.b, p, space) + plan.b.stats),
-                     .batch_step_a = plan.a.batch_step,
-                     .batch_step_b = plan.b.batch_step};
+  }
+  if (plan.direct_rest) return true;
   if (!p.gated) {
-    launch_simt<float>(p, plan.rest, nullptr, stream, failed);
+    launch_simt<float>(p, plan.rest, nullptr, stream, only);
     return true;
   }
   // The two products agree on which elements failed: the first leaves its sums in out, and the second multiplies by them.
-  failed.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
-  launch_simt<float>(up_product(p, p.out), plan.rest_up, nullptr, stream, failed);
-  launch_simt<float>(gate_product(p, p.out), plan.rest, nullptr, stream, failed);
+  only.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
+  launch_simt<float>(up_product(p, p.out), plan.rest_up, nullptr, stream, only);
+  launch_simt<float>(gate_product(p, p.out), plan.rest, nullptr, stream, only);
   return true;
 }
 

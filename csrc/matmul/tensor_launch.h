@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "matmul/launch.h"
 #include "matmul/tensor_plan.h"
 
 namespace xgemm::matmul {
@@ -15,6 +16,7 @@ struct WgmmaLaunch {
   float* partials;  ///< plan.partial_bytes
   int sm_count;
   cudaStream_t stream;
+  FailedProduct failed = {};  ///< fp32
 };
 
 /// Where the copy of an operand and its statistics count from.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "device/properties.h"
+#include "matmul/direct_plan.h"
 #include "matmul/plan.h"
 
 namespace xgemm::matmul {
@@ -82,8 +83,10 @@ struct TensorPlan {
   Plan rest_up;       ///< the same of a gated problem's other product
   double seconds;     ///< predicted
   std::int64_t workspace_bytes;
-  std::int64_t partial_bytes;  ///< sums of spread parts
-  std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
+  std::int64_t partial_bytes;             ///< sums of spread parts
+  std::int64_t counter_bytes;             ///< zeros that the launch needs, and leaves
+  std::optional<DirectPlan> direct_rest;  ///< instead of `rest`
+  std::int64_t list;                      ///< offset in the workspace of what it needs
 };
 
 /// Parts of K for half precision: more than one where N is small, so that few tiles still fill the GPU; at least 768 long each.

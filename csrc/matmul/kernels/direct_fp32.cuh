@@ -19,10 +19,14 @@
 //             several CTAs share, each leaves its sums in memory; they meet there (meeting.cuh), add them in the order of k and
 //             store, some rows each. So the order of additions depends on the problem and the GPU alone.
 //   Exactness Inf and NaN stand in hi alone: their other parts are NaN, and so is a sum of small products with one, which then
-//   does
-//             not count. What rounds to infinity, and what is so small (under 2^-109) that lo loses bits, is seen while
+//             does not count. What rounds to infinity, and what is so small (under 2^-109) that lo loses bits, is seen while
 //             splitting; a warpgroup that met any of all these looks at its lines, and if it is not Inf and NaN alone, does its
 //             piece again by fused multiply-adds.
+//   Picks     The last launch of a product in fp16 parts (split_fp16.cuh): whole tiles, every gridDim.x-th a CTA's, of those
+//             that have pairs of lines which fp16 parts do not carry, and such elements alone are written. Where all failed
+//             nothing else has been written, and they write all. Low lines are lifted by a power of two on the
+//             way, so that only lines of more than about 100 binary orders of magnitude have numbers that are too small. As many
+//             of these products are dominated by a few terms, what promotion rounds off goes on with the small products' sum.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
 // Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
@@ -50,6 +54,7 @@ struct DirectConfig {
   int rows;        ///< of C a CTA
   bool k_major_b;  ///< B's columns lie contiguous in shared memory
   bool mirrored;   ///< the problem is that of the transposed product (problem.h)
+  bool picks;      ///< tiles and elements of DirectArguments::only
 };
 
 struct DirectArguments {
@@ -65,6 +70,10 @@ struct DirectArguments {
   unsigned all_units;
   Meeting* meetings;  ///< [first CTA of a shared tile][warpgroup]
   float* partials;    ///< [CTA][first or last piece][warpgroup][row][64 columns]
+  FailedPairs only;   ///< picks, and what follows
+  FailedProduct failed;
+  const FailedLines* prepared;  ///< of a prepared B's lines; else null
+  unsigned* list;               ///< [n-th tile of a CTA][CTA]: the tiles that have such elements
   Problem problem;
 };
 
@@ -97,17 +106,28 @@ struct Shared {
   static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kSumBytes);
 };
 
-/// Walks the pieces of this CTA's share: runs of blocks of one tile.
+/// What a CTA picks: so many tiles of DirectArguments::list, whole or only some of their elements.
+struct Picked {
+  unsigned tiles;
+  bool all;        ///< whole
+  bool lifts_any;  ///< lines may have to be lifted (line_scale.cuh)
+  alignas(16) unsigned char answers[2][kWarps];
+  /// Exponents that lift the rows that a splitting warp has, and biased ones of a multiplying warp's columns.
+  unsigned char lifts[kWarps][16];
+};
+
+/// Walks the pieces of this CTA's share: runs of blocks of one tile. Picks: the tiles of the CTA's list.
 template <class Config>
 struct Walk {
+  static constexpr bool kPicks = Config::kValue.picks;
   const DirectArguments& g;
   unsigned unit, last;  // in the row of all tiles' units
   unsigned taken;
   int block, end;  // of the tile
 
-  __device__ __forceinline__ explicit Walk(const DirectArguments& arguments) : g(arguments) {
-    unit = share(blockIdx.x);
-    last = share(blockIdx.x + 1);
+  __device__ __forceinline__ Walk(const DirectArguments& arguments, const Picked& picked) : g(arguments) {
+    unit = kPicks ? 0 : share(blockIdx.x);
+    last = kPicks ? picked.tiles : share(blockIdx.x + 1);
     open();
   }
   /// First unit of CTA `cta`, and the CTA that has a unit.
@@ -118,12 +138,16 @@ struct Walk {
     return static_cast<unsigned>((static_cast<std::uint64_t>(of + 1) * gridDim.x - 1) / g.all_units);
   }
   __device__ __forceinline__ bool done() const { return unit >= last; }
-  __device__ __forceinline__ bool whole() const { return taken == g.units; }
+  __device__ __forceinline__ bool whole() const { return kPicks || taken == g.units; }
   __device__ __forceinline__ void next_piece() {
     unit += taken;
     if (!done()) open();
   }
   __device__ __forceinline__ void open() {
+    if constexpr (kPicks) {
+      taken = 1, block = 0, end = static_cast<int>(g.blocks);
+      return;
+    }
     const unsigned within = g.units == 1 ? 0 : unit % g.units;
     taken = min(g.units - within, last - unit);
     block = static_cast<int>(within * g.granule);
@@ -133,9 +157,12 @@ struct Walk {
     int row, column, batch;
   };
   __device__ __forceinline__ Place place() const {
+    if constexpr (kPicks) return done() ? Place{0, 0, 0} : place_of(g, g.list[unit * gridDim.x + blockIdx.x]);
+    return place_of(g, g.units == 1 ? unit : unit / g.units);
+  }
+  __device__ __forceinline__ static Place place_of(const DirectArguments& g, unsigned tile) {
     // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
     constexpr unsigned kGroup = 8;
-    const unsigned tile = g.units == 1 ? unit : unit / g.units;
     if (g.one_row) return {0, static_cast<int>(tile) * kDirectColumns, 0};  // many short tiles: divisions would show
     const unsigned per_batch = g.rows * g.columns, in_batch = tile % per_batch, group = in_batch / (kGroup * g.columns);
     const unsigned in_group = in_batch - group * kGroup * g.columns, height = min(kGroup, g.rows - group * kGroup);
@@ -143,6 +170,74 @@ struct Walk {
             static_cast<int>(in_group / height) * kDirectColumns, static_cast<int>(tile / per_batch)};
   }
 };
+
+/// Where a batch's statistics of A's lines begin, and those of B's.
+__device__ __forceinline__ const LineStats* stats_a(const DirectArguments& g, int batch) {
+  return g.only.a + static_cast<std::int64_t>(batch) * g.only.batch_step_a * g.problem.m;
+}
+__device__ __forceinline__ const LineStats* stats_b(const DirectArguments& g, int batch) {
+  return g.only.b + static_cast<std::int64_t>(batch) * g.only.batch_step_b * g.problem.n;
+}
+
+/// One warp: do the worst of the tile's lines pair well?
+template <class Config>
+__device__ __forceinline__ bool tile_is_well(const DirectArguments& g, unsigned tile) {
+  const Problem& p = g.problem;
+  const auto at = Walk<Config>::place_of(g, tile);
+  const auto worst = [&](const LineStats* stats, auto lines, int left) {
+    LineQuality all{1 << 14, 1 << 14};
+#pragma unroll
+    for (int i = 0; i < lines() / kWarpSize; ++i) {
+      const int line = min(static_cast<int>(threadIdx.x) % kWarpSize + i * kWarpSize, left - 1);
+      const LineQuality mine = line_quality(stats[line], p.k);
+      all = {min(all.density, mine.density), min(all.filled, mine.filled)};
+    }
+    return LineQuality{__reduce_min_sync(kFullWarp, all.density), __reduce_min_sync(kFullWarp, all.filled)};
+  };
+  return pairs_well(
+      worst(stats_a(g, at.batch) + at.row, std::integral_constant<int, Config::kValue.rows>{}, static_cast<int>(p.m) - at.row),
+      worst(stats_b(g, at.batch) + at.column, std::integral_constant<int, kDirectColumns>{}, static_cast<int>(p.n) - at.column));
+}
+
+/// Lists the CTA's tiles: of every gridDim.x-th those that are not well, or all. False: none.
+template <class Config>
+__device__ __forceinline__ bool pick_tiles(const DirectArguments& g, Picked& picked) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const uint4 counts = __ldcg(reinterpret_cast<const uint4*>(g.failed.lines));  // FailedLines
+  const FailedLines prepared = g.prepared ? *g.prepared : FailedLines{};
+  // The last to come clears what all have read.
+  const auto leave = [&] {
+    if (counts.w != 0 && (atomicAdd(&g.failed.lines->state, 1u) & 0xffffu) == gridDim.x - 1)
+      *reinterpret_cast<uint4*>(g.failed.lines) = {0, 0, 0, 0};
+  };
+  const unsigned a = counts.w >> FailedLines::kLevelsOfA & 7, b = (counts.w | prepared.state) >> FailedLines::kLevelsOfB & 7;
+  if (((a | b) & 2) == 0 || ((a & 1) | (b & 4)) == 0 || ((a & 4) | (b & 1)) == 0) {  // ordinary lines alone
+    __syncthreads();
+    if (threadIdx.x == 0) leave();
+    return false;
+  }
+  const bool all = counts.x == g.failed.lines_a || counts.y == g.failed.lines_b;
+  unsigned tiles = 0;
+  int turn = 0;
+#pragma unroll 1
+  for (unsigned first = blockIdx.x; first < g.all_units; first += kWarps * gridDim.x, turn ^= 1) {
+    const unsigned tile = first + static_cast<unsigned>(warp) * gridDim.x;
+    const bool mine = tile < g.all_units && (!tile_is_well<Config>(g, tile) || all);
+    if (threadIdx.x % kWarpSize == 0) picked.answers[turn][warp] = mine;
+    __syncthreads();
+    const auto answers = load_vector<2>(reinterpret_cast<const std::uint64_t*>(picked.answers[turn]));
+    const std::uint64_t before = (std::uint64_t{1} << warp % 8 * 8) - 1;  // the warps that come first
+    const int at = warp < 8 ? __popcll(answers[0] & before) : __popcll(answers[0]) + __popcll(answers[1] & before);
+    if (mine && threadIdx.x % kWarpSize == 0) g.list[(tiles + static_cast<unsigned>(at)) * gridDim.x + blockIdx.x] = tile;
+    tiles += static_cast<unsigned>(__popcll(answers[0]) + __popcll(answers[1]));
+  }
+  if (threadIdx.x == 0) {
+    picked.tiles = tiles, picked.all = all, picked.lifts_any = counts.z > 0 || prepared.low > 0;
+    leave();
+  }
+  __syncthreads();
+  return tiles > 0;
+}
 
 /// Two numbers in three bf16 pairs, the first number in the lower halves. `lost` gathers in its lower 16 bits what says that a
 /// number is not carried exactly; Inf and NaN leave a NaN of ones.
@@ -160,6 +255,8 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
   parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
   lost |= __float_as_uint(lx) | __float_as_uint(ly);
 }
+
+__device__ __forceinline__ bool is_extreme_number(float x) { return is_extreme(__float_as_uint(x) & 0x7fffffffu); }
 
 inline constexpr int kFarReach = 1024;
 
@@ -217,7 +314,9 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
                                             const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,
                                             float* stage, int barrier, int first_line, int second_line) {
   constexpr int kRows = Config::kValue.rows, kDepth = 8;
-  const int thread = static_cast<int>(threadIdx.x) % 128, quad = thread % 4;
+  unsigned index;  // read anew: ptxas would keep what follows from it through the main loop
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  const int thread = static_cast<int>(index) % 128, quad = thread % 4;
   const Problem& p = g.problem;
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
@@ -269,7 +368,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr bool kMirrored = kConfig.mirrored;
+  constexpr bool kMirrored = kConfig.mirrored, kPicks = kConfig.picks;
   const bool tma = kMirrored || g.tma;
   constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
@@ -284,6 +383,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   ptx::Barrier *const empty_b = full_b + kSlotsB, *const full_a = empty_b + kSlotsB, *const empty_a = full_a + kSlotsA;
   std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);   // [slot][splitting warp]
   MeetingShare* const shares = reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA);  // [consumer]
+  Picked& picked = *reinterpret_cast<Picked*>(shares + 2);
 
   const auto warp_here = [] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
     int thread;
@@ -306,6 +406,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
+  if constexpr (kPicks)
+    if (!pick_tiles<Config>(g, picked)) return;
 
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k_size = static_cast<int>(p.k);
@@ -315,7 +417,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     const int warp = warp_here();
     // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t -
     // kSlotsA.
-    Walk<Config> walk_b(g);
+    Walk<Config> walk_b(g, picked);
     ptx::Ring<kSlotsB> ring_b;
     const bool loads = !tma || threadIdx.x == 0;
     auto at_b = walk_b.place();
@@ -378,7 +480,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     const std::int64_t inner_stride = g.a_along_k ? p.a.col_stride : p.a.row_stride;
     const std::int64_t outer_stride = g.a_along_k ? p.a.row_stride : p.a.col_stride;
     const float* const nowhere = static_cast<const float*>(p.a.data);
-    Walk<Config> ahead(g);
+    Walk<Config> ahead(g, picked);
     const float* from = nowhere;
     int rows_left = 0;
     const auto open = [&] {
@@ -420,6 +522,25 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       }
       cp_async_commit();  // an empty group too: the wait counts groups
     };
+    // Picks: exponents that lift the rows of the thread's first unit (there is one), a byte each.
+    unsigned blocks_split = 0;
+    static_assert(!kPicks || kUnits == kSplitters);
+    const auto lifts_here = [&]() -> std::uint32_t& {
+      return reinterpret_cast<std::uint32_t*>(picked.lifts[warp])[unit_row / 4 % 4];
+    };
+    const auto find_lifts = [&] {
+      const unsigned tile = blocks_split / g.blocks;
+      if (blocks_split++ != tile * g.blocks) return;
+      const auto at = Walk<Config>::place_of(g, g.list[tile * gridDim.x + blockIdx.x]);
+      const LineStats* const stats = stats_a(g, at.batch);
+      std::uint32_t lifts = 0;
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        lifts |= static_cast<unsigned>(lift_exponent(stats[min(at.row + unit_row + x, m - 1)].max_bits)) << 8 * x;
+      __syncwarp();
+      if (g.a_along_k ? lane % 16 == 0 : lane < 4) lifts_here() = lifts;
+      __syncwarp();
+    };
     const auto split_block = [&](int stage, unsigned char* target, auto along_k) {
       std::uint32_t lost = 0;
 #pragma unroll 1
@@ -427,6 +548,13 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         Vector<float, 4> v[4];
 #pragma unroll
         for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
+        if (kPicks && picked.lifts_any) {
+          const std::uint32_t lifts = lifts_here();
+#pragma unroll
+          for (int x = 0; x < 4; ++x)
+#pragma unroll
+            for (int y = 0; y < 4; ++y) (along_k ? v[x][y] : v[y][x]) *= power_of_two(static_cast<int>(lifts >> 8 * x & 255));
+        }
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
           const auto value = [&](int y) { return along_k ? v[x][y] : v[y][x]; };
@@ -439,6 +567,13 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
             *reinterpret_cast<uint2*>(target + part * Memory::kPartBytes + row * 128 + ((unit_k / 8) ^ (row % 8)) * 16 +
                                       unit_k % 8 * 2) = {first[part], second[part]};
         }
+        if constexpr (kPicks) {
+          if ((lost & 0xffffu) == 0xffffu) {  // Inf or NaN, which hi carries: is there what no part does?
+            lost = 0;
+#pragma unroll
+            for (int i = 0; i < 16; ++i) lost |= is_extreme_number(v[i / 4][i % 4]);
+          }
+        }
       }
       return lost;
     };
@@ -449,6 +584,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
       ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
       load_b();
+      if constexpr (kPicks)
+        if (picked.lifts_any) find_lifts();
       const std::uint32_t lost =
           g.a_along_k ? split_block(stage, target, std::true_type{}) : split_block(stage, target, std::false_type{});
       ptx::fence_async_shared();
@@ -466,6 +603,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     const int consumer = warp_here() / 4 - 2;
     const int barrier = 1 + consumer;
     float* const rows_here = sum_rows + consumer * kLines * kPitch;
+    unsigned char* const column_lifts = picked.lifts[kWarps - kConsumerWarps] + consumer * 64;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
     // A thread's place in the fragments, which stands for rows l / 4 and l / 4 + 8 of each warp's 16: the columns of C (lines of
     // B) that it takes for them are chosen so that reads of swizzled shared memory meet no bank conflict.
@@ -491,7 +629,18 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
                                                  : line / 32 * 8192 + 2 * at.quad * 128 + ((line % 32 / 4) ^ (2 * at.quad)) * 16 +
                                                        line % 4 * 4);
     }();
-    const auto split_block = [&](Fragments& fragments) {
+    const auto load_pairs = [](std::uint32_t at, int step, int e, Vector<float, 2>& first, Vector<float, 2>& second) {
+      if constexpr (kKMajorB) {
+        const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
+        first = ptx::load_pair(here);
+        second = ptx::load_pair(here + 8 * 128);
+      } else {
+        const int k = step * 16 + 8 * e;
+        const auto x = ptx::load_pair(at + k * 128), y = ptx::load_pair((at ^ 16) + (k + 1) * 128);
+        first = {{x[0], y[0]}}, second = {{x[1], y[1]}};
+      }
+    };
+    const auto split_block = [&](Fragments& fragments, auto lifted, float lift_first, float lift_second) {
       const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) + first_at;
       std::uint32_t lost = 0;
 #pragma unroll
@@ -499,14 +648,10 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
         for (int e = 0; e < 2; ++e) {  // k 2 quad + 8 e of the step's 16
           Vector<float, 2> first, second;
-          if constexpr (kKMajorB) {
-            const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
-            first = ptx::load_pair(here);
-            second = ptx::load_pair(here + 8 * 128);
-          } else {
-            const int k = step * 16 + 8 * e;
-            const auto x = ptx::load_pair(at + k * 128), y = ptx::load_pair((at ^ 16) + (k + 1) * 128);
-            first = {{x[0], y[0]}}, second = {{x[1], y[1]}};
+          load_pairs(at, step, e, first, second);
+          if constexpr (lifted()) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) first[i] *= lift_first, second[i] *= lift_second;
           }
           std::uint32_t parts[kParts];
           split_pair(first[0], first[1], parts, lost);
@@ -515,6 +660,18 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           split_pair(second[0], second[1], parts, lost);
 #pragma unroll
           for (int part = 0; part < kParts; ++part) fragments[step][part][2 * e + 1] = parts[part];
+        }
+      }
+      if constexpr (kPicks) {
+        if ((lost & 0xffffu) == 0xffffu) {  // Inf or NaN, which hi carries: is there what no part does?
+          lost = 0;
+#pragma unroll 1
+          for (int i = 0; i < 2 * kSteps; ++i) {
+            Vector<float, 2> first, second;
+            load_pairs(at, i / 2, i % 2, first, second);
+            lost |= is_extreme_number(first[0] * lift_first) || is_extreme_number(first[1] * lift_first) ||
+                    is_extreme_number(second[0] * lift_second) || is_extreme_number(second[1] * lift_second);
+          }
         }
       }
       return lost;
@@ -534,20 +691,45 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     constexpr int kTurn = 3;
     if (consumer == 1) ptx::named_barrier_arrive(kTurn, 256);
     Fragments fragments;
-    for (Walk<Config> walk(g); !walk.done(); walk.next_piece()) {
-      float total[kSums];
+    for (Walk<Config> walk(g, picked); !walk.done(); walk.next_piece()) {
+      float total[kSums], carry[kPicks ? kSums : 1] = {};
+      if constexpr (kPicks) {
+        if (picked.lifts_any) {
+          const Lines lines;
+          const auto at = walk.place();
+          const LineStats* const stats = stats_b(g, at.batch);
+          __syncwarp();
+          if (lines.quad == 0) {
+#pragma unroll
+            for (const int line : {lines.first, lines.second})
+              column_lifts[line] =
+                  static_cast<unsigned char>(127 + lift_exponent(stats[min(at.column + consumer * 64 + line, n - 1)].max_bits));
+          }
+          __syncwarp();
+        }
+      }
 #pragma unroll
       for (float& x : total) x = 0;
       std::uint32_t lost = 0;
       const bool last_piece = walk.unit + walk.taken >= walk.last;
       for (int block = walk.block; block < walk.end; ++block) {
         ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
-        lost |= split_block(fragments);
+        if (kPicks && picked.lifts_any) {
+          const Lines lines;
+          lost |= split_block(fragments, std::bool_constant<kPicks>{}, __int_as_float(column_lifts[lines.first] << 23),
+                              __int_as_float(column_lifts[lines.second] << 23));
+        } else {
+          lost |= split_block(fragments, std::false_type{}, 1.f, 1.f);
+        }
         release(empty_b, ring_b.slot);
         ring_b.advance();
         ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
         ptx::named_barrier_sync(kTurn + consumer, 256);
         float small[kSums], large[kSums];
+        if constexpr (kPicks) {
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) small[i] = carry[i];
+        }
         const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
         pin(fragments);
         ptx::wgmma_fence();
@@ -559,7 +741,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           for (int step = 0; step < kSteps; ++step)
             ptx::wgmma_registers(product < 5 ? small : large, fragments[step][kPartB[product]],
                                  slot_a + (kPartA[product] * Memory::kPartBytes + step * Layout::kStepBytes) / 16,
-                                 (product > 0 && product < 5) || step > 0);
+                                 (product > 0 && product < 5) || step > 0 || (kPicks && product == 0));
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
@@ -575,27 +757,70 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         ring_a.advance();
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          // A NaN of the small products alone goes: the largest of it and a number is the number.
-          total[i] += large[i] + fmaxf(fmaf(large[i], kTruncated, small[i]), -FLT_MAX);
+          if constexpr (kPicks) {
+            const float sum = total[i] + large[i], of_large = sum - total[i];
+            const float off = (total[i] - (sum - of_large)) + (large[i] - of_large);
+            carry[i] = fmaxf(small[i] + off, -FLT_MAX);  // NaN of an infinite sum goes: any number will do there
+            total[i] = sum;
+          } else {
+            // A NaN of the small products alone goes: the largest of it and a number is the number.
+            total[i] += large[i] + fmaxf(fmaf(large[i], kTruncated, small[i]), -FLT_MAX);
+          }
         }
+      }
+      if constexpr (kPicks) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) total[i] += carry[i];
       }
 
       // A sum beyond fp32's range may be one only because hi was rounded up.
       float finite = 0;
 #pragma unroll
       for (const float x : total) finite = fmaf(x, 0.f, finite);
-      if (isnan(finite)) lost = 1;
       const Lines lines;
       const auto at = walk.place();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
+      if (isnan(finite)) {
+        if constexpr (kPicks) {  // Inf and NaN that the lines have are as they should be
+          const LineStats *const of_a = stats_a(g, at.batch) + at.row, *const of_b = stats_b(g, at.batch);
+          const bool special[2] = {of_b[min(column0 + lines.first, n - 1)].max_bits >= kInfinityBits,
+                                   of_b[min(column0 + lines.second, n - 1)].max_bits >= kInfinityBits};
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j)
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+              const bool row_special = of_a[min(8 * j + 2 * lines.quad + c, rows - 1)].max_bits >= kInfinityBits;
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                if (!row_special && !special[h] && !(fabsf(total[4 * j + 2 * h + c]) < INFINITY)) lost = 1;
+            }
+        } else {
+          lost = 1;
+        }
+      }
+      if constexpr (kPicks) {
+        if (picked.lifts_any) {
+          const LineStats* const stats = stats_a(g, at.batch) + at.row;
+          const int low[2] = {column_lifts[lines.first], column_lifts[lines.second]};
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j)
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+              const int lift = lift_exponent(stats[min(8 * j + 2 * lines.quad + c, rows - 1)].max_bits) - 127;
+#pragma unroll
+              for (int h = 0; h < 2; ++h) total[4 * j + 2 * h + c] = unscale(total[4 * j + 2 * h + c], -(lift + low[h]));
+            }
+        }
+      }
       if (ptx::named_barrier_or(barrier, 128, (lost & 0xffffu) != 0)) {
         const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                            *const b =
                                static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
         const std::int64_t begin = static_cast<std::int64_t>(walk.block) * kBlock,
                            end = min(p.k, static_cast<std::int64_t>(walk.end) * kBlock);
-        if (beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride, p.b.row_stride, begin, end, barrier,
-                         reinterpret_cast<int*>(rows_here)))
+        // Lifted sums may have left the range that the lines' own would not have.
+        if ((kPicks && picked.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
+                                                         p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(rows_here)))
           exact_piece<Config>(total, g, a, b, rows, columns, begin, end, rows_here, barrier, lines.first, lines.second);
       }
       const float alpha = static_cast<float>(p.alpha);
@@ -618,7 +843,18 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           results =
               make_epilogue<float, float>(p, at.batch).template quad<float>(results, out_row0 + row, out_column0 + column, count);
         }
-        simt::store_global(out + static_cast<std::int64_t>(row) * out_columns + column, results, count, out_columns);
+        float* const to = out + static_cast<std::int64_t>(row) * out_columns + column;
+        if constexpr (kPicks) {
+          if (!picked.all) {
+            const LineQuality of_row = line_quality(stats_a(g, at.batch)[out_row0 + row], p.k);
+            const LineStats* const columns_here = stats_b(g, at.batch) + out_column0 + column;
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+              if (j < count && !pairs_well(of_row, line_quality(columns_here[j], p.k))) to[j] = results.v[j];
+            return;
+          }
+        }
+        simt::store_global(to, results, count, out_columns);
       };
       // A shared tile is the last piece of its first CTA and the first piece of the others.
       unsigned cta0 = 0, cta1 = 0;
@@ -691,7 +927,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         }
         ptx::named_barrier_sync(barrier, 128);
       }
-      if (!walk.whole()) {
+      if (!kPicks && !walk.whole()) {
         // Few pieces: the last to come adds them, a row each half warp. Of many, all CTAs add, a row each at a time: a half warp
         // adds an eighth of the pieces, then one adds the eighths in order. Who has another piece does not stay: then nobody
         // waits for a CTA that waits itself.

@@ -31,6 +31,21 @@ __device__ __forceinline__ int split_exponent(unsigned max_bits) {
 /// 2^e as a float, for e in [-126, 127].
 __device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e + 127) << 23); }
 
+/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
+/// rounding.
+__device__ __forceinline__ float unscale(float x, int exponent) {
+  const int e = max(exponent, -252), half_e = e / 2;
+  return x * power_of_two(half_e) * power_of_two(e - half_e);
+}
+
+/// Power of two that brings the largest magnitude of a line below 2^-8 to [1, 2), or near it, so that three bf16 parts carry all
+/// that is within 2^-100 of it. Lines are raised only: that rounds nothing.
+__device__ __forceinline__ int lift_exponent(unsigned max_bits) {
+  constexpr int kLow = 127 - 8;
+  const int biased = static_cast<int>(max_bits >> 23);
+  return max_bits == 0 || biased >= kLow ? 0 : min(127 - biased, 126);
+}
+
 /// Quality of a line's split, for pairs_well(); both in 1/256 of K.
 struct LineQuality {
   int density;  ///< dense elements; above that for zeros, far below for Inf and NaN
@@ -48,5 +63,8 @@ inline constexpr int kEnoughDense = 256 + 32, kEnoughFilled = 256 * 256 / 32;
 __device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {
   return a.filled * b.filled >= kEnoughFilled || a.density + b.density >= kEnoughDense;
 }
+
+/// Does the line pair well with none but zeros?
+__device__ __forceinline__ bool pairs_with_none(LineQuality q) { return !pairs_well(q, {256, 257}); }
 
 }  // namespace xgemm::matmul

@@ -12,8 +12,8 @@
 //   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8
 //     products are both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
 // With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic
-// bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN). The
-// CUDA-core kernel (simt.cuh) does the elements that fail, and only those.
+// bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
+// direct_fp32.cuh does the elements that fail, and only those (gated and batch-invariant products: simt.cuh).
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
@@ -24,6 +24,7 @@
 #include "device/warp.cuh"
 #include "matmul/kernels/epilogue.cuh"
 #include "matmul/kernels/line_scale.cuh"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 
@@ -31,9 +32,11 @@ struct SplitArguments {
   Problem problem;  ///< batch dims
   Operand operand;  ///< A or B of it
   std::int64_t line_stride, k_stride;
-  half* out;              ///< [batch][hi (, lo)][line or k][ld]
-  std::int64_t ld;        ///< a multiple of 8
-  LineStats* stats;       ///< [batch][line]
+  half* out;            ///< [batch][hi (, lo)][line or k][ld]
+  std::int64_t ld;      ///< a multiple of 8
+  LineStats* stats;     ///< [batch][line]
+  FailedLines* failed;  ///< null: nobody asks
+  bool of_b;
   int lines, k, batches;  ///< batches: 1 where all share the operand
   bool vectors;           ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
 };
@@ -70,6 +73,22 @@ __device__ __forceinline__ void split(float x, const Scale& scale, half& hi, hal
   } else {
     count.lossy += magnitude < 0x1p-14f && (rest != 0.f || (scaled == 0.f && x != 0.f));
   }
+}
+
+/// What becomes of a line's numbers: one thread calls it. Ordinary lines cost no atomic.
+__device__ __forceinline__ void note_line(const SplitArguments& s, std::int64_t at, const LineStats& stats) {
+  s.stats[at] = stats;
+  if (!s.failed || stats.max_bits == 0) return;
+  const std::int64_t k = s.k;
+  const bool low = stats.max_bits < 63u << 23;  // of a line that does not fail all numbers that matter are near the largest one
+  const bool ordinary = !low && stats.max_bits < kInfinityBits && 256ll * stats.lossy <= k;
+  const std::int64_t dense = ordinary ? 16ll * stats.dense : 0;
+  if (dense >= 12 * k) return;
+  const unsigned levels = 4u | (dense < 9 * k ? 2u : 0u) | (dense < 6 * k ? 1u : 0u);
+  atomicOr(&s.failed->state, levels << (s.of_b ? FailedLines::kLevelsOfB : FailedLines::kLevelsOfA));
+  const bool failed = pairs_with_none(line_quality(stats, k));
+  if (failed) atomicAdd(s.of_b ? &s.failed->of_b : &s.failed->of_a, 1u);
+  if (low || (failed && lift_exponent(stats.max_bits) > 0)) atomicAdd(&s.failed->low, 1u);
 }
 
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
@@ -132,7 +151,7 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __gri
   const auto add = [](unsigned a, unsigned b) { return a + b; };
   const unsigned dense = block_reduce(count.dense(), scratch, add), lossy = block_reduce(count.lossy, scratch, add),
                  nonzero = block_reduce(count.nonzero(), scratch, add);
-  if (threadIdx.x == 0) s.stats[blockIdx.x] = {top, dense, lossy, nonzero};
+  if (threadIdx.x == 0) note_line(s, blockIdx.x, {top, dense, lossy, nonzero});
 }
 
 namespace split_detail {
@@ -240,7 +259,7 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
       stats.lossy += counts[1][r][threadIdx.x];
       stats.nonzero += counts[2][r][threadIdx.x];
     }
-    s.stats[static_cast<std::int64_t>(batch) * s.lines + first + static_cast<int>(threadIdx.x)] = stats;
+    note_line(s, static_cast<std::int64_t>(batch) * s.lines + first + static_cast<int>(threadIdx.x), stats);
   }
 #endif
 }

@@ -21,13 +21,6 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
-/// rounding.
-__device__ __forceinline__ float unscale(float x, int exponent) {
-  const int e = max(exponent, -252), half_e = e / 2;
-  return x * power_of_two(half_e) * power_of_two(e - half_e);
-}
-
 /// Largest exponent of factors that may be taken one after the other. Sums are below 2^53 and multiples of 2^-71 (products of
 /// scaled fp16 parts are of 2^-48, promotion adds 2^-23 of one): the first product is exact, the second rounds, as unscale().
 inline constexpr int kModerate = 60;

@@ -29,6 +29,7 @@
 //             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
+//   Failed    Of two parts, a product with an operand whose lines all failed is left out: direct_fp32.cuh does it.
 //   Order     An element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
 //             tile and the place in it do not change its bits.
 //
@@ -44,6 +45,7 @@
 #include "device/ptx/wgmma.cuh"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
+#include "matmul/launch.h"
 #include "matmul/tensor_plan.h"
 
 namespace xgemm::matmul {
@@ -71,6 +73,7 @@ struct WgmmaConfig {
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
   constexpr bool may_pair() const { return may_spread(); }
   constexpr bool pairs_share_a() const { return shares_a(tile_m, tile_n); }
+  constexpr bool may_fail() const { return parts == 2 && !gated; }
   constexpr int threads() const { return 128 * (1 + consumers()); }
 };
 
@@ -90,6 +93,7 @@ struct WgmmaArguments {
   float* partials;                     ///< spread: [item][tile_m][tile_n]
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
+  FailedProduct failed;                ///< Config::may_fail()
   bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
   bool boxes;   ///< C leaves through `out`: rows start at multiples of 16 bytes; epilogue: wgmma_epilogue.cuh
   bool ragged;  ///< boxes, but of rows that start anywhere; half precision
@@ -173,6 +177,13 @@ __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int 
   return item;
 }
 
+/// Is the product left out?
+__device__ __forceinline__ bool product_failed(const WgmmaArguments& g) {
+  if (!g.failed.lines) return false;
+  const uint2 lines = __ldcg(reinterpret_cast<const uint2*>(g.failed.lines));
+  return lines.x == g.failed.lines_a || lines.y == g.failed.lines_b;  // of_a, of_b
+}
+
 }  // namespace wgmma_detail
 
 template <class Element, class Out, class Config>
@@ -216,6 +227,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     ptx::prefetch_tensor_map(&g.b);
     if constexpr (kConfig.gated) ptx::prefetch_tensor_map(&g.up);
     if (g.boxes && !g.ragged) ptx::prefetch_tensor_map(&g.out);
+    if (kConfig.may_fail() && g.failed.lines) asm volatile("prefetch.global.L2 [%0];" ::"l"(g.failed.lines));
   }
   __syncthreads();
   if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
@@ -223,6 +235,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::grid_wait();
   ptx::grid_release();
   if (paired) ptx::cluster_wait_thread();
+  if constexpr (kConfig.may_fail())
+    if (wgmma_detail::product_failed(g)) return;
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
   const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);

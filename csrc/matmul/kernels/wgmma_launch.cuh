@@ -104,6 +104,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.bias_gate = p.bias, g.bias_up = p.bias_up, g.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
+  if (kConfig.may_fail()) g.failed = launch.failed;
   choose_store<Out, Config>(g, plan);
   g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
 
