@@ -34,7 +34,10 @@ def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options)
 
 
 def cases(options: Options) -> list[Case]:
-    return amax.cases(options, case)
+    found = amax.cases(options, case)
+    if not options.cuda or options.quick:
+        return found
+    return [*found, case((8192, 8192), 0, torch.bfloat16, options)]  # a dim that is not the last
 
 
 if __name__ == "__main__":

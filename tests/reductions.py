@@ -125,6 +125,7 @@ SMALL_CASES = [
     ((2, 70000), 1),
     ((257, 33), 0),
     ((9000, 40), 0),
+    ((70, 301), 0),
 ]
 SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, element by element
 
@@ -204,6 +205,9 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
         y = op(x, 1)
         assert same_bits(y, op(x, 1)), (n, c)
         assert same_bits(y[1:2], op(x[1:2].clone(), 1)), (n, c)
+    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104)):  # columns at an aligned address and at an odd one
+        x = torch.randn(n, c, device=CUDA).to(dtype)
+        assert same_bits(op(x, 0), op(misaligned(x), 0)), (n, c)
 
     for shape, dim in (((64, 200), 1), ((3, 70001), 1), ((4000, 80), 0), ((2, 700001), 1), ((50000, 24), 0)):
         x = torch.randn(shape, device=CUDA).to(dtype)

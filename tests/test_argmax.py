@@ -114,6 +114,15 @@ def test_torchs_own_samples(device, name):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+def test_blocks_of_more_than_2_16_positions(dtype):
+    x = torch.zeros((1 << 25) + 5, 3, dtype=dtype, device=CUDA)
+    x[70000, 0], x[-3, 1], x[66000, 2] = 1, 1, -1
+    assert op.argmax(x, 0).tolist() == [70000, (1 << 25) + 2, 0]
+    assert op.argmin(x, 0).tolist() == [0, 0, 66000]
+
+
+@pytest.mark.cuda
 def test_more_than_2_31_elements():
     x = torch.zeros(2**31 + 3, dtype=torch.int8, device=CUDA)
     x[-2:] = 7

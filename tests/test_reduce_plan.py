@@ -36,11 +36,11 @@ int main() {
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu\n", int(p.kernel), p.vector,
-                p.aligned, p.threads, p.lanes,
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu %d\n", int(p.kernel),
+                p.vector, p.aligned, p.threads, p.lanes,
                 (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
                 (long long)p.chunk, (long long)p.strips, (long long)p.per_block, (long long)p.blocks, p.grouped,
-                p.cluster, p.bulk, p.workspace_bytes);
+                p.cluster, p.bulk, p.workspace_bytes, p.span);
     const bool small = p.outputs * p.length <= 20000;
     std::printf("%d", small);
     if (small)
@@ -78,6 +78,7 @@ REDUCE_FIELDS = [
     "cluster",
     "bulk",
     "workspace",
+    "span",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 SOFTMAX_FIELDS += ["team", "items"]
@@ -224,7 +225,30 @@ def test_plans_cover_their_problem(planner, dtype):
         p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
         if p["kernel"] == 1:
             assert (p["split"] - 1) * p["chunk"] < n <= p["split"] * p["chunk"]
-            assert p["tiles"] * p["lanes"] * width >= rows and p["blocks"] == p["tiles"] * p["split"]
+            assert p["tiles"] * p["span"] * width >= rows and p["blocks"] == p["tiles"] * p["split"]
+
+
+def test_tiles_of_columns_at_any_address(planner):
+    """Such a tile has a vector less than lanes, since these then read one more aligned block, as long as all positions
+    of a thread are misaligned alike."""
+    for dtype, n, c in itertools.product((F32, BF16, F64, I16, I8), (3, 1000, 8192), (9, 33, 127, 300, 8192, 1 << 20)):
+        for kind, step in itertools.product((SUM, ARGMAX, LOGSUMEXP), (1, 2, 16)):
+            stride, width = c + -c % 16 + step, WIDTH[dtype]
+            if kind == LOGSUMEXP and dtype in (I16, I8):
+                continue
+            p = reduce_plan(planner, kind, dtype, 1, [n, c], [stride, 1])
+            if p["kernel"] == 0:
+                continue
+            whole = stride % width == 0 and c % width == 0
+            alike = p["threads"] // p["lanes"] * stride % width == 0
+            assert p["aligned"] == whole and p["span"] == p["lanes"] - (not whole and alike)
+            assert p["tiles"] * p["span"] * width >= c > (p["tiles"] - 1) * p["span"] * width
+            assert p["blocks"] == p["tiles"] * p["split"]
+
+
+def test_keys_of_argmax_have_16_bits_of_position(planner):
+    for dtype, n in itertools.product((BF16, I16, I8, BOOL), (100, 70001, 1 << 24, (1 << 31) + 3)):
+        assert reduce_plan(planner, ARGMAX, dtype, 1, [n, 40])["chunk"] <= 1 << 16
 
 
 @pytest.mark.parametrize("what", [LOGSUMEXP, CROSS_ENTROPY])
@@ -277,7 +301,7 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
 @pytest.mark.parametrize("major", [8, 9])
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_columns_cover_their_problem(planner, dtype, major):
-    """8 to 24 positions a thread, up to 512 threads a block of whole teams; two passes by length alone."""
+    """16 to 48 positions a thread, up to 256 threads a block of whole teams; two passes by length alone."""
     width, held = WIDTH[dtype], 2048 if major == 8 else 3 * 8192 if dtype == BF16 else 8192
     short = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192)
     lengths = (*short, 8193, 16384, 16385, 24576, 24577, 1 << 20)
@@ -286,11 +310,11 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
         assert p["kernel"] == (2 if n > held else 1)
         if p["kernel"] == 2:
             continue
-        team, lanes, cluster, cell = p["team"], p["lanes"], p["cluster"], 8 * -(-n // 8192)
+        team, lanes, cluster, cell = p["team"], p["lanes"], p["cluster"], 16 * -(-n // 8192)
         assert lanes in (1, 2, 4, 8) and p["tiles"] * lanes * width >= c > (p["tiles"] - 1) * lanes * width
-        assert p["threads"] % 32 == 0 and p["threads"] <= team * p["items"] <= 512 and team % lanes == 0
-        assert cluster <= (16 if major == 9 else 1) and (cluster == 1 or p["threads"] == team == 64 * lanes)
-        assert p["items"] == 1 or p["threads"] == team * p["items"] == 256
+        assert p["threads"] % 32 == 0 and p["threads"] <= team * p["items"] <= 256 and team % lanes == 0
+        assert cluster <= (16 if major == 9 else 1) and (cluster == 1 or p["threads"] == team == 32 * lanes)
+        assert p["items"] == 1 or p["threads"] == team * p["items"] == 128
         assert p["chunk"] == team // lanes * cell and p["chunk"] * cluster >= n
         assert p["items"] > 1 or p["threads"] // lanes * cell * cluster >= n
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster

@@ -111,6 +111,8 @@ def test_expanded_and_overlapping(device):
     windows = randn(1000, device=device).as_strided((900, 100), (1, 1))
     for dim in (0, 1, None):
         assert_sum(windows, dim)
+    for stride in (3, 9, 17):
+        assert_sum(randn(899 * stride + 300, device=device).as_strided((900, 300), (stride, 1)), 0)
 
 
 @settings(max_examples=30, deadline=None)

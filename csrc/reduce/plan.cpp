@@ -130,16 +130,24 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs * plan.split;
 }
 
-/// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns.
-void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, const DeviceProperties& gpu) {
+/// What a thread of the column kernel keeps of a column's maximum within its block: value and position.
+constexpr std::size_t index_part_bytes(std::int64_t width) { return width >= 8 ? 4 : width == 4 ? 8 : 16; }
+
+/// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns; `stride`: of the
+/// reduced dim, 0 where there are several; `misaligned`: the base. Of that, only who reads what may follow.
+void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
+                  const DeviceProperties& gpu) {
   constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
-  const std::size_t state = state_bytes(state_of(plan.kind), plan.in);
-  const std::int64_t threads = column_threads(state, static_cast<std::size_t>(width)), sms = std::max(gpu.sm_count, 1);
+  const bool index = state_of(plan.kind) == State::index;
+  const std::size_t part = index ? index_part_bytes(width) : state_bytes(state_of(plan.kind), plan.in);
+  const std::int64_t threads = column_threads(part, static_cast<std::size_t>(width)), sms = std::max(gpu.sm_count, 1);
   plan.kernel = Kernel::columns;
   plan.threads = static_cast<int>(threads);
-  // 8-bit elements: 16 states a thread; half as many lanes keep the block's partial results within 48 KiB of shared memory.
+  // 8-bit elements: 16 states a thread; half as many lanes keep as many positions side by side.
   const std::int64_t most = width == 16 ? kWarp / 2 : kWarp, vectors = ceil_div(plan.columns, width);
-  std::int64_t lanes = std::min(most, round_up_pow2(vectors));
+  // Of rows at any address a block of 16 bytes more.
+  const bool runs = plan.vector && stride >= width;
+  std::int64_t lanes = std::min(most, round_up_pow2(vectors + (runs && !plan.aligned ? 1 : 0)));
   // Of very many columns a block takes kilobytes side by side, and little is left to be joined.
   while (width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
   const bool many = lanes > kWarp;
@@ -152,7 +160,12 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, const Devi
   if (steps > kMaxSteps && plan.tiles > sms) steps = kMaxSteps;
   if (many) steps = ceil_div(plan.length, rows);
   plan.chunk = ceil_div(steps, kUnroll) * kUnroll * rows;
+  if (index) plan.chunk = std::min(plan.chunk, width >= 8 ? kKeyPositions : kPartPositions);
   plan.split = std::max<std::int64_t>(ceil_div(plan.length, plan.chunk), 1);
+  // Where a thread's positions are misaligned alike it reads aligned blocks, one more than the tile has vectors. The order stays.
+  const bool moved = runs && (!plan.aligned || misaligned) && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
+  plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
+  plan.tiles = ceil_div(vectors, plan.span);
   plan.blocks = outer * plan.tiles * plan.split;
 }
 
@@ -256,18 +269,20 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
                        plan.length * kept.last().size >= kMinTile;
   fill_map(op, plan.reduced, gone);
   if (columns) {
-    plan.aligned = true;
     const Dim tile = kept.last();
     --kept.count;
     plan.columns = tile.size;
     plan.column_stride = tile.stride;
     plan.column_out = tile.out;
     plan.vector = tile.stride == 1;
+    plan.aligned = plan.vector && gone.count == 1 && tile.size % width == 0;
     for (const Dim& d : gone) plan.aligned &= d.stride * bytes % 16 == 0;
+    for (const Dim& d : kept) plan.aligned &= d.stride * bytes % 16 == 0;
     plan.last = (tile.size - 1) * tile.stride;
     for (const Dim& d : gone) plan.last += (d.size - 1) * d.stride;
     for (const Dim& d : kept) plan.last += (d.size - 1) * d.stride;
-    plan_columns(plan, kept.product(), width, gpu);
+    const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
+    plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.last().stride : 0, misaligned, gpu);
   } else {
     plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || gone.last().size % width == 0);
     plan.vectors = ceil_div(plan.length, width);

@@ -57,8 +57,13 @@ struct Loss {
 /// States that a block of the row kernel holds in shared memory, at most.
 inline constexpr std::int64_t kMaxStates = 512;
 
-/// Threads of a block of the column kernel, by the size of a state and how many a thread has: more leave fewer partial results.
-constexpr int column_threads(std::size_t state, std::size_t width) { return state * width <= 32 ? 512 : 256; }
+/// Threads of a block of the column kernel, by the size of what a thread keeps of a column and how many it has: more leave fewer
+/// partial results.
+constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
+
+/// Positions of a block of the column kernel, at most, that looks for one: of elements of up to 16 bits value and position are
+/// one integer of 32 bits.
+inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
 
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
 /// and the GPU (columns: and by the number of neighbouring columns); never by how many outputs there are beside it.
@@ -67,7 +72,7 @@ struct Plan {
   Kernel kernel = Kernel::rows;
   DType in = DType::f32, out = DType::f32;
   bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
-  bool aligned = false;  ///< every run that starts at a multiple of 16 bytes from the base is itself aligned
+  bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< a block
@@ -75,17 +80,18 @@ struct Plan {
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
-  std::int64_t tiles = 1;                                       ///< columns: tiles side by side
-  std::int64_t last = 0;                                        ///< columns: offset of the last element
-  std::int64_t chunk = 0;                                       ///< rows: 16-byte vectors a strip; columns: elements a block
-  std::int64_t strips = 1;                                      ///< rows: a row
-  std::int64_t per_block = 1;                                   ///< rows: strips, or rows of one strip, that a block takes
-  std::int64_t split = 1;                                       ///< blocks an output
-  bool bulk = false;     ///< rows: short ones of 16 bits that are so many that shared memory is the faster way (sm_90)
-  int cluster = 1;       ///< rows: the same where they meet in the first one's shared memory (sm_90), else 1
-  bool grouped = false;  ///< rows: a block joins its strips first; then per_block follows from the row's length
-  IndexMap kept{};       ///< output (columns: group of `columns` outputs) -> offset in input and output
-  IndexMap reduced{};    ///< position 0..length-1 -> offset in input
+  int span = 0;                ///< columns: 16-byte vectors of a tile: one less than lanes where a tile starts at any address
+  std::int64_t tiles = 1;      ///< columns: tiles side by side
+  std::int64_t last = 0;       ///< columns: offset of the last element
+  std::int64_t chunk = 0;      ///< rows: 16-byte vectors a strip; columns: elements a block
+  std::int64_t strips = 1;     ///< rows: a row
+  std::int64_t per_block = 1;  ///< rows: strips, or rows of one strip, that a block takes
+  std::int64_t split = 1;      ///< blocks an output
+  bool bulk = false;           ///< rows: short ones of 16 bits that are so many that shared memory is the faster way (sm_90)
+  int cluster = 1;             ///< rows: the same where they meet in the first one's shared memory (sm_90), else 1
+  bool grouped = false;        ///< rows: a block joins its strips first; then per_block follows from the row's length
+  IndexMap kept{};             ///< output (columns: group of `columns` outputs) -> offset in input and output
+  IndexMap reduced{};          ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
   std::uint32_t fill[4] = {};                          ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero

@@ -152,8 +152,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
     plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
     const bool rows = plan.columns == 1;
-    const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kCell);
-    plan.tiles = rows ? ceil_div(plan.length, width * kCell) : ceil_div(plan.columns, width);
+    const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kPieces);
+    plan.tiles = rows ? ceil_div(plan.length, width * kPieces) : ceil_div(plan.columns, width);
     plan.by_tiles = Divider::of(plan.tiles);
     plan.by_cells = Divider::of(cells);
     plan.threads = 256;

@@ -46,6 +46,8 @@ constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of one thread (more where 16 blocks would not hold the column), threads of a block at most and of one with
 /// several tiles, 16-byte vectors side by side at most.
-constexpr int kCell = 8, kMaxCell = 24, kColumnThreads = 512, kSmallColumnThreads = 256, kColumnLanes = 8;
+constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
+/// two_pass: 16-byte pieces of one thread.
+constexpr int kPieces = 8;
 
 }  // namespace xgemm::softmax

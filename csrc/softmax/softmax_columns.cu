@@ -14,7 +14,8 @@ void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t st
       const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
                       .threads = dim3(static_cast<unsigned>(plan.threads)),
                       .shared_bytes = static_cast<std::size_t>(places.bytes),
-                      .cluster = static_cast<unsigned>(plan.cluster)};
+                      .cluster = static_cast<unsigned>(plan.cluster),
+                      .early = true};
       const T* const first = static_cast<const T*>(in);
       enqueue(kKernel, grid, stream, plan, places, first, first + plan.last + 1, static_cast<O*>(out));
     };

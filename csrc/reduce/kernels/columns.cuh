@@ -1,9 +1,10 @@
 // Reduces a dim that is not the fastest: a block takes a tile of neighbouring columns, `lanes` threads of 16 bytes side by side
 // and threads / lanes positions at a time; the last of `split` blocks of a tile adds their partial results in order.
 //
-// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
-// each
-//   aligned block once; else element by element. Who holds which element, and so the order, does not follow from the alignment.
+// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment;
+//   else element by element. A thread whose positions are misaligned alike reads the aligned blocks that its columns and their
+//   neighbours lie in, and its sums move to their columns at the end; else each vector is two blocks and a shift. Where a
+//   column's elements are added in which order does not follow from the alignment.
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
@@ -11,119 +12,184 @@
 
 namespace xgemm::reduce {
 
+/// What a thread keeps of a column within its block: a state, or less.
 template <class Op>
-inline constexpr int kColumnThreads = column_threads(sizeof(typename Op::State), Pack<typename Op::T>::kCount);
-
-/// Steps of kUnroll 16-byte loads that a thread has under way: two where its states take few registers.
+struct PartOf {
+  using type = typename Op::State;
+  static constexpr bool kIsLess = false;
+};
 template <class Op>
-inline constexpr int kColumnSteps = sizeof(typename Op::State) == 4 && sizeof(typename Op::T) > 1 ? 2 : 1;
+  requires requires { typename Op::Part; }
+struct PartOf<Op> {
+  using type = typename Op::Part;
+  static constexpr bool kIsLess = true;
+};
+template <class Op>
+using Part = typename PartOf<Op>::type;
 
-/// Blocks an SM that the register budget must allow: 1024 threads, fewer where a thread's states alone take more than that
+template <class Op>
+inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<typename Op::T>::kCount);
+
+/// Steps of kUnroll 16-byte loads that a thread has under way: two where its parts take few registers.
+template <class Op>
+inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 && sizeof(typename Op::T) > 1 ? 2 : 1;
+
+/// Blocks an SM that the register budget must allow: 1024 threads, fewer where a thread's parts alone take more than that
 /// leaves.
-template <class Op>
+template <class Op, bool kBlocks>
 inline constexpr int kColumnBlocks = [] {
-  constexpr int kWidth = Pack<typename Op::T>::kCount, kBytes = static_cast<int>(sizeof(typename Op::State)) * kWidth;
-  constexpr int kThreads = kBytes > 128 || (Op::kTotal && std::is_same_v<typename Op::V, double>)    ? 256
-                           : kBytes == 128 || kWidth == 16 || std::is_same_v<typename Op::V, double> ? 512
-                                                                                                     : 1024;
-  return kThreads / kColumnThreads<Op>;
+  using T = typename Op::T;
+  constexpr int kWidth = Pack<T>::kCount, kBytes = static_cast<int>(sizeof(Part<Op>)) * kWidth;
+  constexpr bool kDouble = std::is_same_v<T, double>;
+  constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
+  constexpr int kMost = kThreads / kColumnThreads<Op>;
+  return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
 
-/// The states of a thread's columns, and in a shared array those of a tile's columns for each of the groups that hold them.
-template <class Op>
+/// Parts or states of a thread's columns, and in a shared array those of a tile's columns for each of the groups that hold them.
+template <class Op, class S>
 struct ColumnStates {
-  using State = typename Op::State;
   static constexpr int kWidth = Pack<typename Op::T>::kCount, kThreads = kColumnThreads<Op>;
-  State s[kWidth];
+  static constexpr int kAhead = sizeof(S) < 16 ? 8 : 1;  // as registers allow
+  S s[kWidth];
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) s[e] = Op::identity();
+  __device__ __forceinline__ static S start(int position) {
+    if constexpr (std::is_same_v<S, typename Op::State>)
+      return Op::identity();
+    else
+      return Op::start_part(position);
   }
-  /// Joins the states of the threads that share a column: f(column of the tile, state) for each column, in one of the threads.
+  __device__ __forceinline__ void clear(int position) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) s[e] = start(position);
+  }
+  /// Joins the states of the threads that share a column: f(column of the tile, state) for each of `columns`, in one of the
+  /// threads. A thread's first state is of the column `shift` in front of its own; then the positions of a warp are joined in
+  /// shared memory, in the order of the shuffles.
   template <class F>
-  __device__ __forceinline__ void join(int lanes, State* shared, const F& f) {
-    const int thread = static_cast<int>(threadIdx.x), columns = lanes * kWidth, together = max(lanes, kWarpSize);
-    const int group = thread / kWarpSize * kWarpSize >> (31 - __clz(together)), groups = kThreads >> (31 - __clz(together));
+  __device__ __forceinline__ void join(int lanes, int columns, int shift, S* shared, const F& f) {
+    const int thread = static_cast<int>(threadIdx.x), log2_lanes = 31 - __clz(lanes);
+    const int in_warp = max(kWarpSize >> log2_lanes, 1), groups = (kThreads >> log2_lanes) / in_warp;
+    const bool moved = columns < lanes * kWidth;
+    if (!moved) {
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      for (int offset = kWarpSize / 2; offset >= lanes; offset /= 2) s[e] = Op::merge(s[e], Op::shuffle(s[e], offset));
+      for (int e = 0; e < kWidth; ++e)
+        for (int offset = kWarpSize / 2; offset >= lanes; offset /= 2) s[e] = Op::merge(s[e], Op::shuffle(s[e], offset));
+    }
     __syncthreads();  // `shared` may still be read from the call before
-    if ((thread & (together - 1)) < lanes) {
+    if (moved || (thread >> log2_lanes) % in_warp == 0) {
+      const int first = (thread & (lanes - 1)) * kWidth - shift;
+      S* const to = shared + (thread >> log2_lanes) * columns + first;
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) shared[group * columns + (thread & (lanes - 1)) * kWidth + e] = s[e];
+      for (int e = 0; e < kWidth; ++e)
+        if (static_cast<unsigned>(first + e) < static_cast<unsigned>(columns)) to[e] = s[e];
     }
     __syncthreads();
+    for (int half = moved ? in_warp / 2 : 0; half > 0; half /= 2) {
+      for (int i = thread; i < groups * half * columns; i += kThreads) {
+        const int line = i / columns, column = i - line * columns, group = line / half;
+        S* const sum = shared + (group * in_warp + line - group * half) * columns + column;
+        *sum = Op::merge(*sum, sum[half * columns]);
+      }
+      __syncthreads();
+    }
     for (int c = thread; c < columns; c += kThreads) {
-      State sum = Op::identity();
-#pragma unroll 8
-      for (int g = 0; g < groups; ++g) sum = Op::merge(sum, shared[g * columns + c]);
+      S sum = start(-1);
+#pragma unroll kAhead
+      for (int g = 0; g < groups; ++g) sum = Op::merge(sum, shared[g * in_warp * columns + c]);
       f(c, sum);
     }
   }
 };
 
-template <class Op>
-__global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
+/// kBlocks: rows are read as aligned blocks.
+template <class Op, bool kBlocks>
+__global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>)
     reduce_columns(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                    unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
-  using V = typename Op::V;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>, kSteps = kColumnSteps<Op>;
-  constexpr int kMaxLanes = kWidth == 16 ? 16 : kWarpSize;
-  __shared__ State shared[kThreads / kWarpSize * kMaxLanes * kWidth];
+  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps: of 8-byte elements it takes too many registers
+  constexpr int kStatesAhead = sizeof(State) > 4 ? 2 : 4;  // as registers allow
+  __shared__ State shared[kThreads * kWidth];
 
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
-  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = lanes * kWidth;
+  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = plan.span * kWidth;
   // Neighbouring blocks read neighbouring tiles of the same positions.
   std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.tiles);
   const std::int64_t tile = blockIdx.x - group * plan.tiles, outer = group / plan.split, part = group - outer * plan.split;
   const IndexMap::Pair at = plan.kept.offsets(outer);
-  const std::int64_t column = (tile * lanes + lane) * kWidth;
+  const std::int64_t column = tile * columns + lane * kWidth;
   const T* base = in + at.in + column * plan.column_stride;
-  asm("" : "+l"(base));  // in registers of its own: computed again from `in`, cross_entropy of 16 bits spills
-  const bool exists = column < plan.columns, straight = plan.reduced.dims == 1;
-  const bool plain = straight && plan.vector && plan.aligned && plan.columns % kWidth == 0 && misalignment(in + at.in) == 0;
-
-  const std::int64_t end = min((part + 1) * plan.chunk, plan.length);
-  ColumnStates<Op> states;
-  states.clear();
-  const int distance = kUnroll * rows;  // of a step
-  const auto add = [&](const uint4(&raw)[kUnroll], std::int64_t n) {
+  const std::int64_t begin = part * plan.chunk, end = min(begin + plan.chunk, plan.length);
+  ColumnStates<Op, Part<Op>> parts;
+  parts.clear(first);
+  // This thread's positions: begin + first + k * rows, k < count.
+  const int count = static_cast<int>((end - begin - first + rows - 1) >> (31 - __clz(rows)));
+  const auto add = [&](const uint4(&raw)[kUnroll], int k) {
+    if constexpr (PartOf<Op>::kIsLess) {
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      V x[kUnroll];
+      for (int j = 0; j < kUnroll; ++j) Op::push(parts.s, raw[j], first + (k + j) * rows, convert);
+    } else {
 #pragma unroll
-      for (int j = 0; j < kUnroll; ++j) x[j] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[j]).values[e]);
-      push<Op>(
-          plan, states.s[e], x, maximum_of(x), [&](int j) { return n + j * rows; }, [&](int j) { return n + j * rows < end; });
+      for (int e = 0; e < kWidth; ++e) {
+        typename Op::V x[kUnroll];
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) x[j] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[j]).values[e]);
+        push<Op>(plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+      }
     }
   };
-  std::int64_t n = part * plan.chunk + first;
   const std::int64_t stride = plan.reduced.stride[0];
-  const T* p = base + n * stride;
-  if (plain) {
-    if (exists) {
-      for (; n < end; n += kSteps * distance, p += kSteps * distance * stride) {
+  const T* const last = in + plan.last + 1;
+  int shift = 0;  // elements of a thread's blocks in front of its columns
+  if constexpr (kBlocks) {
+    const T* p = base + (begin + first) * stride;
+    shift = static_cast<int>(misalignment(p) / sizeof(T));
+    p -= shift;
+    if (column - shift < min(plan.columns, (tile + 1) * columns)) {
+      // The block of the last position may reach behind the tensor; those of others end in the next position's elements.
+      const std::int64_t step = rows * stride;
+      std::int64_t four = kUnroll * step;
+      if constexpr (kSteps > 1) asm("" : "+l"(four));  // else the compiler makes a multiple of `step` for each load
+      const int whole = p + (count - 1) * step + kWidth > last ? count - 1 : count;
+      int k = 0;
+      for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
         uint4 raw[kSteps][kUnroll];
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-          for (int j = 0; j < kUnroll; ++j) {
-            const int k = (i * kUnroll + j) * rows;
-            raw[i][j] = padding<Op>(plan);
-            if (n + k < end) raw[i][j] = load_aligned16(p + k * stride);
-          }
+          for (int j = 0; j < kUnroll; ++j) raw[i][j] = load_aligned16(p + j * step);
+          p += four;
         }
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) add(raw[i], n + i * distance);
+        for (int i = 0; i < kSteps; ++i) add(raw[i], k + i * kUnroll);
+      }
+#pragma unroll 1
+      for (; k < count; k += kUnroll) {
+        uint4 raw[kUnroll];
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j, p += step) {
+          raw[j] = padding<Op>(plan);
+          if (k + j < whole) raw[j] = load_aligned16(p);
+        }
+        if (whole < count && whole < k + kUnroll) {
+          const T* const block = p - (k + kUnroll - whole) * step;
+          const uint4 front =
+              load_front<T>(reinterpret_cast<const char*>(block), static_cast<unsigned>((last - block) * sizeof(T)));
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j)
+            if (k + j == whole) raw[j] = front;
+        }
+        add(raw, k);
       }
     }
-  } else if (exists) {
-    const T* const last = in + plan.last + 1;
-    for (; n < end; n += distance) {
+  } else if (column < plan.columns) {
+    const bool straight = plan.reduced.dims == 1;
+    for (int k = 0; k < count; k += kUnroll) {
+      const std::int64_t n = begin + first + k * static_cast<std::int64_t>(rows);
       std::int64_t offset[kUnroll];
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * stride;
@@ -137,7 +203,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
       }
       // A vector as the two aligned blocks that it lies in, as long as the second does not reach behind the tensor (bytes take
       // too many registers).
-      bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && n + (kUnroll - 1) * rows < end;
+      bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && k + kUnroll <= count;
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;
       uint4 raw[kUnroll];
@@ -155,7 +221,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) {
           raw[j] = padding<Op>(plan);
-          if (n + j * rows >= end) continue;
+          if (k + j >= count) continue;
           const T* const from = base + offset[j];
           if (plan.vector && column + kWidth <= plan.columns) {
             raw[j] = load_shifted16(from);
@@ -168,7 +234,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
           }
         }
       }
-      add(raw, n);
+      add(raw, k);
     }
   }
 
@@ -181,19 +247,30 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
     extra.template look<false>(plan, in + at.in + to_column * plan.column_stride);
     Op::finish(plan, convert, sum, extra, out, to);
   };
-  if (plan.split == 1) return states.join(lanes, shared, finish);
+  const auto join_parts = [&](const auto& f) {
+    parts.join(lanes, columns, shift, reinterpret_cast<Part<Op>*>(shared), [&](int c, const Part<Op>& sum) {
+      if constexpr (PartOf<Op>::kIsLess)
+        f(c, Op::state(sum, begin));
+      else
+        f(c, sum);
+    });
+  };
+  if (plan.split == 1) return join_parts(finish);
 
   State* const mine = partials + (outer * plan.tiles + tile) * plan.split * columns;
-  states.join(lanes, shared, [&](int c, const State& sum) { mine[part * columns + c] = sum; });
+  join_parts([&](int c, const State& sum) { mine[part * columns + c] = sum; });
   if (!is_last_block(counters + outer * plan.tiles + tile, plan.split)) return;
-  states.clear();
-#pragma unroll 4
-  for (std::int64_t i = first; i < plan.split; i += rows) {
-    const State* const other = mine + i * columns + lane * kWidth;
+  ColumnStates<Op, State> states;
+  states.clear(0);
+  if (lane < plan.span) {
+#pragma unroll kStatesAhead
+    for (std::int64_t i = first; i < plan.split; i += rows) {
+      const State* const other = mine + i * columns + lane * kWidth;
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) states.s[e] = Op::merge(states.s[e], load_state(other + e));
+      for (int e = 0; e < kWidth; ++e) states.s[e] = Op::merge(states.s[e], load_state(other + e));
+    }
   }
-  states.join(lanes, shared, finish);
+  states.join(lanes, columns, 0, shared, finish);
 }
 
 }  // namespace xgemm::reduce

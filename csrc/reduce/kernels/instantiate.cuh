@@ -70,12 +70,27 @@ void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& w
 }
 
 template <class Op>
+struct ForColumns {
+  using type = Op;
+};
+template <class T>
+  requires(sizeof(T) <= 2)
+struct ForColumns<MaximumIndex<T>> {
+  using type = MaximumKey<T>;
+};
+
+template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  using T = typename Op::T;
-  if (plan.kernel == Kernel::rows) return launch_rows<Op>(plan, in, out, workspace, stream);
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>)};
-  enqueue(reduce_columns<Op>, grid, stream, plan, static_cast<const T*>(in), out, static_cast<unsigned*>(workspace.counters),
-          static_cast<typename Op::State*>(workspace.partials));
+  using Op = typename ForColumns<RowOp>::type;
+  if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
+  const auto go = [&](auto* kernel) {
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>)};
+    enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
+            static_cast<typename Op::State*>(workspace.partials));
+  };
+  const bool aligned = plan.aligned && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
+  if (aligned || plan.span < plan.lanes) return go(reduce_columns<Op, true>);
+  go(reduce_columns<Op, false>);
 }
 
 template <template <class> class Op>

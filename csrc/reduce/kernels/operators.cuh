@@ -269,6 +269,11 @@ struct MaximumIndex {
     V value;
     std::uint32_t position;  // of the step's first element, or of the maximum; positions in a strip fit 32 bits
   };
+  // Of a column within a block; positions count from the block's first one.
+  struct Part {
+    V value;
+    std::uint32_t position;
+  };
   using Extra = NoExtra;
   static constexpr bool kOrdered = true, kTotal = false, kFindsLater = true;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -279,16 +284,6 @@ struct MaximumIndex {
   static __device__ __forceinline__ bool beats(V a, V b) { return a > b || (is_nan(a) && !is_nan(b)); }
   static __device__ __forceinline__ bool ties(V a, V b) { return a == b || (is_nan(a) && is_nan(b)); }
 
-  // Positions grow from one push to the next. Few steps hold a new maximum, so only those look for where it is.
-  template <int n, class Position>
-  static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position position) {
-    if (!beats(best, s.value) && s.index != kNone) return;
-    int where = 0;
-#pragma unroll
-    for (int i = n - 1; i >= 0; --i)
-      if (ties(x[i], best)) where = i;
-    s = {position(where), best};
-  }
   static __device__ __forceinline__ void keep(Local& s, const uint4 (&step)[kUnroll], V best, std::uint32_t position,
                                               int distance, bool now, const Convert<T>& convert) {
     if (!beats(best, s.value) && s.position != kNoStep) return;
@@ -308,6 +303,23 @@ struct MaximumIndex {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.index, offset), __shfl_xor_sync(kFullWarp, s.value, offset)};
   }
+  // A column of the lowest value alone never has another position than that of the start.
+  static __device__ __forceinline__ Part start_part(int position) { return {lowest<V>(), static_cast<std::uint32_t>(position)}; }
+  static __device__ __forceinline__ Part merge(Part a, Part b) {
+    return (ties(a.value, b.value) ? a.position < b.position : beats(a.value, b.value)) ? a : b;
+  }
+  static __device__ __forceinline__ Part shuffle(Part s, int offset) {
+    return {__shfl_xor_sync(kFullWarp, s.value, offset), __shfl_xor_sync(kFullWarp, s.position, offset)};
+  }
+  static __device__ __forceinline__ void push(Part (&s)[Pack<T>::kCount], const uint4& raw, int position,
+                                              const Convert<T>& convert) {
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kCount; ++e) {
+      const V x = convert.template operator()<kOrdered>(as_pack<T>(raw).values[e]);
+      if (beats(x, s[e].value)) s[e] = {x, static_cast<std::uint32_t>(position)};
+    }
+  }
+  static __device__ __forceinline__ State state(Part s, std::int64_t first) { return {first + s.position, s.value}; }
   /// Which element of a step is the first to equal its maximum.
   static __device__ __forceinline__ int find(const uint4 (&step)[kUnroll], V maximum, const Convert<T>& convert) {
     constexpr int kWidth = Pack<T>::kCount;
@@ -357,6 +369,79 @@ struct MaximumIndex {
   static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     static_cast<std::int64_t*>(out)[i] = s.index;
+  }
+};
+
+/// Bytes `selector` of b:a (prmt: the fourth bit of a nibble spreads the byte's sign).
+__device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned selector) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+
+/// MaximumIndex for columns of elements of up to 16 bits, in half of the instructions: value and turned position are one integer,
+/// whose maximum is the first position of the largest value. A Part has 16 bits of position, counted from the block's first one,
+/// a State 48.
+template <class Element>
+struct MaximumKey {
+  using T = Element;
+  using Part = std::int32_t;
+  using State = std::int64_t;
+  using Extra = NoExtra;
+  static constexpr bool kOrdered = true, kTotal = false;
+  static constexpr State kLast = (State{1} << 48) - 1;
+  static constexpr int kFirst = static_cast<int>(kKeyPositions) - 1;  // what position 0 is turned into
+
+  static __device__ __forceinline__ State identity() { return std::numeric_limits<State>::min(); }
+  static __device__ __forceinline__ Part start_part(int) { return std::numeric_limits<Part>::min(); }
+  template <class S>
+  static __device__ __forceinline__ S merge(S a, S b) {
+    return max(a, b);
+  }
+  template <class S>
+  static __device__ __forceinline__ S shuffle(S s, int offset) {
+    return __shfl_xor_sync(kFullWarp, s, offset);
+  }
+  /// Two 16-bit values as integers in the order of the values: -0 is +0, and every NaN the one on top.
+  static __device__ __forceinline__ unsigned in_order(unsigned pair, const Convert<T>& convert) {
+    if constexpr (kIsHalf<T>) {
+      const unsigned sign = convert.flip & 0x80008000u;
+      unsigned y;
+      if constexpr (std::is_same_v<T, half>)
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3c003c00u ^ sign), "r"(0));
+      else
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3f803f80u ^ sign), "r"(0));
+      return y ^ (permute(y, 0, 0xbb99) & 0x7fff7fffu);
+    } else {
+      return pair ^ static_cast<unsigned>(convert.flip);
+    }
+  }
+  /// A vector of elements at `position` of the block: one for each of the parts.
+  static __device__ __forceinline__ void push(Part (&s)[Pack<T>::kCount], const uint4& raw, int position,
+                                              const Convert<T>& convert) {
+    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w}, turned = kFirst - position;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (sizeof(T) == 2) {
+        const unsigned pair = in_order(words[w], convert);
+        s[2 * w] = max(s[2 * w], static_cast<Part>(permute(turned, pair, 0x5410)));
+        s[2 * w + 1] = max(s[2 * w + 1], static_cast<Part>(permute(turned, pair, 0x7610)));
+      } else {
+        const unsigned bytes = words[w] ^ static_cast<unsigned>(convert.flip) ^ static_cast<unsigned>(convert.bias) * 0x01010101u;
+#pragma unroll
+        for (int b = 0; b < 4; ++b) {
+          const unsigned value = bytes >> 8 * b & 0xff;
+          s[4 * w + b] = max(s[4 * w + b], static_cast<Part>(value << 16 | (turned & 0xffff)));
+        }
+      }
+    }
+  }
+  static __device__ __forceinline__ State state(Part s, std::int64_t first) {
+    return static_cast<State>(s >> 16) * (kLast + 1) + (kLast - first - (kFirst - (s & 0xffff)));
+  }
+  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
+                                                std::int64_t i) {
+    static_cast<std::int64_t*>(out)[i] = kLast - (s & kLast);
   }
 };
 

@@ -1,17 +1,19 @@
 // Softmax over a dim that is not the fastest: [outer, length, columns]. A thread has a cell of plan.cell neighbouring positions
 // of 16 bytes of columns in shared memory; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks,
-// each of up to 64 cells: a block takes its own maxima, and they meet once, for maxima and sums together.
+// each of up to 32 cells: a block takes its own maxima, and they meet once, for maxima and sums together. A block's cells are
+// joined as a balanced tree over their number, and so are the blocks: a column's bits follow from its length and dtype alone,
+// not from how many columns there are beside it, nor from addresses.
 //
-// A block's cells are joined as a balanced tree over their number, and so are the blocks: a column's bits follow from its length
-// and dtype alone, not from how many columns there are beside it, nor from addresses. Layouts: columns have stride 1, positions
-// and outer groups lie anywhere; output contiguous; any alignment. Limits: 16 blocks x 64 cells x 8 positions (24 in 16 bits);
-// without clusters 256 cells, in pieces of 32 bytes. Architectures: sm_80 and later; clusters on sm_90. Floor: one read, one
-// write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice.
-//   Three blocks of 64 KB or six of 32 fit an SM, where registers would hold two or four: loads are under way while other blocks
+// Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
+// Architectures: sm_80 and later; clusters on sm_90. Limits: 16 blocks x 32 cells x 16 positions (48 in 16 bits); without
+//   clusters 128 cells, in pieces of 32 bytes.
+// Floor: one read, one write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice. Three
+//   blocks of 64 KB or six of 32 fit an SM, where registers would hold two or four: loads are under way while other blocks
 //   compute or wait for their cluster.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/cp_async.cuh"
+#include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -70,7 +72,7 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan
 #pragma unroll
     for (int e = 0; e < n; ++e) value[e] = op(value[e], __shfl_xor_sync(kFullWarp, value[e], offset));
   }
-  if (plan.team <= kWarpSize) return;
+  if (plan.team <= kWarpSize && plan.cluster == 1) return;
   using Group = Columns<V, n>;
   constexpr int kWarps = kColumnThreads / kWarpSize;
   unsigned self = threadIdx.x;
@@ -303,6 +305,8 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;             // positions, as registers allow
   extern __shared__ uint4 slots[];
   [[maybe_unused]] __shared__ ptx::Barrier arrived;
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
 
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes, team = plan.team;
   unsigned rank = 0, group = blockIdx.x;

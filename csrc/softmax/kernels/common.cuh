@@ -128,12 +128,14 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 
 /// exp(x - m) of a row's elements, m their maximum. For a softmax in 16 bits times a factor that all of the row has in common:
 /// what scaled_exp gives them, and what rounding makes of m log2(e); then it is 2^(x scale + shift), one multiply-add. Not for a
-/// logarithm: that of a sum near 1 would lose its digits.
+/// logarithm: that of a sum near 1 would lose its digits. There x - m is taken first, and 2^x in fp32 too: a sum of at least 1 is
+/// not rounder for exact terms.
 template <class O, class V>
 struct Exponentials {
   V base;
   float scale = kLog2E, shift = 0;
-  __device__ __forceinline__ Exponentials(V m, bool log) : base(m) {
+  bool fast;
+  __device__ __forceinline__ Exponentials(V m, bool log) : base(m), fast(log || sizeof(O) == 2) {
     if constexpr (sizeof(O) == 2) {
       if (log) return;
       // Of a larger m in bf16 the next smaller value is 256 away: e^(x - m) is 1 or 0.
@@ -144,10 +146,9 @@ struct Exponentials {
     }
   }
   __device__ __forceinline__ V operator()(V x) const {
-    if constexpr (sizeof(O) == 2)
-      return exp2_approx(fmaf(x - base, scale, shift));
-    else
-      return scaled_exp<O>(x - base, 0);
+    if constexpr (std::is_same_v<V, float>)
+      if (fast) return exp2_approx(fmaf(x - base, scale, shift));
+    return scaled_exp<O>(x - base, 0);
   }
 };
 

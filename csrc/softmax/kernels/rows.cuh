@@ -74,9 +74,12 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   }
   const V m = place.largest(largest.value(), warps[0]);
 
-  const Exponentials<O, V> exponential(m, rows.log);
+  const Exponentials<O, V> exponential(m, false);
   V sums[4] = {};
-  add_exponentials<T>(x, rows.steps, exponential, rows.log, sums);
+  if (rows.log)
+    add_exponentials<T>(x, rows.steps, Exponentials<O, V>(m, true), true, sums);
+  else
+    add_exponentials<T>(x, rows.steps, exponential, false, sums);
   const V d = place.sum(sums, warps[1]);
 
   const V r = rows.log ? V{0} : reciprocal<O>(d), log_d = rows.log ? log(d) : V{0};

@@ -3,9 +3,9 @@
 //
 // Layouts: rows of stride 1 at one distance of less than 2^31 vectors, fewer than 2^31; output contiguous. Limits: 32 lanes x
 //   kShortSteps vectors. Architectures: sm_80 and later.
-// Floor: one read, one write. At 4.28 TB/s an SM has 26 issue slots a 16-bit element; softmax_rows takes 25 of them, this 12: it
-// has
-//   no blocks to join and no other layouts, and holds 16-bit rows' exponentials in registers from the sum to the result.
+// Floor: one read, one write. At 4.28 TB/s an SM has 26 issue slots a 16-bit element; softmax_rows takes 25 of them, this
+//   12: it has no blocks to join and no other layouts, and holds 16-bit rows' exponentials in registers from the sum to the
+//   result.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
