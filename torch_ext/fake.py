@@ -148,7 +148,7 @@ def _prepare(weight, *, precision="highest") -> Tensor:
     if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
         return weight.new_empty([0], dtype=torch.uint8)
     parts = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)
-    return weight.new_empty([(parts + 255) // 256 * 256 + 16 * n], dtype=torch.uint8)
+    return weight.new_empty([(parts + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # copies, lines, counts
 
 
 @torch.library.register_fake("xgemm::linear_prepared")
