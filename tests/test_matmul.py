@@ -29,7 +29,7 @@ TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 # Hopper; not fp64
 TENSOR_TILES = [
     *("wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x96", "wgmma_128x64"),
-    *("wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
+    *("wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
 ]
 DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
@@ -749,7 +749,7 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("tile", ["wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"])
+@pytest.mark.parametrize("tile", ["wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"])
 @pytest.mark.parametrize(("m", "n"), [(65, 40), (100, 328), (128, 200)])
 def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
     """Two rows of tiles and a long K: the same bits as of any other tile."""

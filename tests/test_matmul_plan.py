@@ -250,7 +250,7 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
 
 HALF_TILE_ROWS = {
     f"wgmma_{rows}x{columns}": rows
-    for rows, widths in {128: (256, 192, 128, 96, 64), 64: (128, 96, 64, 32)}.items()
+    for rows, widths in {128: (256, 192, 128, 96, 64), 64: (256, 128, 96, 64, 32)}.items()
     for columns in widths
 }
 
@@ -297,9 +297,10 @@ def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
             assert (chosen.copies_a, chosen.copies_b) == (False, False)
     for tile in HALF_TILE_ROWS:
         for m, n in [(264, 392), (392, 264)]:
-            b = (1, 1000) if tile.endswith(("96", "x32")) else (n, 1)
+            b = (1, 1000) if tile.endswith(("96", "x32", "64x256")) else (n, 1)
             chosen = plan(Problem(m, n, 1000, dtype=BF16, b=b, forced=tile)).tensor
-            assert (chosen.tile, chosen.pairs) == (tile, True)
+            assert chosen.tile == tile
+            assert chosen.pairs or tile == "wgmma_64x256"  # of fewer columns: not always a multiple of 16
     assert not plan(Problem(1024, 1024, 1024, dtype=BF16)).tensor.pairs
     assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.pairs  # copied: whole lines
 

@@ -14,8 +14,8 @@ constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kHalfStart = 1.85e-6, kHalfCopies = 3e-6;  // half precision: all but the tiles; the pass that packs operands,
-constexpr double kCopyRate = 4.0e12;                        // and bytes a second that it reads and writes
+constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
+constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
 constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
 // Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
 // multiprocessors together get from L2.
@@ -34,6 +34,7 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {500, 1600, 512 / 0.82, 1200, 4500},
     {416, 1300},
     {320, 1050, 256 / 0.53, 1000, 1900},
+    {640, 1600},
     {410, 1000},
     {320, 700},
     {229, 600, 240, 1000, 900},
@@ -60,12 +61,13 @@ bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int6
   if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
   if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
-  const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_128 ||
-                         t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32;
+  const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_256 ||
+                         t == TensorTile::few_rows_128 || t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32;
   if (half_only && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (sums > 1 || t == TensorTile::small)) return false;
   if (p.gated && parts != 0 && t != TensorTile::middle) return false;
+  if (t == TensorTile::few_rows_256) return b_k_major;
   return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
@@ -73,9 +75,13 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-/// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy.
+/// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
+  if (t == TensorTile::few_rows_256 && splits == 1) {
+    const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, across = std::max<std::int64_t>(1, sm_count / rows);
+    return std::min(most, round_up(ceil_div(p.n, across), 8));
+  }
   if (info(t).m > 64 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
@@ -104,6 +110,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       // Fewer rows are bound by reading B, for which narrower tiles divide it more evenly; more tiles than one wave by what wider
       // ones read less of.
       if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
+      // Its rows of tiles read all of B each: it pays where 128-row tiles would load rows that do not exist.
+      if (!one && t == TensorTile::few_rows_256 && (p.m < 128 || round_up(p.m, 64) % 128 == 0)) continue;
       const Cost& cost = kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);

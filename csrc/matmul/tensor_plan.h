@@ -22,17 +22,29 @@ struct WgmmaTile {
   int m, n;
   int blocks;  ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
 };
-enum class TensorTile : std::uint8_t { large, wide, middle, narrow, small, few_rows_128, few_rows_96, few_rows_64, few_rows_32 };
-inline constexpr std::array<WgmmaTile, 9> kWgmmaTiles{{
+enum class TensorTile : std::uint8_t {
+  large,
+  wide,
+  middle,
+  narrow,
+  small,
+  few_rows_256,
+  few_rows_128,
+  few_rows_96,
+  few_rows_64,
+  few_rows_32
+};
+inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
     {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
     {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
     {"wgmma_128x96", 128, 96, 1},    // half precision, a K-major B: where it fills the GPU and 128 columns do not
     {"wgmma_128x64", 128, 64, 2},    // small products: tiles for every multiprocessor
+    {"wgmma_64x256", 64, 256, 1},    // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once
     {"wgmma_64x128", 64, 128, 2},    // half precision: as many tiles for less shared-memory traffic
     {"wgmma_64x96", 64, 96, 2},      // the same with a K-major B
     {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
-    {"wgmma_64x32", 64, 32, 4},      // half precision, a K-major B
+    {"wgmma_64x32", 64, 32, 2},      // half precision, a K-major B
 }};
 /// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }

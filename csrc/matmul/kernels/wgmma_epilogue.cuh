@@ -234,7 +234,7 @@ class BoxStore {
     const int buffer = turn / kTurns % 2 * 2048;
     if (turn % kTurns == 0) {
       // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
-      if (lane == 0) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
+      if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
     }
 #pragma unroll
@@ -267,8 +267,12 @@ class BoxStore {
       }
       ptx::fence_async_shared();
       __syncwarp();
-      if (lane == 0) {
-        ptx::tma_store(&g.out, staging + buffer, column, row, batch);
+      // Broadcasts, so that the compiler sees that the warp agrees, and does not try lane after lane.
+      const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };
+      const int c0 = agreed(column), c1 = agreed(row), c2 = agreed(batch),
+                from = agreed(static_cast<int>(ptx::shared_address(staging)) + buffer);
+      if (ptx::elect_one()) {
+        ptx::tma_store(&g.out, __cvta_shared_to_generic(static_cast<unsigned>(from)), c0, c1, c2);
         ptx::tma_store_commit();
       }
     }
@@ -281,7 +285,7 @@ template <class Out, int kTileN>
 __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2], const WgmmaArguments& g, int row, int column,
                                                   int column_end, int batch, int lane, unsigned char* staging,
                                                   const float* shared_bias) {
-  const float alpha = static_cast<float>(g.problem.alpha);
+  const float alpha = g.alpha;
   const int rows = min(16, static_cast<int>(g.problem.m) - row), r = lane % 16;
   const std::uint32_t buffers = ptx::shared_address(staging), place = static_cast<unsigned>(r * 128 + (lane / 16 ^ (r % 8)) * 16);
   Out* line = ragged_line<Out>(g, batch, row, column, lane);
@@ -334,7 +338,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   constexpr int kTileM = Config::kValue.tile_m;
   if constexpr (Config::kValue.may_straight()) {
     if (g.straight) {
-      const float alpha = static_cast<float>(p.alpha);
+      const float alpha = g.alpha;
       const Out* const bias = static_cast<const Out*>(p.bias.data);
       Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
 #pragma unroll
@@ -369,7 +373,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
       for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(scales[row_in_tile + first + 8 * h]);
     }
-    const float alpha = static_cast<float>(p.alpha);
+    const float alpha = g.alpha;
     constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
     constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
     constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
@@ -476,7 +480,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
   const auto epilogue = tile_epilogue<Out>(p, batch);
-  if (kScaled && lane == 0) ptx::tma_store_wait_read<0>();  // the tile before may have left by TMA
+  if (kScaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // the tile before may have left by TMA
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {

@@ -7,6 +7,7 @@
 //   Pipeline  `stages` slots of shared memory. full[s] completes when a slot's bytes have landed, empty[s] when every consumer
 //             warp is done with it. The pipeline runs across tiles: the next tile's loads start during the epilogue, and C leaves
 //             through shared memory by TMA while the next tile is multiplied (kernels/wgmma_epilogue.cuh).
+//   Start     Each role waits for the launch before as it is about to touch memory; the first tile is found by then.
 //   Operands  Row- or column-major each. Base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros
 //             outside. Batches are the tensor maps' third dim (broadcast: step 0). Of a problem with few rows only those are
 //             loaded.
@@ -43,10 +44,36 @@
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/short_divider.h"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
 #include "matmul/launch.h"
 #include "matmul/tensor_plan.h"
+
+namespace xgemm::ptx {
+
+/// Arrives where `really` says so, without a branch; at an address of this CTA, or of any CTA of the cluster.
+__device__ __forceinline__ void barrier_arrive_if(std::uint32_t barrier, bool really) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(barrier),
+               "r"(static_cast<int>(really))
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_pair_if(std::uint32_t barrier, bool really) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
+               "r"(static_cast<int>(really))
+               : "memory");
+}
+/// Has the phase of this parity completed? Does not wait.
+__device__ __forceinline__ bool barrier_test(const Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.b32 %0, 1, 0, done;\n}"
+               : "=r"(done)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return done != 0;
+}
+
+}  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
 
@@ -87,7 +114,11 @@ struct WgmmaArguments {
                      ///< (columns does): lines (MN-major: k) of the shared operand's boxes that each brings to both; else 0
   int tile_columns;  ///< of C: Config's columns(), or fewer
   int slot_bytes;    ///< what TMA brings to one slot
-  int chunk_blocks, split_blocks, splits, cluster;
+  int blocks, chunk_blocks, split_blocks, splits, cluster;  ///< blocks: of K
+  /// A batch's tiles, those of a whole group of rows, the rows of the last group, and tiles (pairs of them, parts) at a time.
+  ShortDivider per_batch, per_group, last_rows, at_a_time;
+  int items, shift;  ///< tiles, or parts of them, in all; CTAs that share one or pair, as a power of two
+  float alpha;
   int spread;                          ///< parts of a tile that are items of their own: `splits` or 1
   Meeting* meetings;                   ///< spread: one a tile
   float* partials;                     ///< spread: [item][tile_m][tile_n]
@@ -138,6 +169,15 @@ struct WgmmaBoxes {
 namespace xgemm::matmul {
 namespace wgmma_detail {
 
+/// A launch's arguments are in no cache at first: all lines of the constant cache at once, so that what needs them later does not
+/// wait for one after the other.
+__device__ __forceinline__ void fetch_arguments(const WgmmaArguments& g) {
+  constexpr int kLine = 64, kLines = static_cast<int>(sizeof(WgmmaArguments)) / kLine;
+  static_assert(kLines <= 32);
+  const int word = reinterpret_cast<const int*>(&g)[min(static_cast<int>(threadIdx.x) % 32, kLines - 1) * (kLine / 4)];
+  asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0x7fffabcd;\n@p nanosleep.u32 1;\n}" ::"r"(word));  // a use of it
+}
+
 struct Tile {
   int row, column, batch;  ///< first row and column of C
 };
@@ -147,11 +187,12 @@ struct Tile {
 template <class Config>
 __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int rank = 0) {
   constexpr WgmmaConfig kConfig = Config::kValue;
-  const int per_batch = g.rows * g.columns, batch = g.tiles == per_batch ? 0 : index / per_batch,
-            within = index - batch * per_batch;
-  const int group = within / (kConfig.group * g.columns), in_group = within - group * kConfig.group * g.columns;
-  const int height = min(g.rows - group * kConfig.group, kConfig.group);
-  int column = in_group / height, row = group * kConfig.group + (in_group - column * height);
+  const int batch = g.per_batch.divide(index), within = index - batch * static_cast<int>(g.per_batch.divisor);
+  const int group = g.per_group.divide(within), in_group = within - group * static_cast<int>(g.per_group.divisor);
+  const bool whole = (group + 1) * kConfig.group <= g.rows;
+  const int height = whole ? kConfig.group : static_cast<int>(g.last_rows.divisor);
+  int column = whole ? in_group / kConfig.group : g.last_rows.divide(in_group);
+  int row = group * kConfig.group + (in_group - column * height);
   if (kConfig.may_pair() && g.shared)
     (kConfig.pairs_share_a() ? column : row) = 2 * (kConfig.pairs_share_a() ? column : row) + rank;
   return {row * kConfig.tile_m, column * g.tile_columns, batch};
@@ -212,7 +253,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const bool paired = kConfig.may_pair() && g.shared != 0;
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) {
+  // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
+  // one for the tensor maps.
+  if (threadIdx.x == 32) {
     for (int s = 0; s < kStages; ++s) {
       ptx::barrier_init(&full[s], 1);
       ptx::barrier_init(&empty[s], paired ? 2 * kConsumerWarps : kConsumerWarps);
@@ -223,6 +266,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(scales_empty, kConsumerWarps);
     }
     ptx::fence_barrier_init();
+  }
+  if (threadIdx.x == 64) {
     ptx::prefetch_tensor_map(&g.a);
     ptx::prefetch_tensor_map(&g.b);
     if constexpr (kConfig.gated) ptx::prefetch_tensor_map(&g.up);
@@ -230,25 +275,29 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if (kConfig.may_fail() && g.failed.lines) asm volatile("prefetch.global.L2 [%0];" ::"l"(g.failed.lines));
   }
   __syncthreads();
-  if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
-  if (paired) ptx::cluster_arrive_thread();
-  ptx::grid_wait();
   ptx::grid_release();
-  if (paired) ptx::cluster_wait_thread();
-  if constexpr (kConfig.may_fail())
+  if constexpr (kConfig.may_fail()) {
+    ptx::grid_wait();
     if (wgmma_detail::product_failed(g)) return;
+  }
+  // Each warp once, before it touches memory: the producer has found its first tile by then.
+  const auto start = [&] {
+    if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
+    if (paired) ptx::cluster_arrive_thread();
+    ptx::grid_wait();
+    if (paired) ptx::cluster_wait_thread();
+  };
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
-  const int blocks = static_cast<int>((g.problem.k + kWgmmaTileK - 1) / kWgmmaTileK);
+  const int blocks = g.blocks;
   const int rank = cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank());
   const auto first_item = [&] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
     int cta;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
-    return paired ? cta / 2 : cta / cluster;
+    return cta >> g.shift;
   };
   const auto pair_rank = [&] { return paired ? static_cast<int>(ptx::cluster_rank()) : 0; };
-  const int item_step = static_cast<int>(gridDim.x) / (paired ? 2 : cluster);
-  const int items = kConfig.may_spread() ? g.tiles * g.spread : g.tiles;
+  const int item_step = static_cast<int>(g.at_a_time.divisor);
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
@@ -256,11 +305,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const bool leads = ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
+    if (!loads) {
+      start();
+      wgmma_detail::fetch_arguments(g);
+    }
     bool walks = true;  // over the items: not the warps that bring scales
     if constexpr (!kConfig.gated) {
       if (threadIdx.x >= 32 && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
         unsigned parity = 1;
-        for (int index = first_item(); index < items; index += item_step, parity ^= 1) {
+        for (int index = first_item(); index < g.items; index += item_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
           const auto tile = wgmma_detail::locate<Config>(g, index, pair_rank());
           const int thread = static_cast<int>(threadIdx.x) - 32;
@@ -273,7 +326,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         walks = false;  // boxes: no merges
       }
     }
-    for (int index = walks ? first_item() : items; index < items; index += item_step) {
+    for (int index = walks ? first_item() : g.items; index < g.items; index += item_step) {
       if (loads) {
         if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
         // Broadcasts, so that the compiler sees that all of the warp agrees: what TMA takes must lie in uniform registers, and it
@@ -294,6 +347,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         };
         const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
+        if (index == first_item()) start();
         for (int block = begin; block < end; block += kConfig.blocks, ring.advance()) {
           ptx::Barrier* const landed = &full[ring.slot];
           unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
@@ -356,16 +410,19 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const std::uint32_t base_b = LayoutB::descriptor_low(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
-    // All products of one slot, as one committed group. Offsets are in the descriptors' units of 16 bytes.
-    const auto multiply = [&](float(&sums)[kAccumulators], int slot, bool accumulate) {
+    // Steps `from` .. `to` - 1 of the products of the slot at `offset`, as one committed group. Offsets are in the descriptors'
+    // units of 16 bytes.
+    const auto offset_of = [](int slot) {
       // The compiler sees that a broadcast is uniform: descriptors are then added to in uniform registers, not moved there.
-      const std::uint32_t offset = static_cast<unsigned>(__shfl_sync(0xffffffffu, slot, 0) * (Boxes::kStageBytes / 16));
-      ptx::wgmma_fence();
+      return static_cast<std::uint32_t>(__shfl_sync(0xffffffffu, slot, 0) * (Boxes::kStageBytes / 16));
+    };
+    const auto multiply = [&](float(&sums)[kAccumulators], std::uint32_t offset, bool accumulate, int from, int to) {
 #pragma unroll
       for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
         const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
+          if (step < from || step >= to) continue;
           const int at_a =
               kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
           const int at_b =
@@ -378,11 +435,20 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       ptx::wgmma_commit();
     };
-    const auto release = [&](int slot) {
-      if (paired) {
-        if (lane < 2) ptx::barrier_arrive(&empty[slot], static_cast<unsigned>(lane));
-      } else if (lane == 0) {
-        ptx::barrier_arrive(&empty[slot]);
+    constexpr bool kMayPair = kConfig.may_pair(), kAlone = kConsumerWarps == 4;
+    const std::uint32_t empty_local = ptx::shared_address(empty),
+                        empty_pair = kAlone && paired && lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0;
+    const auto release = [&](int slot, bool really) {
+      if constexpr (kAlone) {  // predicated, as branches between products would be dear
+        ptx::barrier_arrive_if(empty_local + 8 * static_cast<unsigned>(slot), really && !paired && lane == 0);
+        if constexpr (kMayPair)
+          ptx::barrier_arrive_pair_if(empty_pair + 8 * static_cast<unsigned>(slot), really && empty_pair != 0);
+      } else if (really) {
+        if (paired) {
+          if (lane < 2) ptx::barrier_arrive(&empty[slot], static_cast<unsigned>(lane));
+        } else if (lane == 0) {
+          ptx::barrier_arrive(&empty[slot]);
+        }
       }
     };
 
@@ -390,18 +456,27 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
     const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
       if constexpr (kParts == 1) {
+        // What a slot's hand-over takes lies between its products: an SM's only consumer would else multiply nothing meanwhile.
+        constexpr int kHead = kAlone ? 2 : kSteps;
         int previous = 0;
+        bool landed = false;
         for (int done = 0; done < count; ++done) {
-          ptx::barrier_wait(&full[ring.slot], ring.parity);
-          multiply(result, ring.slot, done > 0);
+          const std::uint32_t offset = offset_of(ring.slot);
+          if (!landed) ptx::barrier_wait(&full[ring.slot], ring.parity);
+          ptx::wgmma_fence();
+          multiply(result, offset, done > 0, 0, kHead);
           ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
-          if (done > 0) release(previous);
+          release(previous, done > 0);
           previous = ring.slot;
           ring.advance();
+          if constexpr (kHead < kSteps) {
+            landed = ptx::barrier_test(&full[ring.slot], ring.parity);
+            multiply(result, offset, true, kHead, kSteps);
+          }
         }
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(result);
-        release(previous);
+        release(previous, true);
       } else {
         float sums[kAccumulators];
 #pragma unroll
@@ -409,9 +484,11 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         if (stagger && consumer == 1) ptx::named_barrier_sync(kStaggerBarrier, kConsumerThreads);
         for (int done = 0; done < count; ++done) {
           ptx::barrier_wait(&full[ring.slot], ring.parity);
-          multiply(sums, ring.slot, false);
+          const std::uint32_t offset = offset_of(ring.slot);
+          ptx::wgmma_fence();
+          multiply(sums, offset, false, 0, kSteps);
           ptx::wgmma_wait<0>();
-          release(ring.slot);
+          release(ring.slot, true);
           ring.advance();
           if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
@@ -421,7 +498,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
-    for (int index = first_item(); index < items; index += item_step) {
+    start();
+    for (int index = first_item(); index < g.items; index += item_step) {
       const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
       const int begin = item.begin, end = item.end;
       const auto tile = wgmma_detail::locate<Config>(g, item.tile, pair_rank());
@@ -462,7 +540,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kConfig.may_spread()) {
         if (g.spread > 1) {
           wgmma_detail::meet_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.tile, item.split,
-                                               index + item_step >= items, static_cast<int>(again) - 128, share);
+                                               index + item_step >= g.items, static_cast<int>(again) - 128, share);
           continue;
         }
       }
@@ -474,7 +552,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       } else {
         const bool shared_scales = kConfig.shares_scales() || g.shares_bias;  // a cluster did not come here
         // The tile's number in this CTA by a division: a counter would be a register through the main loop.
-        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(index) / static_cast<unsigned>(item_step) & 1);
+        if (shared_scales) ptx::barrier_wait(scales_full, static_cast<unsigned>(g.at_a_time.divide(index) & 1));
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, scales,
                                               store_warp * 16);
         if (shared_scales) {
@@ -483,7 +561,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       }
     }
-    if (lane == 0) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
+    if (ptx::elect_one()) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads
   }
 #endif
 }

@@ -1,6 +1,7 @@
 // Host side of kernels/wgmma_gemm.cuh: tensor maps, grid, choice of instantiation.
 #pragma once
 #include <algorithm>
+#include <bit>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"
@@ -75,6 +76,11 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   if (plan.pairs) (kConfig.pairs_share_a() ? g.columns : g.rows) = ((kConfig.pairs_share_a() ? g.columns : g.rows) + 1) / 2;
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
   g.spread = static_cast<int>(plan.spread);
+  g.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
+  g.per_batch = ShortDivider::of(std::int64_t{g.rows} * g.columns),
+  g.per_group = ShortDivider::of(std::int64_t{kConfig.group} * g.columns);
+  g.last_rows = ShortDivider::of((g.rows - 1) % kConfig.group + 1);
+  g.alpha = static_cast<float>(p.alpha);
   g.meetings = static_cast<Meeting*>(launch.counters);
   g.partials = launch.partials;
   g.lines_a = lines_of(plan.a);
@@ -112,6 +118,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
   const auto cluster = static_cast<unsigned>(plan.pairs ? 2 : plan.cluster);
   const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles * plan.spread, launch.sm_count / cluster));
+  g.items = static_cast<int>(g.tiles * plan.spread), g.shift = std::countr_zero(cluster);
+  g.at_a_time = ShortDivider::of(clusters);
   const Grid grid{.blocks = dim3(clusters * cluster),
                   .threads = dim3(kConfig.threads()),
                   .shared_bytes = Boxes::kSharedBytes,
@@ -128,7 +136,7 @@ bool launch_layout(const WgmmaLaunch& launch) {
   if (b)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
-  if constexpr (info(kTile).n % 64 == 0)
+  if constexpr (info(kTile).n % 64 == 0 && kTile != TensorTile::few_rows_256)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
   return false;
@@ -143,6 +151,7 @@ bool launch_half_type(const WgmmaLaunch& launch) {
     case TensorTile::middle: return launch_layout<T, T, TensorTile::middle, 1, false>(launch);
     case TensorTile::narrow: return launch_layout<T, T, TensorTile::narrow, 1, false>(launch);
     case TensorTile::small: return launch_layout<T, T, TensorTile::small, 1, false>(launch);
+    case TensorTile::few_rows_256: return launch_layout<T, T, TensorTile::few_rows_256, 1, false>(launch);
     case TensorTile::few_rows_128: return launch_layout<T, T, TensorTile::few_rows_128, 1, false>(launch);
     case TensorTile::few_rows_96: return launch_layout<T, T, TensorTile::few_rows_96, 1, false>(launch);
     case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
