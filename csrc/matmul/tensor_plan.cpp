@@ -78,8 +78,8 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 /// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
-  if (t == TensorTile::few_rows_256 && splits == 1) {
-    const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, across = std::max<std::int64_t>(1, sm_count / rows);
+  if (t == TensorTile::few_rows_256 && splits == 1 && p.batches == 1) {
+    const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 8));
   }
   if (info(t).m > 64 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
