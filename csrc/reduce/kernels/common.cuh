@@ -149,12 +149,18 @@ struct ShiftedRows {
 template <class State>
 __device__ __forceinline__ State load_state(const State* p) {
   State s;
-  constexpr int kWords = sizeof(State) / 4;
-  static_assert(sizeof(State) % 4 == 0);
+  constexpr int kBytes = [] {
+    if constexpr (requires { State::kBytes; })
+      return State::kBytes;
+    else
+      return static_cast<int>(sizeof(State));
+  }();
+  constexpr int kWords = kBytes / 4;
+  static_assert(kBytes % 4 == 0);
   unsigned words[kWords];
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = __ldcg(reinterpret_cast<const unsigned*>(p) + i);
-  __builtin_memcpy(&s, words, sizeof(State));
+  __builtin_memcpy(&s, words, kBytes);
   return s;
 }
 

@@ -260,6 +260,7 @@ struct MaximumIndex {
   using T = Element;
   using V = Value<T>;
   struct alignas(16) State {
+    static constexpr int kBytes = sizeof(std::int64_t) + sizeof(V);  // the rest is never written
     std::int64_t index;
     V value;
   };
