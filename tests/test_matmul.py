@@ -972,7 +972,7 @@ def test_tf32_tiles_epilogues(tile: str) -> None:
 @pytest.mark.cuda
 @pytest.mark.sanitize
 def test_small_case_of_the_fallback() -> None:
-    # Racecheck takes one lane of 32 to arrive by cp.async.mbarrier.arrive.noinc (docs/log/matmul.md): B comes by TMA.
+    # Racecheck takes one lane of a warp that frees cp.async's slots to have read them (docs/log/matmul.md): B by TMA.
     n = 52 if os.environ.get("XGEMM_SANITIZER") == "racecheck" else 50
     a, b = randn(40, 300, device="cuda"), randn(300, n, device="cuda")
     scales = wide(1, 300, decades=8).abs()

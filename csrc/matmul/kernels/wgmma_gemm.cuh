@@ -44,10 +44,10 @@
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
-#include "device/short_divider.h"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
 #include "matmul/launch.h"
+#include "matmul/short_divider.h"
 #include "matmul/tensor_plan.h"
 
 namespace xgemm::ptx {
