@@ -43,6 +43,9 @@ inline constexpr int kColumnBlocks = [] {
   constexpr bool kDouble = std::is_same_v<T, double>;
   constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
   constexpr int kMost = kThreads / kColumnThreads<Op>;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  if (PartOf<Op>::kIsLess && sizeof(T) == 4 && !kBlocks) return 1;  // 8 bytes of spills else
+#endif
   return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
 
