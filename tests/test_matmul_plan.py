@@ -337,6 +337,8 @@ def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> N
     assert copies(300, 4104, 4104) == (True, False)  # every tile's columns read it
     assert copies(3000, 3000, 3000) == (False, False)  # pairs
     assert copies(3000, 3000, 3000, a=(3008, 1), b=(3008, 1)) == (False, False)
+    assert copies(3000, 3000, 3000, a=(3008, 1))[0] is False
+    assert copies(4096, 4096, 4104, b=(1, 4104)) == (False, False)  # pairs
     assert copies(1000, 1000, 1000) == (False, False)  # two microseconds of copies
     assert copies(16, 4096, 4104, b=(1, 4104)) == (False, False)
     assert plan(Problem(300, 4104, 4104, dtype=BF16)).tensor.workspace == 2 * 300 * 4160
