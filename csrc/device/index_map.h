@@ -10,32 +10,40 @@
 
 namespace xgemm {
 
-/// Division of 0 <= n < 2^63 by a constant 1 <= divisor < 2^63: q = (high64(n * multiplier) + n) >> shift.
-/// (Granlund and Montgomery, "Division by invariant integers using multiplication", figure 4.1.)
-struct Divider {
-  std::uint64_t divisor, multiplier;
+__extension__ using Uint128 = unsigned __int128;
+
+/// Division of 0 <= n <= Int's largest by a constant 1 <= divisor of the same range: q = (high half of n * multiplier + n) >>
+/// shift, where a division is a chain of twenty instructions or more. (Granlund and Montgomery, "Division by invariant integers
+/// using multiplication", figure 4.1.)
+template <class Int, class Word, class Wide>
+struct BasicDivider {
+  Word divisor, multiplier;
   std::uint32_t shift;
 
-  static Divider of(std::int64_t d) {
-    Divider out{static_cast<std::uint64_t>(d), 0, 0};
-    while ((std::uint64_t{1} << out.shift) < out.divisor) ++out.shift;
-    __extension__ using Wide = unsigned __int128;
-    const Wide excess = (Wide{1} << out.shift) - out.divisor;
-    out.multiplier = static_cast<std::uint64_t>((excess << 64) / out.divisor) + 1;
+  static constexpr BasicDivider of(std::int64_t d) {
+    BasicDivider out{static_cast<Word>(d), 0, 0};
+    while ((Word{1} << out.shift) < out.divisor) ++out.shift;
+    const Wide excess = (Word{1} << out.shift) - out.divisor;
+    out.multiplier = static_cast<Word>((excess << kBits) / out.divisor) + 1;
     return out;
   }
 
-  XGEMM_HOST_DEVICE std::int64_t divide(std::int64_t n) const {
-    const auto u = static_cast<std::uint64_t>(n);
+  XGEMM_HOST_DEVICE constexpr Int divide(Int n) const {
+    const auto u = static_cast<Word>(n);
 #ifdef __CUDA_ARCH__
-    const std::uint64_t high = __umul64hi(u, multiplier);
-#else
-    __extension__ using Wide = unsigned __int128;
-    const auto high = static_cast<std::uint64_t>((Wide{u} * multiplier) >> 64);
+    if constexpr (kBits == 64) return static_cast<Int>((__umul64hi(u, multiplier) + u) >> shift);
 #endif
-    return static_cast<std::int64_t>((high + u) >> shift);
+    return static_cast<Int>((static_cast<Word>((Wide{u} * multiplier) >> kBits) + u) >> shift);
   }
+
+ private:
+  static constexpr int kBits = 8 * sizeof(Word);
 };
+using Divider = BasicDivider<std::int64_t, std::uint64_t, Uint128>;
+using ShortDivider = BasicDivider<int, std::uint32_t, std::uint64_t>;
+static_assert(ShortDivider::of(1).divide(0x7fffffff) == 0x7fffffff && ShortDivider::of(2).divide(0x7fffffff) == 0x3fffffff);
+static_assert(ShortDivider::of(7).divide(0x7fffffff) == 306783378 && ShortDivider::of(7).divide(6) == 0);
+static_assert(ShortDivider::of(0x7fffffff).divide(0x7ffffffe) == 0 && ShortDivider::of(0x7fffffff).divide(0x7fffffff) == 1);
 
 /// Dims from outermost to innermost; the linear index runs over them in row-major order. `out` is a second set of strides.
 struct IndexMap {

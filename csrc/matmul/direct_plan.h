@@ -51,6 +51,16 @@ struct DirectPlan {
   std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 16 : 0; }
 };
 
+/// What the passes over fp32 operands count (kernels/split_fp16.cuh). Zeros before a product and after it.
+struct alignas(16) FailedLines {
+  unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
+  unsigned low;         ///< lines whose numbers three bf16 parts may not carry before they are lifted (kernels/line_scale.cuh)
+  /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
+  /// shares add up to 9/8. Below bit 16: CTAs of kernels/direct_fp32.cuh that have read all this.
+  unsigned state;
+  static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
+};
+
 /// Whole tiles, for the elements that fp16 parts of this product do not carry; nothing where CUDA cores have to do them. Then
 /// `list` words hold the tiles' numbers.
 std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count);

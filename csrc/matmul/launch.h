@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "device/numeric.cuh"
+#include "matmul/direct_plan.h"
 #include "matmul/plan.h"
 
 namespace xgemm::matmul {
@@ -17,17 +18,7 @@ struct FailedPairs {
   const LineStats* up = nullptr;               ///< gated: of the other weight, one matrix for all batches
 };
 
-/// What the passes over fp32 operands count (kernels/split_fp16.cuh). Zeros before a product and after it.
-struct alignas(16) FailedLines {
-  unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
-  unsigned low;         ///< lines whose numbers three bf16 parts may not carry before they are lifted (kernels/line_scale.cuh)
-  /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
-  /// shares add up to 9/8. Below bit 16: CTAs of kernels/direct_fp32.cuh that have read all this.
-  unsigned state;
-  static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
-};
-
-/// The same as the kernels see it: where all of A's lines failed, or all of B's, nothing is left for fp16 parts.
+/// FailedLines as the kernels see them: where all of A's lines failed, or all of B's, nothing is left for fp16 parts.
 struct FailedProduct {
   FailedLines* lines = nullptr;           ///< null: nothing is counted
   unsigned lines_a = ~0u, lines_b = ~0u;  ///< of all batches; ~0: a product in one part is never left out

@@ -374,7 +374,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   const std::int64_t tile_bytes = info(plan.tile).m * info(plan.tile).n * 4;
   if (fp32 && (plan.direct_rest = plan_direct_rest(p, gpu.sm_count))) {
     plan.list = take(4 * direct_list_words(*plan.direct_rest));
-    plan.counter_bytes = 16;
+    plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
   }
   if (plan.spread > 1) {
     plan.partial_bytes = tiles * plan.spread * tile_bytes;

@@ -37,6 +37,14 @@ __device__ __forceinline__ void barrier_arrive(const Barrier* mine, std::uint32_
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(mine, rank)) : "memory");
 }
 
+/// Arrives where `really` says so, without a branch, at an address from remote_address(). (It would do for shared_address() too,
+/// but takes longer.)
+__device__ __forceinline__ void barrier_arrive_remote_if(std::uint32_t address, bool really) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(address),
+               "r"(static_cast<int>(really))
+               : "memory");
+}
+
 /// Writes to an address from remote_address().
 __device__ __forceinline__ void store_remote(std::uint32_t address, unsigned value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");

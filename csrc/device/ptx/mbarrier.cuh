@@ -33,6 +33,23 @@ __device__ __forceinline__ void barrier_arrive_copies(Barrier* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
+/// Arrives where `really` says so, without a branch, at an address from shared_address().
+__device__ __forceinline__ void barrier_arrive_if(std::uint32_t address, bool really) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
+               "r"(static_cast<int>(really))
+               : "memory");
+}
+
+/// Has the phase of this parity completed? Does not wait.
+__device__ __forceinline__ bool barrier_test(const Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.b32 %0, 1, 0, done;\n}"
+               : "=r"(done)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return done != 0;
+}
+
 /// Waits until the phase of the given parity has completed. A fresh barrier is in phase 0: waiting for parity 1 returns at once.
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   const std::uint32_t address = shared_address(barrier);

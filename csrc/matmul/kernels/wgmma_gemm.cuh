@@ -38,6 +38,7 @@
 // bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows:
 // B's bytes.
 #pragma once
+#include "device/index_map.h"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/ring.cuh"
@@ -47,33 +48,7 @@
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
 #include "matmul/launch.h"
-#include "matmul/short_divider.h"
 #include "matmul/tensor_plan.h"
-
-namespace xgemm::ptx {
-
-/// Arrives where `really` says so, without a branch; at an address of this CTA, or of any CTA of the cluster.
-__device__ __forceinline__ void barrier_arrive_if(std::uint32_t barrier, bool really) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(barrier),
-               "r"(static_cast<int>(really))
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive_pair_if(std::uint32_t barrier, bool really) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
-               "r"(static_cast<int>(really))
-               : "memory");
-}
-/// Has the phase of this parity completed? Does not wait.
-__device__ __forceinline__ bool barrier_test(const Barrier* barrier, std::uint32_t parity) {
-  std::uint32_t done;
-  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.b32 %0, 1, 0, done;\n}"
-               : "=r"(done)
-               : "r"(shared_address(barrier)), "r"(parity)
-               : "memory");
-  return done != 0;
-}
-
-}  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
 
@@ -442,7 +417,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kAlone) {  // predicated, as branches between products would be dear
         ptx::barrier_arrive_if(empty_local + 8 * static_cast<unsigned>(slot), really && !paired && lane == 0);
         if constexpr (kMayPair)
-          ptx::barrier_arrive_pair_if(empty_pair + 8 * static_cast<unsigned>(slot), really && empty_pair != 0);
+          ptx::barrier_arrive_remote_if(empty_pair + 8 * static_cast<unsigned>(slot), really && empty_pair != 0);
       } else if (really) {
         if (paired) {
           if (lane < 2) ptx::barrier_arrive(&empty[slot], static_cast<unsigned>(lane));
