@@ -17,7 +17,7 @@ constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and th
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
 constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
-constexpr double kMergeCycles = 3300, kMergeRate = 10, kAddCycles = 50, kMeetCycles = 5800;
+constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCycles = 4880;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
 // together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200;
@@ -33,13 +33,13 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {1050, 2600, 1024 / 0.90, 1500, 1500},
     {830, 2200},
     {600, 1520, 512 / 0.82, 1200, 4500},
-    {500, 650},
-    {340, 1220, 256 / 0.53, 1000, 1900},
-    {700, 1290},
-    {350, 1020},
+    {500, 600},
+    {330, 1420, 256 / 0.53, 1000, 1900},
+    {670, 1420},
+    {330, 1200},
     {280, 860},
-    {240, 780, 240, 1000, 900},
-    {140, 200},
+    {210, 860, 240, 1000, 900},
+    {140, 130},
 }};
 constexpr double kPairCycles = 1200;  // a cluster's start
 constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
@@ -112,8 +112,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       // Fewer rows are bound by reading B, for which narrower tiles divide it more evenly; more tiles than one wave by what wider
       // ones read less of.
       if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
-      // Its rows of tiles read all of B each: it pays where 128-row tiles would load rows that do not exist.
-      if (!one && t == TensorTile::few_rows_256 && (p.m < 128 || round_up(p.m, 64) % 128 == 0)) continue;
+      // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
+      if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const Cost& cost = kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
@@ -127,17 +127,17 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       const bool overlaps = p.a.row_stride != 1 || p.a.col_stride == 1;  // K-major, as `place` has it
       const double outside =
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
-      const auto block_of = [&](bool pair) {
+      const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
         if (!half) return cost.block_fp32;
         double block = cost.block;
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
                                128;
-        const auto all = static_cast<double>(pair ? 2 * pairs : tiles * cut);
+        const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
         double busy = std::min(all, static_cast<double>(sm_count));
         if (straddles) {  // requests are what binds, of all multiprocessors and of one
-          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * cut, sm_count));
+          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
           block = std::max(block, kLineCycles * from_l2 / 128);
         }
         // Tiles of the same rows or columns read them from memory once.
@@ -157,7 +157,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         const std::int64_t waves =
             pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));
         const double cycles =
-            static_cast<double>(waves) * (static_cast<double>(blocks * products) * block_of(pair) + fixed + extra) +
+            static_cast<double>(waves) *
+                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * spread) + fixed + extra) +
             static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
             (pair && !always ? kPairCycles : 0);
         if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, pair, cycles};
