@@ -736,7 +736,7 @@ def test_small_case_of_dot() -> None:
 @pytest.mark.parametrize("tile", TENSOR_TILES)
 def test_small_case_of_every_tensor_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 72, 136), (64, 64, 4160)]:  # the second in splits of K
+        for m, n, k in [(40, 72, 136), (64, 64, 4160), (136, 264, 72)]:  # the second in splits; overlapping tiles
             a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
             for layout_a in (a, transposed(a)):
                 for layout_b in (b, transposed(b)):

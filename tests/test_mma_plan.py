@@ -39,7 +39,7 @@ def test_small_and_narrow_products_take_it(plan: Ask) -> None:
             (1024, 256, 256),
         ]:
             assert plan(*size, dtype=dtype)["name"] != "-", size
-        assert plan(128, 384, 384, dtype=dtype, layout="nt")["name"] != "-"
+        assert plan(128, 384, 384, dtype=dtype, layout="nt")["name"] == "-"  # measured: docs/log/matmul.md
         assert plan(65536, 64, 64, dtype=dtype)["name"] == "mma_64x64"
         assert plan(262144, 32, 256, dtype=dtype)["name"] == "mma_128x32"
 

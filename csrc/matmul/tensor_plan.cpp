@@ -9,17 +9,18 @@
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's under load (measured, docs/log/matmul.md). Only ratios matter for the choice.
+// What the model counts with; an H200's under load (fitted to runs of all tiles, docs/log/matmul.md). Only ratios matter for the
+// choice.
 constexpr double kHertz = 1.65e9;
 constexpr double kBytesPerSecond = 3.3e12;
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
 constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
-constexpr double kMergeCycles = 3500, kMergeRate = 10, kAddCycles = 600, kMeetCycles = 6000;
-// Bytes a cycle: of memory and of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all
-// multiprocessors together get from L2.
-constexpr double kMemoryRate = 20, kPartialRate = 14, kL2Rate = 7400;
+constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCycles = 4880;
+// Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
+// together get from L2.
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 
@@ -30,17 +31,17 @@ struct Cost {
 };
 constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {1050, 2600, 1024 / 0.90, 1500, 1500},
-    {810, 2200},
-    {500, 1600, 512 / 0.82, 1200, 4500},
-    {416, 1300},
-    {320, 1050, 256 / 0.53, 1000, 1900},
-    {640, 1600},
-    {410, 1000},
-    {320, 700},
-    {229, 600, 240, 1000, 900},
-    {190, 400},
+    {830, 2200},
+    {600, 1520, 512 / 0.82, 1200, 4500},
+    {500, 600},
+    {330, 1420, 256 / 0.53, 1000, 1900},
+    {670, 1420},
+    {330, 1200},
+    {280, 860},
+    {210, 860, 240, 1000, 900},
+    {140, 130},
 }};
-constexpr double kPairCycles = 1000;  // a cluster's start
+constexpr double kPairCycles = 1200;  // a cluster's start
 constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
@@ -80,9 +81,10 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
   const std::int64_t most = columns(p, t);
   if (t == TensorTile::few_rows_256 && splits == 1 && p.batches == 1) {
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
-    return std::min(most, round_up(ceil_div(p.n, across), 8));
+    return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
   }
-  if (info(t).m > 64 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1) return most;
+  if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1)
+    return most;
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
@@ -110,8 +112,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       // Fewer rows are bound by reading B, for which narrower tiles divide it more evenly; more tiles than one wave by what wider
       // ones read less of.
       if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
-      // Its rows of tiles read all of B each: it pays where 128-row tiles would load rows that do not exist.
-      if (!one && t == TensorTile::few_rows_256 && (p.m < 128 || round_up(p.m, 64) % 128 == 0)) continue;
+      // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
+      if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const Cost& cost = kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
@@ -120,26 +122,29 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
       // cluster's start always do; else it is requests that pairs save.
       const bool can_pair = half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= tile.m : tiles_m > 1 && wide % 16 == 0),
-                 always =
-                     can_pair && tile.m == 64 && tiles_m == 2 && tiles <= sm_count && p.batches == 1 && cut == 1 && p.k >= 2048;
-      const double outside = half && p.m > tile.m ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
-      const auto block_of = [&](bool pair) {
+                 always = can_pair && tile.m == 64 && tile.n > 32 && tiles_m == 2 && tiles <= sm_count && p.batches == 1 &&
+                          cut == 1 && p.k >= 2048;
+      const bool overlaps = p.a.row_stride != 1 || p.a.col_stride == 1;  // K-major, as `place` has it
+      const double outside =
+          half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
+      const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
         if (!half) return cost.block_fp32;
         double block = cost.block;
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
                                128;
-        const auto all = static_cast<double>(pair ? 2 * pairs : tiles * cut);
+        const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
         double busy = std::min(all, static_cast<double>(sm_count));
         if (straddles) {  // requests are what binds, of all multiprocessors and of one
-          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * cut, sm_count));
+          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
           block = std::max(block, kLineCycles * from_l2 / 128);
         }
         // Tiles of the same rows or columns read them from memory once.
         const double from_memory =
             128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
-        return std::max({block, from_l2 * busy / (straddles ? kLinesRate : kL2Rate), from_memory / kMemoryRate});
+        return std::max({block, from_l2 * busy / (straddles ? kLinesRate : kL2Rate),
+                         from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
       const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
@@ -148,11 +153,12 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
         const double extra = spread > 1    ? bytes / kPartialRate
                              : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
-                                           : static_cast<double>(cut - 1) * kAddCycles;
+                                           : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
         const std::int64_t waves =
             pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));
         const double cycles =
-            static_cast<double>(waves) * (static_cast<double>(blocks * products) * block_of(pair) + fixed + extra) +
+            static_cast<double>(waves) *
+                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * spread) + fixed + extra) +
             static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
             (pair && !always ? kPairCycles : 0);
         if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, pair, cycles};

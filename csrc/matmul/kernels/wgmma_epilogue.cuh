@@ -25,8 +25,8 @@ namespace xgemm::matmul::wgmma_detail {
 /// scaled fp16 parts are of 2^-48, promotion adds 2^-23 of one): the first product is exact, the second rounds, as unscale().
 inline constexpr int kModerate = 60;
 
-/// By 96 threads: the factors that take the scales out of a tile's rows, then of its columns, as 2^e's bits (outside a float's
-/// range: e + 127 in the bits from 23 on, sign included); then for each warp whether all it saw are moderate.
+/// By fillers() threads: the factors that take the scales out of a tile's rows, then of its columns, as 2^e's bits (outside a
+/// float's range: e + 127 in the bits from 23 on, sign included); then for each warp whether all it saw are moderate.
 template <class Config>
 __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, int column, int batch, int thread, int* scales) {
   constexpr int kTileM = Config::kValue.tile_m, kLines = kTileM + Config::kValue.tile_n;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, in
   const int first_a = batch * g.batch_step_a * m, first_b = batch * g.batch_step_b * n;  // the plan keeps these in 32 bits
   bool moderate = true;
 #pragma unroll 1  // the producer's registers are few
-  for (int i = thread; i < kLines; i += 96) {
+  for (int i = thread; i < kLines; i += Config::kValue.fillers()) {
     const LineStats* const lines = i < kTileM ? g.lines_a : g.lines_b;
     const int line = i < kTileM ? first_a + min(row + i, m - 1) : first_b + min(column + i - kTileM, n - 1);
     const int e = -split_exponent(lines[line].max_bits);
@@ -51,7 +51,7 @@ __device__ __forceinline__ void fill_bias(const WgmmaArguments& g, int column, i
   const Operand& bias = g.problem.bias;
   const int n = static_cast<int>(g.problem.n);
 #pragma unroll 1
-  for (int i = thread; i < Config::kValue.tile_n; i += 96) {
+  for (int i = thread; i < Config::kValue.tile_n; i += Config::kValue.fillers()) {
     const Out* const at = static_cast<const Out*>(bias.data) + min(column + i, n - 1) * bias.col_stride;
     reinterpret_cast<float*>(shared)[i] = convert<float>(*at);
   }

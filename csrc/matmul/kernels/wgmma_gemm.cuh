@@ -26,6 +26,11 @@
 //   Pairs     Tiles one below the other need the same B, side by side the same A: the CTAs of a cluster of two, one tile each,
 //             bring half of its boxes to both (multicast). A slot is free when the consumers of both have arrived at the producer
 //             of each. The second tile of the last pair may be outside: nothing of it is stored.
+//   Edges     A K-major operand's last tiles begin earlier and overlap the ones before rather than end outside the matrix: TMA
+//             takes longer for lines outside than for lines inside. What is computed twice has the same bits.
+//   Loaders   of a 64-row tile are two warps, slot by slot in turn: a warp takes 400 cycles to fill a slot, which is more than a
+//             small tile's products take. A third asks L2 for the first kilobyte of each line of a weight that few rows meet,
+//             before the launch before has ended.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
@@ -74,6 +79,8 @@ struct WgmmaConfig {
   constexpr bool may_spread() const { return !scaled && !gated; }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
   constexpr bool may_pair() const { return may_spread(); }
+  constexpr int loaders() const { return may_straight() ? 2 : 1; }  ///< warps of warpgroup 0 that load
+  constexpr int fillers() const { return 128 - 32 * loaders(); }    ///< its other threads
   constexpr bool pairs_share_a() const { return shares_a(tile_m, tile_n); }
   constexpr bool may_fail() const { return parts == 2 && !gated; }
   constexpr int threads() const { return 128 * (1 + consumers()); }
@@ -85,10 +92,11 @@ struct WgmmaArguments {
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
   int rows, columns, tiles;        ///< tiles of C: of a batch, and in all
-  int shared;        ///< CTAs pair, one's tile below the other's (rows counts pairs), or beside it where Config::pairs_share_a()
-                     ///< (columns does): lines (MN-major: k) of the shared operand's boxes that each brings to both; else 0
-  int tile_columns;  ///< of C: Config's columns(), or fewer
-  int slot_bytes;    ///< what TMA brings to one slot
+  int shared;  ///< CTAs pair, one's tile below the other's (rows counts pairs), or beside it where Config::pairs_share_a()
+               ///< (columns does): lines (MN-major: k) of the shared operand's boxes that each brings to both; else 0
+  int last_row, last_column;                                ///< where a tile begins at most (see Edges)
+  int tile_columns;                                         ///< of C: Config's columns(), or fewer
+  int slot_bytes;                                           ///< what TMA brings to one slot
   int blocks, chunk_blocks, split_blocks, splits, cluster;  ///< blocks: of K
   /// A batch's tiles, those of a whole group of rows, the rows of the last group, and tiles (pairs of them, parts) at a time.
   ShortDivider per_batch, per_group, last_rows, at_a_time;
@@ -98,6 +106,9 @@ struct WgmmaArguments {
   Meeting* meetings;                   ///< spread: one a tile
   float* partials;                     ///< spread: [item][tile_m][tile_n]
   bool straight;                       ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
+  const char* b_lines;                 ///< K-major b
+  std::int64_t b_step;                 ///< bytes from line to line
+  int ahead;                           ///< bytes of a line that ask_ahead asks for; 0: not called
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   FailedProduct failed;                ///< Config::may_fail()
   bool shares_bias;                    ///< boxes and a bias, where Config::shares_bias()
@@ -170,7 +181,7 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int r
   int row = group * kConfig.group + (in_group - column * height);
   if (kConfig.may_pair() && g.shared)
     (kConfig.pairs_share_a() ? column : row) = 2 * (kConfig.pairs_share_a() ? column : row) + rank;
-  return {row * kConfig.tile_m, column * g.tile_columns, batch};
+  return {min(row * kConfig.tile_m, g.last_row), min(column * g.tile_columns, g.last_column), batch};
 }
 
 /// What a CTA does at a time: blocks [begin, end) of a tile.
@@ -191,6 +202,18 @@ __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int 
     item.split = 0;
   }
   return item;
+}
+
+/// By a warp: asks L2 for the beginning of the lines of b that this CTA reads first. Nothing is seen of them yet, so that it need
+/// not wait for the launch before.
+__device__ __forceinline__ void ask_ahead(const WgmmaArguments& g, const Item& item, const Tile& tile) {
+  const int begin = item.begin * kWgmmaTileK, bytes = min(g.ahead, 2 * (static_cast<int>(g.problem.k) - begin)) & ~15;
+  const int lines = min(g.tile_columns, static_cast<int>(g.problem.n) - tile.column);
+  if (bytes <= 0) return;
+  for (int line = static_cast<int>(threadIdx.x) % 32; line < lines; line += 32)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(g.b_lines + (tile.column + line) * g.b_step + 2 * begin),
+                 "r"(bytes)
+                 : "memory");
 }
 
 /// Is the product left out?
@@ -237,7 +260,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     }
     ptx::barrier_init(merged, kConsumerWarps);
     if constexpr (!kConfig.gated) {
-      ptx::barrier_init(scales_full, 96);
+      ptx::barrier_init(scales_full, kConfig.fillers());
       ptx::barrier_init(scales_empty, kConsumerWarps);
     }
     ptx::fence_barrier_init();
@@ -276,22 +299,30 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
-    const bool loads = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0) == 0;
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    const bool loads = warp < kConfig.loaders();
+    int turns = warp;  // of other loaders, before this one's
     const bool leads = ptx::elect_one();
     ptx::Ring<kStages> ring;
     unsigned merges = 0;
     if (!loads) {
+      if constexpr (kConfig.may_straight() && kConfig.k_major_b) {
+        if (warp == 3 && g.ahead > 0) {
+          const auto item = wgmma_detail::item_at<Config>(g, first_item(), rank, blocks);
+          wgmma_detail::ask_ahead(g, item, wgmma_detail::locate<Config>(g, item.tile, pair_rank()));
+        }
+      }
       start();
       wgmma_detail::fetch_arguments(g);
     }
     bool walks = true;  // over the items: not the warps that bring scales
     if constexpr (!kConfig.gated) {
-      if (threadIdx.x >= 32 && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
+      if (!loads && (kConfig.shares_scales() ? cluster == 1 : g.shares_bias)) {
         unsigned parity = 1;
         for (int index = first_item(); index < g.items; index += item_step, parity ^= 1) {
           ptx::barrier_wait(scales_empty, parity);
           const auto tile = wgmma_detail::locate<Config>(g, index, pair_rank());
-          const int thread = static_cast<int>(threadIdx.x) - 32;
+          const int thread = static_cast<int>(threadIdx.x) - 32 * kConfig.loaders();
           if constexpr (kConfig.shares_scales())
             wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, scales);
           else
@@ -324,6 +355,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
         if (index == first_item()) start();
         for (int block = begin; block < end; block += kConfig.blocks, ring.advance()) {
+          if constexpr (kConfig.loaders() > 1) {
+            if (--turns >= 0) continue;
+            turns = kConfig.loaders() - 1;
+          }
           ptx::Barrier* const landed = &full[ring.slot];
           unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
           const int k = block * kWgmmaTileK;

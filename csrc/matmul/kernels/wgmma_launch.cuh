@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <climits>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"
@@ -75,6 +76,11 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
   if (plan.pairs) (kConfig.pairs_share_a() ? g.columns : g.rows) = ((kConfig.pairs_share_a() ? g.columns : g.rows) + 1) / 2;
   g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
+  const auto last = [](bool overlap, std::int64_t lines, std::int64_t tile) {
+    return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
+  };
+  g.last_row = last(plan.a.k_major, p.m, kConfig.tile_m);
+  g.last_column = last(plan.b.k_major && p.n % 8 == 0, p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
   g.spread = static_cast<int>(plan.spread);
   g.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
   g.per_batch = ShortDivider::of(std::int64_t{g.rows} * g.columns),
@@ -111,6 +117,10 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
   if (kConfig.may_fail()) g.failed = launch.failed;
+  if (p.m <= kConfig.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
+    constexpr int kAhead = 1024;  // more takes the memory from the first loads
+    g.b_lines = static_cast<const char*>(p.b.data), g.b_step = 2 * plan.b.ld, g.ahead = kAhead;
+  }
   choose_store<Out, Config>(g, plan);
   g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
 
