@@ -214,11 +214,11 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
 /// itself costs more, as it brings all of its B.
 double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
-  const double slot = cut ? 0.85e-6 : p.m <= 16 ? 0.29e-6 : p.m <= 32 ? 0.30e-6 : p.m <= 64 ? 0.33e-6 : 0.42e-6;
+  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.35e-6 : p.m <= 32 ? 0.36e-6 : p.m <= 64 ? 0.39e-6 : 0.47e-6;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
-  return 2.6e-6 + (plan.a.copied ? 1.8e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
+  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
 }
 
 /// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it. `copying`: seconds

@@ -10,8 +10,7 @@
 //             (multicast). Where K is cut (Splits: wgmma_gemm.cuh), a cluster's CTAs have a part of K each instead, and bring
 //             their B themselves.
 //   Roles     Warps 0 to 3 multiply: C^T = B^T A^T by wgmma, with B^T in registers, read element by element: two of them make a
-//             register. A wgmma whose A is in registers holds its warp up until it starts, so the next slot's elements are read
-//             between the products. Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
+//             register. Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
 //   Columns   A warp's 16 are 8 g + 2 warp and the next one (g: its lanes' rows of the fragment), so that no two lanes of one
 //   read
 //             hit a bank where strides are odd.
@@ -214,26 +213,31 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0
                                    : lane == 0 ? ptx::shared_address(empty)
                                                : 0;
+    const auto release = [&](int slot, bool really) {
+      __syncwarp();  // all lanes have read
+      ptx::barrier_arrive_pair_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
+    };
     for (int index = first; index < g.tiles; index += step) {
       const Place at = locate(index);
       float sums[kRows / 2];
-      unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
-      const auto read = [&](int s, std::uint32_t slot) {
-#pragma unroll
-        for (int up = 0; up < 2; ++up)
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              elements[s][up][h][e] =
-                  ptx::load_element(place[kAlongK ? h : e] + slot +
-                                    static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
-      };
-      ptx::barrier_wait(&full[ring.slot], ring.parity);
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) read(s, static_cast<unsigned>(ring.slot * kSlotBytes));
+      int previous = 0;
       for (int k = k_begin; k < k_end; k += kSlotK) {
-        const int slot = ring.slot;
+        ptx::barrier_wait(&full[ring.slot], ring.parity);
+        const auto offset = static_cast<unsigned>(ring.slot * kSlotBytes);
+        unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+          for (int up = 0; up < 2; ++up)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                elements[s][up][h][e] =
+                    ptx::load_element(place[kAlongK ? h : e] + offset +
+                                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
+        ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
+        release(previous, k > k_begin);
         std::uint32_t fragments[kSteps][4];
 #pragma unroll
         for (int s = 0; s < kSteps; ++s)
@@ -242,30 +246,21 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
 #pragma unroll
             for (int h = 0; h < 2; ++h)
               fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
-        ring.advance();
-        const bool more = k + kSlotK < k_end;
-        if (more) ptx::barrier_wait(&full[ring.slot], ring.parity);
-        const auto next = static_cast<unsigned>((more ? ring.slot : slot) * kSlotBytes);
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
         ptx::wgmma_fence();
-        // An A in registers is taken as the instruction starts: the next slot's elements come meanwhile. (After the last slot,
-        // its own.)
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
+        for (int s = 0; s < kSteps; ++s)
           Product::mma(sums, fragments[s],
-                       LayoutA::descriptor(base_a + static_cast<unsigned>(slot * (kSlotBytes / 16)),
-                                           s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+                       LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
                        k > k_begin || s > 0);
-          read(s, next);
-          __syncwarp();  // or ptxas moves the reads of all steps to the first ones
-        }
         ptx::wgmma_commit();
-        ptx::wgmma_wait<0>();
-        __syncwarp();
-        ptx::barrier_arrive_pair_if(empty_at + 8 * static_cast<unsigned>(slot), empty_at != 0);
+        previous = ring.slot;
+        ring.advance();
       }
+      ptx::wgmma_wait<0>();
       ptx::wgmma_pin(sums);
+      release(previous, true);
 
       // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
       float* const parts = reinterpret_cast<float*>(g.cluster > 1 ? slots : staging);
