@@ -1,25 +1,22 @@
 // Few rows times a half-precision B that TMA cannot load as one matrix (odd strides, any base), which is read once, as it lies
 // (sm_90a).
 //
-//   Lines     of B that are eight apart begin equally far behind a multiple of 16 bytes: eight tensor maps, one for lines c, c +
-//   8,
-//             ..., begin at the aligned block in which line c does, and load the lines with what lies before them in it. An
-//             element's place in shared memory is then its line's skew further.
+//   Lines     of B that are eight apart begin equally far behind a multiple of 16 bytes: eight tensor maps, one for lines c,
+//             c + 8, ..., begin at the aligned block in which line c does, and load the lines with what lies before them in it.
+//             An element's place in shared memory is then its line's skew further.
 //   Work      Two CTAs, a cluster, have 64 columns of C and half of the rows each: up to 64. Each brings half of B's boxes to
-//   both
-//             (multicast). Where K is cut (Splits: wgmma_gemm.cuh), a cluster's CTAs have a part of K each instead, and bring
-//             their B themselves.
+//             both (multicast). Where K is cut (Splits: wgmma_gemm.cuh), a cluster's CTAs have a part of K each instead, and
+//             bring their B themselves.
 //   Roles     Warps 0 to 3 multiply: C^T = B^T A^T by wgmma, with B^T in registers, read element by element: two of them make a
 //             register. Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
 //   Columns   A warp's 16 are 8 g + 2 warp and the next one (g: its lanes' rows of the fragment), so that no two lanes of one
-//   read
-//             hit a bank where strides are odd.
+//             read hit a bank where strides are odd.
 //   Operands  B contiguous along k or along n, lines at least as far apart as they are long. Nothing outside it is read but the
 //             rest of the aligned block that it begins in.
 //   Order     is that of kernels/wgmma_gemm.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
 //   Launch    B's loads start while the kernel that copies A still runs: whatever came before that one has ended.
 //
-// Floor: B's bytes; what binds is requests to L2, two a line of 144 bytes and cluster. Measured: docs/log/matmul.md.
+// Floor: B's bytes. What binds is reading and multiplying by four warps, 650 to 830 cycles for 128 of k: docs/log/matmul.md.
 #pragma once
 #include "matmul/kernels/wgmma_gemm.cuh"
 
