@@ -353,8 +353,14 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
     assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
     assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
-    assert not plan(Problem(128, 2051, 2051, dtype=BF16)).tensor.b_as_it_lies  # half the multiprocessors would be idle
-    assert not plan(Problem(100, 513, 9001, dtype=BF16, b=(1, 9001))).tensor.b_as_it_lies
+    assert plan(Problem(128, 4097, 4096, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(129, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
+    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # in parts of K, of which each brings its B itself
+        assert not plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor.b_as_it_lies
+    forced = {"dtype": BF16, "forced": "wgmma_few_rows"}
+    assert plan(Problem(16, 40, 41, b=(40, 1), **forced)).tensor.b_as_it_lies
+    assert not plan(Problem(16, 40, 41, b=(39, 1), **forced)).tensor.b_as_it_lies  # lines that overlap
+    assert not plan(Problem(16, 7, 41, b=(1, 41), **forced)).tensor.b_as_it_lies  # not a line of each alignment
     assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
     assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
     columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor

@@ -41,7 +41,8 @@ def copied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kernel", ["", FEW_ROWS])
 def test_small_cases(layout: str, kernel: str) -> None:
-    for m, n, k in [(5, 37, 67), (70, 65, 263), (3, 129, 1539), (40, 43, 128)]:  # one in parts of K
+    # One in parts of K, one of more slots of k than a pipeline has.
+    for m, n, k in [(5, 37, 67), (70, 65, 263), (3, 129, 1539), (40, 43, 128), (20, 140, 1100)]:
         a, b = pair(m, n, k)
         with forced(kernel):
             check(put(a, layout[0], 3), put(b, layout[1], 1, 2))
@@ -140,6 +141,9 @@ def test_batches(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(put(a, "t", 1), put(b, "t", 3, 2))
         check(put(a, "n", 1), put(b[0], "n", 3))
         check(a[0], put(b, "t", 3))
+        x, w = randn(3, m, 64, dtype=torch.float16, device="cuda"), randn(3, 64, 45, dtype=torch.float16, device="cuda")
+        check(put(x, "n", 1), put(w, "n", 3))  # matrices of B that all are equally misaligned
+        check(x[0], put(w[0], "n", 3)[:1].expand(64, 45))  # lines that overlap
         four = randn(2, 3, m, 67, dtype=torch.float16, device="cuda")
         check(four.transpose(0, 1), put(b, "n", 3)[:, None])
 

@@ -216,20 +216,27 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
          std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
 }
 
-/// Seconds of kernels/few_rows.cuh: a CTA's k goes through a chain of mma.sync, 16 at a time.
+/// Seconds of kernels/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
+/// itself costs more, as it brings all of its B.
 double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
-  const double step = p.m <= 16 ? 99 : p.m <= 32 ? 114 : p.m <= 64 ? 160 : 205;  // cycles
-  const std::int64_t waves = ceil_div(ceil_div(p.n, 32) * p.batches, clusters_at_once(plan.splits, sm_count)),
+  const bool cut = plan.splits > 1;
+  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.35e-6 : p.m <= 32 ? 0.36e-6 : p.m <= 64 ? 0.39e-6 : 0.47e-6;
+  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
+                     waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
-  return 2.5e-6 + (plan.splits > 1 ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 16)) * step / 1.75e9;
+  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
 }
 
 /// Few rows do not pay for a copy of a large B that kernels/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
 /// of the product by copies.
 bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying, int sm_count, std::string_view forced) {
   constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
-  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster &&
-                   (plan.b.k_major ? p.b.row_stride : p.b.col_stride) == 1;
+  constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
+  const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
+                     across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
+  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster && along == 1 &&
+                   across >= plan.b.inner && plan.b.other >= kEqual &&
+                   (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
   if (!forced.empty()) return can && forced == "wgmma_few_rows";
   return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
 }
@@ -329,7 +336,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
-    plan.tile = TensorTile::few_rows_32, plan.columns = info(plan.tile).n;
+    plan.tile = TensorTile::few_rows_64, plan.columns = info(plan.tile).n;
     plan.cluster = plan.splits, plan.spread = 1, plan.pairs = false;
   }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;

@@ -1,45 +1,103 @@
-// Few rows times a half-precision B that TMA cannot load (odd strides, any base), which is read once, as it lies (sm_90a).
+// Few rows times a half-precision B that TMA cannot load as one matrix (odd strides, any base), which is read once, as it lies
+// (sm_90a).
 //
-//   Work      A CTA has up to 128 rows by 32 columns of C at a time, or its part of K in a cluster (Splits: wgmma_gemm.cuh).
-//   Roles     Warps 0 to 3 multiply (mma.sync m16n8k16). Five warps bring B by cp.async: the aligned 16-byte blocks in which
-//             its lines lie, each once and unshifted, many slots ahead. One more warp brings A by TMA: K-major, a copy of the
-//             few rows where it must be.
-//   Shift     An element is read from shared memory by itself, wherever its line begins: two of them make a register of B's
-//             fragment. A line's skew is the same for every eighth line, so a lane has one or two of them.
-//   Operands  B contiguous along k or along n. Nothing outside it is read but the rest of the aligned block that it begins in.
-//   Order     is that of kernels/wgmma_gemm.cuh (mma.sync rounds as wgmma does), and the epilogue its store_rows: a row's bits
-//             are equal, whichever of the two is taken.
-//   Launch    The loaders of B start while the kernel that copies A still runs: whatever came before that one has ended.
+//   Lines     of B that are eight apart begin equally far behind a multiple of 16 bytes: eight tensor maps, one for lines c,
+//             c + 8, ..., begin at the aligned block in which line c does, and load the lines with what lies before them in it.
+//             An element's place in shared memory is then its line's skew further.
+//   Work      Two CTAs, a cluster, have 64 columns of C and half of the rows each: up to 64. Each brings half of B's boxes to
+//             both (multicast). Where K is cut (Splits: wgmma_gemm.cuh), a cluster's CTAs have a part of K each instead, and
+//             bring their B themselves.
+//   Roles     Warps 0 to 3 multiply: C^T = B^T A^T by wgmma, with B^T in registers, read element by element: two of them make a
+//             register. Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
+//   Columns   A warp's 16 are 8 g + 2 warp and the next one (g: its lanes' rows of the fragment), so that no two lanes of one
+//             read hit a bank where strides are odd.
+//   Operands  B contiguous along k or along n, lines at least as far apart as they are long. Nothing outside it is read but the
+//             rest of the aligned block that it begins in.
+//   Order     is that of kernels/wgmma_gemm.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
+//   Launch    B's loads start while the kernel that copies A still runs: whatever came before that one has ended.
 //
-// Floor: B's bytes; along n, lines of 80 bytes come at 2.8 TB/s. Measured: 1.4 to 1.9 times that (docs/log/matmul.md).
+// Floor: B's bytes. What binds is reading and multiplying by four warps, 650 to 830 cycles for 128 of k: docs/log/matmul.md.
 #pragma once
-#include "device/bytes16.cuh"
-#include "device/ptx/cp_async.cuh"
-#include "device/ptx/mma.cuh"
 #include "matmul/kernels/wgmma_gemm.cuh"
+
+namespace xgemm::ptx {
+
+/// Sixteen bits. By shared-memory address, which the compiler would else find anew in each loop, slowly in a cluster.
+__device__ __forceinline__ unsigned load_element(std::uint32_t address) {
+  unsigned x;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address));
+  return x;
+}
+
+/// D (64 x n) += A (64 x 16, in registers as wgmma.cuh has them) * B (16 x n, K-major in shared memory).
+template <class Element, int kN>
+struct RegisterProduct;
+#define XGEMM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define XGEMM_D8 XGEMM_D4(0), XGEMM_D4(4)
+#define XGEMM_D16 XGEMM_D8, XGEMM_D4(8), XGEMM_D4(12)
+#define XGEMM_D32 XGEMM_D16, XGEMM_D4(16), XGEMM_D4(20), XGEMM_D4(24), XGEMM_D4(28)
+#define XGEMM_R4 "%0, %1, %2, %3"
+#define XGEMM_R8 XGEMM_R4 ", %4, %5, %6, %7"
+#define XGEMM_R16 XGEMM_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define XGEMM_PRODUCT(Type, name, n, registers, a, b, p, outputs)                                                              \
+  template <>                                                                                                                  \
+  struct RegisterProduct<Type, n> {                                                                                            \
+    __device__ __forceinline__ static void mma(float (&d)[n / 2], const std::uint32_t (&x)[4], std::uint64_t y, bool add) {    \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name \
+                   " {" registers "}, {" a "}, " b ", p, 1, 1, 0;\n}"                                                          \
+                   : outputs                                                                                                   \
+                   : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y), "r"(static_cast<int>(add)));                          \
+    }                                                                                                                          \
+  };
+#define XGEMM_PRODUCTS(Type, name)                                                        \
+  XGEMM_PRODUCT(Type, name, 8, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", XGEMM_D4(0))       \
+  XGEMM_PRODUCT(Type, name, 16, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", XGEMM_D8)     \
+  XGEMM_PRODUCT(Type, name, 32, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", XGEMM_D16) \
+  XGEMM_PRODUCT(Type, name, 64, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", XGEMM_D32)
+XGEMM_PRODUCTS(__half, "f16")
+XGEMM_PRODUCTS(__nv_bfloat16, "bf16")
+#undef XGEMM_PRODUCTS
+#undef XGEMM_PRODUCT
+#undef XGEMM_R32
+#undef XGEMM_R16
+#undef XGEMM_R8
+#undef XGEMM_R4
+#undef XGEMM_D32
+#undef XGEMM_D16
+#undef XGEMM_D8
+#undef XGEMM_D4
+
+}  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
 
+inline constexpr int kLineClasses = 8;  // lines of B whose numbers differ by a multiple of this are equally aligned
+
 struct FewRowsArguments {
-  WgmmaArguments g;  ///< map of a, problem, columns, tiles, slot_bytes (A's), split_blocks and cluster; nothing else
-  const std::uint16_t *b, *b_end;
-  std::int64_t b_stride;  ///< of lines: columns where B is contiguous along k, else rows
-  bool after_copy;        ///< the kernel before this one copies A: B need not wait for it
+  WgmmaArguments g;             ///< map of a, problem, columns, tiles, split_blocks and cluster (parts of K); nothing else
+  CUtensorMap b[kLineClasses];  ///< dims (along a line, lines of the class, batches)
+  int batch_step_b;             ///< 0: B is one matrix for all batches
+  int skew[kLineClasses];       ///< elements from where map c's lines begin to the first of line c
+  int halves;                   ///< 1: pairs (a CTA's half is its rank); else the halves that tiles count
+  bool paired;
+  bool after_copy;  ///< the kernel before this one copies A: B need not wait for it
 };
 
-template <bool kAlongK, int kRows16>
+template <bool kAlongK, int kHalfRows>
 struct FewRowsShape {
   static constexpr bool kKMajor = kAlongK;
-  static constexpr int kRows = 16 * kRows16, kColumns = 32, kSlotK = kRows16 <= 2 ? 128 : 64;
-  static constexpr int kLines = kAlongK ? kColumns : kSlotK;  // of B in a slot
-  static constexpr int kLineBlocks = (kAlongK ? kSlotK : kColumns) / 8 + 1, kPitch = 16 * kLineBlocks;
-  static constexpr int kBytesA = kRows * 128, kSlotBytes = (kSlotK / 64 * kBytesA + kLines * kPitch + 1023) / 1024 * 1024;
+  static constexpr int kRows = kHalfRows, kColumns = 64, kSlotK = 128;
+  static constexpr int kBox[2] = {(kAlongK ? kSlotK : kColumns) + 8, (kAlongK ? kColumns : kSlotK) / kLineClasses};
+  static constexpr int kPitch = 2 * kBox[0], kBoxBytes = kPitch * kBox[1];
+  static constexpr int kBytesA = kRows * 128, kPlaceB = kSlotK / 64 * kBytesA, kBytesB = kLineClasses * kBoxBytes;
+  static constexpr int kSlotBytes = kPlaceB + kBytesB;
   static constexpr int kStages = 150 * 1024 / kSlotBytes;  // the kernel that copies A fits beside it
-  static constexpr int kLoaders = 160, kThreads = 128 + kLoaders + 32;
-  static constexpr int kWarpsM = kRows16 >= 4 ? 2 : 1, kM = kRows16 / kWarpsM, kN = kWarpsM;  // a warp's tiles of 16 x 8
-  static constexpr int kSumPitch = kColumns + 8, kSumBytes = kRows * kSumPitch * 4;
+  static constexpr int kThreads = 192;
+  static constexpr int kSumPitch = kColumns + 2, kSumBytes = kRows * kSumPitch * 4;
   static constexpr int kSharedBytes = kStages * kSlotBytes + kSumBytes + 2 * kStages * 8 + 1024;
   static_assert(kMaxCluster * kSumBytes <= kStages * kSlotBytes + kSumBytes);  // staging follows
+  static_assert(kSlotBytes % 1024 == 0 && kBoxBytes % 128 == 0);
 };
 
 template <class Element, class Shape>
@@ -47,7 +105,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr bool kAlongK = Shape::kKMajor;
   constexpr int kStages = Shape::kStages, kSlotBytes = Shape::kSlotBytes, kSlotK = Shape::kSlotK, kPitch = Shape::kPitch,
-                kColumns = Shape::kColumns, kPlaceB = kSlotK / 64 * Shape::kBytesA;
+                kColumns = Shape::kColumns, kRows = Shape::kRows, kBox = Shape::kBoxBytes;
   const WgmmaArguments& g = f.g;
   const Problem& p = g.problem;
 
@@ -60,144 +118,146 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
 
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool paired = f.paired;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kStages; ++s) {
-      ptx::barrier_init(&full[s], Shape::kLoaders + 1);
-      ptx::barrier_init(&empty[s], 4);
+      ptx::barrier_init(&full[s], 2);
+      ptx::barrier_init(&empty[s], paired ? 8 : 4);
     }
     ptx::fence_barrier_init();
-    ptx::prefetch_tensor_map(&g.a);
   }
+  if (warp == 4 && lane < kLineClasses) ptx::prefetch_tensor_map(&f.b[lane]);
+  if (warp == 5 && lane == 0) ptx::prefetch_tensor_map(&g.a);
   __syncthreads();
-  if (g.cluster > 1) ptx::cluster_sync();
+  if (paired || g.cluster > 1) ptx::cluster_sync();
 
-  const int n = static_cast<int>(p.n), m = static_cast<int>(p.m);
-  const int step = static_cast<int>(gridDim.x) / g.cluster, first = static_cast<int>(blockIdx.x) / g.cluster;
-  const int rank = static_cast<int>(blockIdx.x) - first * g.cluster;
+  const int m = static_cast<int>(p.m), size = paired ? 2 : g.cluster;
+  const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
+  const int rank = static_cast<int>(blockIdx.x) - first * size, part = paired ? 0 : rank;
   // Of k, this CTA does [k_begin, k_end): all of it, or its part of a cluster's.
-  const int k_begin = rank * g.split_blocks * kWgmmaTileK,
+  const int k_begin = part * g.split_blocks * kWgmmaTileK,
             k_end = g.cluster > 1 ? min(static_cast<int>(p.k), k_begin + g.split_blocks * kWgmmaTileK) : static_cast<int>(p.k);
-  const auto line_of = [&](int column, int batch, int line) {  // of B: its first element that a tile wants
-    const std::uint16_t* const b = f.b + batch_offset(p, p.b, batch);
-    return kAlongK ? b + (column + line) * f.b_stride + k_begin : b + (k_begin + line) * f.b_stride + column;
+  struct Place {
+    int row, column, batch;
   };
+  const auto locate = [&](int index) {
+    const int tile = index / f.halves, half = paired ? rank : index - tile * f.halves, batch = tile / g.columns;
+    return Place{half * kRows, (tile - batch * g.columns) * kColumns, batch};
+  };
+  const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };  // the compiler sees that all of the warp agrees
   ptx::Ring<kStages> ring;
 
-  if (warp == 9) {
-    ptx::grid_wait();
-    ptx::grid_release();
-    if (ptx::elect_one()) {
-      for (int index = first; index < g.tiles; index += step) {
-        const int batch = index / g.columns * g.batch_step_a;
-        for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
-          ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
-          ptx::barrier_arrive_expect(&full[ring.slot], static_cast<unsigned>(g.slot_bytes));
-#pragma unroll
-          for (int i = 0; i < kSlotK / 64; ++i)
-            ptx::tma_load(slots + ring.slot * kSlotBytes + i * Shape::kBytesA, &g.a, &full[ring.slot], k + 64 * i, 0, batch);
-        }
-      }
-    }
-  } else if (warp >= 4) {
-    constexpr int kBlocks = Shape::kLines * Shape::kLineBlocks, kMine = (kBlocks + Shape::kLoaders - 1) / Shape::kLoaders;
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    const std::int64_t advance = kAlongK ? 2 * kSlotK : 2 * kSlotK * f.b_stride;  // a multiple of 16, as is every eighth line
-    const char* const end = reinterpret_cast<const char*>(f.b_end);
+  if (warp == 4) {
     if (!f.after_copy) ptx::grid_wait();
+    const bool leads = ptx::elect_one();
+    const int classes_begin = paired ? agreed(rank) * 4 : 0;
     for (int index = first; index < g.tiles; index += step) {
-      const int batch = index / g.columns, column = (index - batch * g.columns) * kColumns;
-      const char* from[kMine];
-      int line[kMine], reach[kMine];  // of a block: from its line's first byte
-#pragma unroll
-      for (int j = 0; j < kMine; ++j) {
-        const int block = thread + j * Shape::kLoaders;
-        line[j] = block / Shape::kLineBlocks;
-        const std::uint16_t* const begin = line_of(column, batch, line[j]);
-        reach[j] = block % Shape::kLineBlocks * 16 - static_cast<int>(misalignment(begin));
-        from[j] = reinterpret_cast<const char*>(begin) + reach[j];
-        if (block >= kBlocks) line[j] = 1 << 30;
-      }
+      const Place at = locate(index);
+      const int column = agreed(at.column), batch = agreed(at.batch * f.batch_step_b);
       for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
-        const int lines = kAlongK ? n - column : k_end - k,
-                  bytes = 2 * (kAlongK ? min(kSlotK, k_end - k) : min(kColumns, n - column));
-        unsigned char* const slot = slots + ring.slot * kSlotBytes + kPlaceB + thread * 16;
-        bool plain = true;
         ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+        if (leads) {
+          ptx::barrier_arrive_expect(&full[ring.slot], Shape::kBytesB);
+          unsigned char* const to = slots + ring.slot * kSlotBytes + Shape::kPlaceB;
+          const int c0 = kAlongK ? k : column, c1 = (kAlongK ? column : k) / kLineClasses;
+          if (paired) {
 #pragma unroll
-        for (int j = 0; j < kMine; ++j, from[j - 1] += advance) {
-          if (line[j] >= lines || reach[j] >= bytes) continue;  // what is not brought is no element of C's sums
-          if (end - from[j] >= 16) {
-            cp_async<16>(slot + j * (16 * Shape::kLoaders), from[j], 16);
+            for (int c = 0; c < 4; ++c)
+              ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], &full[ring.slot], c0, c1, batch,
+                                      3);
           } else {
-            *reinterpret_cast<uint4*>(slot + j * (16 * Shape::kLoaders)) =
-                load_front<std::uint16_t>(from[j], static_cast<unsigned>(end - from[j]));
-            plain = false;
+#pragma unroll
+            for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], &full[ring.slot], c0, c1, batch);
           }
         }
-        if (plain) {
-          ptx::barrier_arrive_copies(&full[ring.slot]);
-        } else {  // an ordinary store, which an ordinary arrival makes visible
-          cp_async_commit();
-          cp_async_wait<0>();
-          ptx::barrier_arrive(&full[ring.slot]);
+        __syncwarp();
+      }
+    }
+  } else if (warp == 5) {
+    ptx::grid_wait();
+    ptx::grid_release();
+    const bool leads = ptx::elect_one();
+    for (int index = first; index < g.tiles; index += step) {
+      const Place at = locate(index);
+      const int row = agreed(at.row), batch = agreed(at.batch * g.batch_step_a);
+      for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
+        ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+        if (leads) {
+          ptx::barrier_arrive_expect(&full[ring.slot], Shape::kPlaceB);
+#pragma unroll
+          for (int i = 0; i < kSlotK / 64; ++i)
+            ptx::tma_load(slots + ring.slot * kSlotBytes + i * Shape::kBytesA, &g.a, &full[ring.slot], k + 64 * i, row, batch);
         }
+        __syncwarp();
       }
     }
   } else {
-    constexpr int kM = Shape::kM, kN = Shape::kN;
-    const int quad = lane % 4, row = lane / 4, first_row = warp % Shape::kWarpsM * 16 * kM,
-              first_column = warp / Shape::kWarpsM * 8 * kN;
-    // Two elements of the lane's, k = 2 quad and the next, column `row`; from them on, others' places.
-    constexpr int kEight = kAlongK ? 16 : 8 * kPitch, kStep = 2 * kEight, kNext = kAlongK ? 8 * kPitch : 16;
-    const int a_row = first_row + lane % 16, a_piece = lane / 16;
-    const unsigned char* const a_place = slots + a_row * 128;
+    using LayoutA = ptx::OperandLayout<true, 128, 1024>;
+    using Product = ptx::RegisterProduct<Element, kRows>;
+    constexpr int kSteps = kSlotK / 16;
+    const int quad = lane % 4, row = lane / 4;
+    const auto base = static_cast<std::uint32_t>(agreed(static_cast<int>(ptx::shared_address(slots))));
+    const std::uint32_t base_a = LayoutA::descriptor_low(base);
+    // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further.
+    std::uint32_t place[2];  // of h where lines are columns, else of e
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int line = 2 * (kAlongK ? warp : quad) + i;
+      place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * kBox + 2 * f.skew[line] +
+                                              (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
+    }
+    // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
+    const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0
+                                   : lane == 0 ? ptx::shared_address(empty)
+                                               : 0;
+    const auto release = [&](int slot, bool really) {
+      __syncwarp();  // all lanes have read
+      ptx::barrier_arrive_pair_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
+    };
     for (int index = first; index < g.tiles; index += step) {
-      const int batch = index / g.columns, column = (index - batch * g.columns) * kColumns;
-      int place[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int line = kAlongK ? first_column + row : 2 * quad + e, along = kAlongK ? 2 * quad + e : first_column + row;
-        place[e] = kPlaceB + line * kPitch + static_cast<int>(misalignment(line_of(column, batch, line))) + 2 * along;
-      }
-      float sums[kM][kN][4] = {};
-      const auto multiply = [&](int left, auto is_last) {  // a slot
-        constexpr bool kLast = decltype(is_last)::value;
-        const int slot = ring.slot * kSlotBytes;
-#pragma unroll
-        for (int s = 0; s < kSlotK / 16; ++s) {
-          if (kLast && 16 * s >= left) break;
-          std::uint32_t b[kN][2];
-#pragma unroll
-          for (int j = 0; j < kN; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              unsigned element[2];
-#pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                element[e] =
-                    *reinterpret_cast<const std::uint16_t*>(slots + slot + place[e] + s * kStep + h * kEight + j * kNext);
-                if (kLast && 16 * s + 8 * h + 2 * quad + e >= left) element[e] = 0;  // what lies behind is any number
-              }
-              b[j][h] = __byte_perm(element[0], element[1], 0x5410);
-            }
-#pragma unroll
-          for (int i = 0; i < kM; ++i) {
-            std::uint32_t a[4];
-            ptx::ldmatrix(a, a_place + slot + s / 4 * Shape::kBytesA + i * 2048 + ((2 * (s % 4) + a_piece) ^ (a_row & 7)) * 16);
-#pragma unroll
-            for (int j = 0; j < kN; ++j) ptx::mma<Element>(sums[i][j], a, b[j][0], b[j][1]);
-          }
-        }
-      };
-      for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
+      const Place at = locate(index);
+      float sums[kRows / 2];
+      int previous = 0;
+      for (int k = k_begin; k < k_end; k += kSlotK) {
         ptx::barrier_wait(&full[ring.slot], ring.parity);
-        if (k_end - k >= kSlotK)
-          multiply(kSlotK, std::false_type{});
-        else
-          multiply(k_end - k, std::true_type{});
-        __syncwarp();
-        if (lane == 0) ptx::barrier_arrive(&empty[ring.slot]);
+        const auto offset = static_cast<unsigned>(ring.slot * kSlotBytes);
+        unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+          for (int up = 0; up < 2; ++up)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+#pragma unroll
+              for (int e = 0; e < 2; ++e)
+                elements[s][up][h][e] =
+                    ptx::load_element(place[kAlongK ? h : e] + offset +
+                                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
+        ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
+        release(previous, k > k_begin);
+        std::uint32_t fragments[kSteps][4];
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+          for (int up = 0; up < 2; ++up)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+              fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+          Product::mma(sums, fragments[s],
+                       LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+                       k > k_begin || s > 0);
+        ptx::wgmma_commit();
+        previous = ring.slot;
+        ring.advance();
       }
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(sums);
+      release(previous, true);
 
       // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
       float* const parts = reinterpret_cast<float*>(g.cluster > 1 ? slots : staging);
@@ -206,43 +266,41 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
       else
         ptx::named_barrier_sync(1, 128);  // the tile before has been read
 #pragma unroll
-      for (int i = 0; i < kM; ++i)
+      for (int j = 0; j < kRows / 8; ++j)
 #pragma unroll
-        for (int j = 0; j < kN; ++j)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float* const to = parts + (rank * Shape::kRows + first_row + 16 * i + row + 8 * h) * Shape::kSumPitch + first_column +
-                              8 * j + 2 * quad;
-            if (g.cluster > 1)
-              ptx::store_remote(ptx::remote_address(to, 0), sums[i][j][2 * h], sums[i][j][2 * h + 1]);
-            else
-              store_vector(to, Vector<float, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
-          }
+        for (int c = 0; c < 2; ++c) {
+          float* const to = parts + (part * kRows + 8 * j + 2 * quad + c) * Shape::kSumPitch + 8 * row + 2 * warp;
+          if (g.cluster > 1)
+            ptx::store_remote(ptx::remote_address(to, 0), sums[4 * j + c], sums[4 * j + 2 + c]);
+          else
+            store_vector(to, Vector<float, 2>{{sums[4 * j + c], sums[4 * j + 2 + c]}});
+        }
       if (g.cluster > 1)
         ptx::cluster_sync_warps();
       else
         ptx::named_barrier_sync(1, 128);
-      if (rank > 0) continue;
+      if (part > 0) continue;
       const wgmma_detail::LaneColumns columns(p, lane);
-      const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, batch);
-      for (int r0 = 4 * warp; r0 < m; r0 += 16)
-        wgmma_detail::store_rows<Element, false, 4>(
-            g, epilogue, r0, min(4, m - r0), column, columns, column + kColumns, batch, [&](int r) {
-              const float* part = parts + (r0 + r) * Shape::kSumPitch;
-              Vector<float, 2> sum{{part[columns.first], columns.paired ? part[columns.second] : 0.f}};
-              for (int s = 1; s < g.cluster; ++s) {
-                part += Shape::kRows * Shape::kSumPitch;
-                sum[0] += part[columns.first];
-                if (columns.paired) sum[1] += part[columns.second];
-              }
-              return sum;
-            });
+      const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, at.batch);
+      const int rows = min(kRows, m - at.row);
+      for (int r0 = 4 * warp; r0 < rows; r0 += 16)
+        wgmma_detail::store_rows<Element, false, 4>(g, epilogue, at.row + r0, min(4, rows - r0), at.column, columns,
+                                                    at.column + kColumns, at.batch, [&](int r) {
+                                                      const float* from = parts + (r0 + r) * Shape::kSumPitch;
+                                                      Vector<float, 2> sum{{from[columns.first], from[columns.second]}};
+                                                      for (int s = 1; s < g.cluster; ++s) {
+                                                        from += kRows * Shape::kSumPitch;
+                                                        sum[0] += from[columns.first], sum[1] += from[columns.second];
+                                                      }
+                                                      return sum;
+                                                    });
     }
   }
   if (warp >= 4 && g.cluster > 1) {  // the sums' two
     ptx::cluster_sync_warps();
     ptx::cluster_sync_warps();
   }
+  if (paired) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
 #endif
 }
 
