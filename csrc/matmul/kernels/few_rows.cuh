@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                                                : 0;
     const auto release = [&](int slot, bool really) {
       __syncwarp();  // all lanes have read
-      ptx::barrier_arrive_pair_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
+      ptx::barrier_arrive_remote_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
     };
     for (int index = first; index < g.tiles; index += step) {
       const Place at = locate(index);
