@@ -250,6 +250,27 @@ def test_long_columns_whose_parts_differ(device, name, dtype):
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_long_rows_whose_parts_differ(device, name, dtype):
+    """The same of rows: blocks' maxima of -inf, +inf and NaN, and such that others' terms vanish beside them."""
+    n = 140000 if device.type == "cuda" else 2000
+    x = randn(9, n, dtype=dtype, device=device)
+    x[0, : n // 3] = x[1, n // 3 :] = x[2] = -float("inf")
+    x[0, n // 3 :] -= 1000
+    x[3, n // 2], x[4, n - 1] = float("inf"), float("nan")
+    x[5, n // 4 :] -= 300
+    x[6, : n // 2] += 40
+    x[7, 1], x[7, n - 9] = 60, 60
+    x[8, n // 8 :] = -float("inf")
+    wanted, found = getattr(torch, name)(x.double(), 1), getattr(op, name)(x, 1)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    half = dtype in FLOATING[1:3]
+    torch.testing.assert_close(
+        found, wanted.to(dtype), equal_nan=True, rtol=2e-2 if half else 1e-5, atol=1e-6 if half else 1e-37
+    )
+
+
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", NAMES)
 def test_dtype_argument(device, name):

@@ -154,8 +154,9 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.lanes = static_cast<int>(lanes);
   const std::int64_t rows = threads / lanes;
   plan.tiles = ceil_div(vectors, lanes);
-  // One round of blocks if they get few steps then, each SM as many as it holds; else rounds of at most kMaxSteps steps.
-  const std::int64_t blocks = (threads == 512 ? 2 : 3) * sms;
+  // One round of blocks if they get few steps then, each SM as many as it holds, but one of 16-bit elements: fewer partial
+  // results, and fewer rows under way at once. Else rounds of at most kMaxSteps steps.
+  const std::int64_t blocks = (threads == 256 ? 3 : width == 8 ? 1 : 2) * sms;
   std::int64_t steps = std::max(ceil_div(plan.length * plan.tiles, rows * blocks), kMinSteps);
   if (steps > kMaxSteps && plan.tiles > sms) steps = kMaxSteps;
   if (many) steps = ceil_div(plan.length, rows);

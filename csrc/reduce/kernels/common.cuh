@@ -10,6 +10,24 @@ __device__ __forceinline__ uint4 padding(const Plan& plan) {
   return {plan.fill[0], plan.fill[1], plan.fill[2], plan.fill[3]};
 }
 
+/// Element e of a vector, as a value.
+template <class Op>
+__device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>& convert, const uint4& raw, int e) {
+  using T = typename Op::T;
+  if constexpr (kIsHalf<T>) {  // from words: as elements the compiler takes an instruction more for each upper half
+    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w}, word = words[e / 2];
+    float x;
+    if constexpr (std::is_same_v<T, bf16>)
+      x = __uint_as_float(e % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    else
+      x = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (e % 2 * 16))));
+    if constexpr (Op::kOrdered) x = convert.unflip(x);
+    return x;
+  } else {
+    return convert.template operator()<Op::kOrdered>(as_pack<T>(raw).values[e]);
+  }
+}
+
 /// What an operator keeps of n values, and their plain sum where it needs that too. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
 __device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
@@ -29,19 +47,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
   const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
   const auto convert_all = [&](V(&x)[n * kWidth]) {
 #pragma unroll
-    for (int i = 0; i < n * kWidth; ++i) {
-      if constexpr (kIsHalf<T>) {  // from words: as elements the compiler takes an instruction more for each upper half
-        const uint4& r = raw[i / kWidth];
-        const unsigned words[4] = {r.x, r.y, r.z, r.w}, word = words[i % kWidth / 2];
-        if constexpr (std::is_same_v<T, bf16>)
-          x[i] = __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
-        else
-          x[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (i % 2 * 16))));
-        if constexpr (Op::kOrdered) x[i] = convert.unflip(x[i]);
-      } else {
-        x[i] = convert.template operator()<Op::kOrdered>(as_pack<T>(raw[i / kWidth]).values[i % kWidth]);
-      }
-    }
+    for (int i = 0; i < n * kWidth; ++i) x[i] = value_of<Op>(convert, raw[i / kWidth], i % kWidth);
   };
   const auto forget = [&] {  // values converted for one use are not kept for the next: raw ones take half of the registers
 #pragma unroll

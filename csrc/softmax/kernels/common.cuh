@@ -126,6 +126,10 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
 inline constexpr int kBias = 64;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
+/// exp(x) for x <= 0 where only a sum follows from it whose largest term is 1.
+__device__ __forceinline__ float exp_of_difference(float x) { return exp2_approx(x * kLog2E); }
+__device__ __forceinline__ double exp_of_difference(double x) { return exp(x); }
+
 /// exp(x - m) of a row's elements, m their maximum. For a softmax in 16 bits times a factor that all of the row has in common:
 /// what scaled_exp gives them, and what rounding makes of m log2(e); then it is 2^(x scale + shift), one multiply-add. Not for a
 /// logarithm: that of a sum near 1 would lose its digits. There x - m is taken first, and 2^x in fp32 too: a sum of at least 1 is

@@ -83,15 +83,27 @@ __device__ __forceinline__ void each_edge(const T* first, int count, const Inter
   if (thread < 16 && tail < count) f(tail);
 }
 
-/// Joins a value of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as
+/// A row's maximum m and sum of e^(x - m), or those of a part of it.
+template <class V>
+struct Totals {
+  V maximum, sum;
+};
+
+/// Joins those of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as
 /// expected.
-template <class V, class F>
-__device__ __forceinline__ V join_blocks(V value, int cluster, unsigned rank, V* slots, ptx::Barrier* all, F op) {
-  if (static_cast<int>(threadIdx.x) < cluster) ptx::store_async(slots + rank, as_unit(value), all, threadIdx.x);
+template <class V>
+__device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int cluster, unsigned rank, Totals<V>* slots,
+                                                 ptx::Barrier* all) {
+  if (static_cast<int>(threadIdx.x) < cluster) {
+    ptx::store_async(&slots[rank].maximum, as_unit(mine.maximum), all, threadIdx.x);
+    ptx::store_async(&slots[rank].sum, as_unit(mine.sum), all, threadIdx.x);
+  }
   ptx::barrier_wait(all, 0);
-  value = slots[0];
-  for (int i = 1; i < cluster; ++i) value = op(value, slots[i]);
-  return value;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const Totals<V> part = lane < cluster ? slots[lane] : Totals<V>{minus_infinity<V>(), V{0}};
+  const V m = warp_reduce(part.maximum, [](V a, V b) { return larger(a, b); });
+  const V sum = part.maximum == minus_infinity<V>() ? V{0} : part.sum * exp_of_difference(part.maximum - m);
+  return {m, warp_reduce(sum, [](V a, V b) { return a + b; })};
 }
 
 /// kThreads threads (threadIdx.x) share a part: a warp a row and blockDim.y rows a block, or a block.
@@ -105,8 +117,9 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   constexpr int kPer = kUnitCount<T>, kSize = static_cast<int>(sizeof(T));
   constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
   extern __shared__ __align__(128) char shared[];
-  __shared__ V warps[2][kWarpSize], slots[2][kMaxClusterBlocks];
-  __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged[2];
+  __shared__ V warps[2][kWarpSize];
+  __shared__ Totals<V> slots[kMaxClusterBlocks];
+  __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged;
 
   const int thread = static_cast<int>(threadIdx.x), group = kWarp ? static_cast<int>(threadIdx.y) : 0;
   const int cluster = kWarp ? 1 : rows.cluster;
@@ -138,17 +151,13 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
     if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
     if (thread == 0) {
       ptx::barrier_init(&loaded, 1);
-      if constexpr (!kWarp) {
-        ptx::barrier_init(&exchanged[0], 1);
-        ptx::barrier_init(&exchanged[1], 1);
-      }
+      if constexpr (!kWarp) ptx::barrier_init(&exchanged, 1);
       ptx::fence_barrier_init();
       ptx::barrier_arrive_expect(&loaded, interior.bytes());
       if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), &loaded);
-      if constexpr (!kWarp) {
-        for (auto& barrier : exchanged)
-          ptx::barrier_arrive_expect(&barrier, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(V)));
-      }
+      if constexpr (!kWarp)
+        ptx::barrier_arrive_expect(&exchanged,
+                                   static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
     }
     each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
     if (count % kPer != 0 && thread == kThreads - 1) part[count] = convert<T>(-INFINITY);
@@ -157,20 +166,13 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   sync();
   ptx::barrier_wait(&loaded, 0);
 
-  const auto max_of = [](V a, V b) { return larger(a, b); };
-  const auto sum_of = [](V a, V b) { return a + b; };
   const auto join = [&](V value, V identity, int which, auto op) {
     value = warp_reduce(value, op);
     if constexpr (kWarp) {
       __syncwarp();  // one pass has read before the next writes
       return value;
     }
-    value = join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
-    if (cluster > 1) {
-      if (which == 0) ptx::cluster_wait();  // the others' barriers exist from here on
-      value = join_blocks(value, cluster, rank, slots[which], &exchanged[which], op);
-    }
-    return value;
+    return join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
   };
   const int units = (count + kPer - 1) / kPer;
   const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
@@ -178,21 +180,33 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
     Largest<T> largest[2];
     each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
     largest[0].add(largest[1].m);
-    const V m = join(largest[0].value(), minus_infinity<V>(), 0, max_of);
+    Totals<V> all{join(largest[0].value(), minus_infinity<V>(), 0, [](V a, V b) { return larger(a, b); }), 0};
 
-    const V bias = rows.log ? 0 : kBias;
-    V sums[4] = {};
-    each_unit<kThreads>(units, [&](int i, int j) {
-      const U unit = staged.get(i);
+    const V bias = rows.log ? 0 : kBias, own = all.maximum == minus_infinity<V>() ? V{0} : all.maximum;
+    const auto add_up = [&]<bool kLog>(std::bool_constant<kLog>) {
+      V sums[4] = {};
+      each_unit<kThreads>(units, [&](int i, int j) {
+        const U unit = staged.get(i);
 #pragma unroll
-      for (int e = 0; e < kPer; ++e) {
-        const V t = scaled_exp<O>(element<T>(unit, e) - m, bias);
-        sums[(j * kPer + e) % 4] = add(sums[(j * kPer + e) % 4], t);
-        if constexpr (kInPlace)
-          if (!rows.log) staged.set(i, as_unit(t));
-      }
-    });
-    const V d = join((sums[0] + sums[2]) + (sums[1] + sums[3]), V{0}, 1, sum_of);
+        for (int e = 0; e < kPer; ++e) {
+          const V x = element<T>(unit, e) - own, t = kLog ? exp_of_difference(x) : scaled_exp<O>(x, bias);
+          sums[(j * kPer + e) % 4] = add(sums[(j * kPer + e) % 4], t);
+          if constexpr (kInPlace && !kLog) staged.set(i, as_unit(t));
+        }
+      });
+      return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+    };
+    const V sum = rows.log ? add_up(std::true_type{}) : add_up(std::false_type{});
+    all.sum = join(sum, V{0}, 1, [](V a, V b) { return a + b; });
+    // The blocks of a cluster meet once, for maximum and sum: terms in place are relative to their block's maximum till then.
+    V scale = 1;
+    if (cluster > 1) {
+      ptx::cluster_wait();  // the others' barriers exist from here on
+      const V of_block = all.maximum;
+      all = join_blocks(all, cluster, rank, slots, &exchanged);
+      scale = scaled_exp<V>(of_block - all.maximum, V{0});
+    }
+    const V m = all.maximum, d = all.sum;
 
     const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
     O* y = out + row * rows.length + first;
@@ -200,7 +214,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
       const auto result = [&](U unit, int e) {
         const V v = element<T>(unit, e);
         if constexpr (kLog) return v - m - log_d;
-        return divide<T>(kInPlace ? v : scaled_exp<O>(v - m, bias), d, r);
+        return divide<T>(kInPlace ? v * scale : scaled_exp<O>(v - m, bias), d, r);
       };
       if constexpr (std::is_same_v<T, O>) {
         // At odd addresses a bulk copy stores faster than threads do; elsewhere it only keeps the block waiting.
