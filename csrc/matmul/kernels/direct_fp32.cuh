@@ -14,7 +14,9 @@
 //   Mirrored  C^T = B^T A^T as a problem of its own, for a tall and narrow C: A takes the 128-wide register operand's place.
 //             Only the way sums take from registers to memory differs; epilogue operands are those of C. A comes by TMA.
 //   Promotion after each block of 64 k. hi hi has an accumulator of its own: its products have 16 bits, so that the tensor
-//             core, which truncates, seldom has to; what the others lose is 2^-8 smaller.
+//             core, which truncates, seldom has to; what the others lose is 2^-8 smaller. They stay in their accumulator for
+//             kFlush blocks, and what promotion rounds off goes on with them. So what rounds is the truncation within a block,
+//             of which the mean is given back, and a sum's end.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
 //             several CTAs share, each leaves its sums in memory; they meet there (meeting.cuh), add them in the order of k and
 //             store, some rows each. So the order of additions depends on the problem and the GPU alone.
@@ -25,8 +27,7 @@
 //   Picks     The last launch of a product in fp16 parts (split_fp16.cuh): whole tiles, every gridDim.x-th a CTA's, of those
 //             that have pairs of lines which fp16 parts do not carry, and such elements alone are written. Where all failed
 //             nothing else has been written, and they write all. Low lines are lifted by a power of two on the
-//             way, so that only lines of more than about 100 binary orders of magnitude have numbers that are too small. As many
-//             of these products are dominated by a few terms, what promotion rounds off goes on with the small products' sum.
+//             way, so that only lines of more than about 100 binary orders of magnitude have numbers that are too small.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
 //
 // Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Measured, a block of 64
@@ -82,8 +83,13 @@ namespace direct_detail {
 inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2, kParts = 3;
 inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting warps take at once
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
-/// What truncation takes off sums of one sign, less so off others (measured): a part of what the tensor core returned.
-inline constexpr float kTruncated = 0.2f * 0x1p-24f;
+/// What truncation takes off a block's sum of hi hi (measured: about an ulp), as a part of it; nothing off a sum that ends in
+/// zeros, as a single product does.
+inline constexpr float kTruncated = 0x1p-24f;
+inline constexpr unsigned kTruncatedBits = 15;
+inline constexpr unsigned kFlush = 16;  // blocks after which small products' sums are added: truncation shrinks them all the time
+/// NaN of the small products goes: where they have one, the sum is infinite or NaN without them.
+__device__ __forceinline__ float number(float x) { return fmaxf(x, -FLT_MAX); }
 inline constexpr int kSumRows = 32;  // sums on their way from registers to C: of a warpgroup's 64 columns, so many rows at once
 
 template <class Config>
@@ -394,7 +400,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlotsB; ++s) {
       ptx::barrier_init(&full_b[s], tma ? 1 : kSplitters);
-      ptx::barrier_init(&empty_b[s], kConsumerWarps);
+      ptx::barrier_init(&empty_b[s], tma ? kConsumerWarps : kConsumerWarps * 32);
     }
     for (int s = 0; s < kSlotsA; ++s) {
       ptx::barrier_init(&full_a[s], kSplitters / 32);
@@ -682,9 +688,10 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
         for (int part = 0; part < kParts; ++part) ptx::wgmma_pin(fragments[step][part]);
     };
-    const auto release = [&](ptx::Barrier* barriers, int slot) {
+    // All lanes arrive where threads fill the slot again by cp.async: racecheck does not follow reads through __syncwarp().
+    const auto release = [&](ptx::Barrier& barrier, int arriving) {
       __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(&barriers[slot]);
+      if (lane < arriving) ptx::barrier_arrive(&barrier);
     };
 
     // The warpgroups take turns at the tensor cores: one splits and promotes while the other multiplies.
@@ -692,7 +699,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     if (consumer == 1) ptx::named_barrier_arrive(kTurn, 256);
     Fragments fragments;
     for (Walk<Config> walk(g, picked); !walk.done(); walk.next_piece()) {
-      float total[kSums], carry[kPicks ? kSums : 1] = {};
+      float total[kSums], small[kSums] = {};  // sums of hi hi; of small products and of what promotion rounds off
       if constexpr (kPicks) {
         if (picked.lifts_any) {
           const Lines lines;
@@ -721,27 +728,26 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         } else {
           lost |= split_block(fragments, std::false_type{}, 1.f, 1.f);
         }
-        release(empty_b, ring_b.slot);
+        release(empty_b[ring_b.slot], kMirrored || g.tma ? 1 : 32);
         ring_b.advance();
         ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
         ptx::named_barrier_sync(kTurn + consumer, 256);
-        float small[kSums], large[kSums];
-        if constexpr (kPicks) {
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) small[i] = carry[i];
-        }
+        float large[kSums];
         const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
         pin(fragments);
         ptx::wgmma_fence();
-        // (part of B, part of A), the smallest products first.
-        constexpr int kPartB[6] = {2, 0, 1, 1, 0, 0}, kPartA[6] = {0, 2, 1, 0, 1, 0};
 #pragma unroll
-        for (int product = 0; product < 6; ++product) {
-#pragma unroll
-          for (int step = 0; step < kSteps; ++step)
-            ptx::wgmma_registers(product < 5 ? small : large, fragments[step][kPartB[product]],
-                                 slot_a + (kPartA[product] * Memory::kPartBytes + step * Layout::kStepBytes) / 16,
-                                 (product > 0 && product < 5) || step > 0 || (kPicks && product == 0));
+        for (int step = 0; step < kSteps; ++step) {  // all that takes one part of A together: fewer descriptors are alive
+          const auto multiply = [&](auto& sums, int part_b, int part_a, bool adds) {
+            ptx::wgmma_registers(sums, fragments[step][part_b],
+                                 slot_a + (part_a * Memory::kPartBytes + step * Layout::kStepBytes) / 16, adds);
+          };
+          multiply(small, 0, 2, true);
+          multiply(small, 1, 1, true);
+          multiply(small, 0, 1, true);
+          multiply(small, 2, 0, true);
+          multiply(small, 1, 0, true);
+          multiply(large, 0, 0, step > 0);
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
@@ -753,25 +759,28 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         ptx::wgmma_pin(small);
         ptx::wgmma_pin(large);
         pin(fragments);  // alive until here: the tensor cores read them
-        release(empty_a, ring_a.slot);
+        release(empty_a[ring_a.slot], 1);
         ring_a.advance();
+        // Fast2Sum: what is rounded off is exact, but where the block's sum is far larger than all before it.
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          if constexpr (kPicks) {
-            const float sum = total[i] + large[i], of_large = sum - total[i];
-            const float off = (total[i] - (sum - of_large)) + (large[i] - of_large);
-            carry[i] = fmaxf(small[i] + off, -FLT_MAX);  // NaN of an infinite sum goes: any number will do there
+          const float sum = total[i] + large[i];
+          float off = large[i] - (sum - total[i]);
+          if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated, off);
+          small[i] += off;
+          total[i] = sum;
+        }
+        if (static_cast<unsigned>(block) % kFlush == kFlush - 1) {
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) {
+            const float more = number(small[i]), sum = total[i] + more;
+            small[i] = more - (sum - total[i]);
             total[i] = sum;
-          } else {
-            // A NaN of the small products alone goes: the largest of it and a number is the number.
-            total[i] += large[i] + fmaxf(fmaf(large[i], kTruncated, small[i]), -FLT_MAX);
           }
         }
       }
-      if constexpr (kPicks) {
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) total[i] += carry[i];
-      }
+      for (int i = 0; i < kSums; ++i) total[i] += number(small[i]);
 
       // A sum beyond fp32's range may be one only because hi was rounded up.
       float finite = 0;
