@@ -165,8 +165,11 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     assert not failed
 
 
-# Truncation in the tensor cores, where a single block's few large terms are the sum: 1.24 and 1.02 measured.
-SHORT_WIDE = {64: 1.4, 128: 1.1}
+# Of SGEMM's Frobenius error, else 1. Truncation in the tensor cores, where few large terms of a block or two are the
+# sum: 1.24 to 1.27 and 1.02 to 1.04 measured.
+WIDE_12 = {64: 1.4, 128: 1.15}
+# Each product is rounded to the same grid by whoever adds them: one and the same error, but for 1e-6 of it.
+DENORMAL = 1.01
 
 
 @pytest.mark.parametrize("kernel", [*DIRECT_TILES, *MIRRORED])
@@ -196,7 +199,7 @@ def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) 
     failed = []
     for name, of in squares.items():
         norms, errors = of.sqrt().tolist(), largest[name]
-        most = SHORT_WIDE.get(k, 1.0) if name == "wide 12" else 1.0
+        most = {"wide 12": WIDE_12.get(k, 1.0), "denormal": DENORMAL}.get(name, 1.0)
         if norms[0] > max(most * norms[1], 1.1 * norms[2]) or errors[0] > 1.5 * max(errors[1:]):
             failed.append((name, norms, errors))
     assert not failed

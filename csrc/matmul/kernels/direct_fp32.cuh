@@ -88,7 +88,7 @@ inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
 inline constexpr float kTruncated = 0x1p-24f;
 inline constexpr unsigned kTruncatedBits = 15;
 inline constexpr unsigned kFlush = 16;  // blocks after which small products' sums are added: truncation shrinks them all the time
-/// NaN of the small products goes: where they have one, the sum is infinite or NaN without them.
+/// NaN of what is to be added goes: where it has one, the sum is infinite or NaN without it.
 __device__ __forceinline__ float number(float x) { return fmaxf(x, -FLT_MAX); }
 inline constexpr int kSumRows = 32;  // sums on their way from registers to C: of a warpgroup's 64 columns, so many rows at once
 
@@ -327,8 +327,8 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
   for (float& sum : sums) sum = 0;
-  constexpr int kChunk = 64;  // shorter chains are more exact
-  float chunk[kRows / 2] = {};
+  constexpr int kChunk = 16;  // short chains, and what their addition rounds off, as K may be long
+  float chunk[kRows / 2] = {}, off[kRows / 2] = {};
   for (std::int64_t k0 = begin; k0 < end; k0 += kDepth) {
     ptx::named_barrier_sync(barrier, 128);
     for (int i = thread; i < kDepth * (kRows + 64); i += 128) {
@@ -356,11 +356,15 @@ __device__ __forceinline__ void exact_piece(float (&sums)[Config::kValue.rows / 
     if ((k0 - begin) % kChunk == kChunk - kDepth || k0 + kDepth >= end) {
 #pragma unroll
       for (int i = 0; i < kRows / 2; ++i) {
-        sums[i] += chunk[i];
+        const float sum = sums[i] + chunk[i];
+        off[i] += chunk[i] - (sum - sums[i]);
+        sums[i] = sum;
         chunk[i] = 0;
       }
     }
   }
+#pragma unroll
+  for (int i = 0; i < kRows / 2; ++i) sums[i] += number(off[i]);
   ptx::named_barrier_sync(barrier, 128);
 }
 
