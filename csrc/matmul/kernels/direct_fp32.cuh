@@ -88,8 +88,8 @@ inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
 inline constexpr float kTruncated = 0x1p-24f;
 inline constexpr unsigned kTruncatedBits = 15;
 inline constexpr unsigned kFlush = 16;  // blocks after which small products' sums are added: truncation shrinks them all the time
-/// NaN of what is to be added goes: where it has one, the sum is infinite or NaN without it.
-__device__ __forceinline__ float number(float x) { return fmaxf(x, -FLT_MAX); }
+/// NaN and infinities of what is to be added go: where it has one, the sum is infinite or NaN without it.
+__device__ __forceinline__ float number(float x) { return fminf(fmaxf(x, -FLT_MAX), FLT_MAX); }
 inline constexpr int kSumRows = 32;  // sums on their way from registers to C: of a warpgroup's 64 columns, so many rows at once
 
 template <class Config>
