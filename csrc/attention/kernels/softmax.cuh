@@ -9,15 +9,6 @@
 
 namespace xgemm::attention {
 
-/// exp in one instruction of the special function unit (2 ulp); results below 2^-126, which no sum of weights with a 1 in it can
-/// notice, are 0.
-__device__ __forceinline__ float exponential(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-  return y;
-}
-__device__ __forceinline__ double exponential(double x) { return exp(x); }
-
 /// What is subtracted from the scores of a row with maximum `m`: 0 for -inf (no key yet) and +inf, where m - m would be NaN; a
 /// +inf score then gives weight inf, sum inf and output NaN, as softmax does.
 template <class Acc>
@@ -28,7 +19,7 @@ __device__ __forceinline__ Acc anchor(Acc m) {
 /// Factor for sums kept relative to maximum `from` when the maximum becomes `to`.
 template <class Acc>
 __device__ __forceinline__ Acc rescale(Acc from, Acc to) {
-  return from == -Acc(INFINITY) ? Acc(0) : exponential(anchor(from) - anchor(to));
+  return from == -Acc(INFINITY) ? Acc(0) : exp_of(anchor(from) - anchor(to));
 }
 
 /// Sum of two parts, each times its factor, without leaving the contraction to the compiler.

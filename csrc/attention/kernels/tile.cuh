@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
           Acc sum = 0;
 #pragma unroll
           for (int j = 0; j < C::kKeys; ++j) {
-            const Acc p = exponential(scores[i][j] - base);
+            const Acc p = exp_of(scores[i][j] - base);
             mine[i * kGroups * kTile.weight_stride() + j * kLanes] = p;
             sum += p;
           }

@@ -77,7 +77,9 @@ template <class Element, bool kKMajorA, bool kKMajorB>
 struct Wgmma;
 
 // The registers of D: their numbers, and the operands.
-#define XGEMM_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define XGEMM_R4 "%0, %1, %2, %3"
+#define XGEMM_R8 XGEMM_R4 ", %4, %5, %6, %7"
+#define XGEMM_R16 XGEMM_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define XGEMM_R48 XGEMM_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define XGEMM_R64 XGEMM_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -89,8 +91,8 @@ struct Wgmma;
   XGEMM_R96                                                                                                                      \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, " \
   "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define XGEMM_D8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define XGEMM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define XGEMM_D8(i) XGEMM_D4(i), XGEMM_D4(i + 4)
 #define XGEMM_D16 XGEMM_D8(0), XGEMM_D8(8)
 #define XGEMM_D32 XGEMM_D16, XGEMM_D8(16), XGEMM_D8(24)
 #define XGEMM_D48 XGEMM_D32, XGEMM_D8(32), XGEMM_D8(40)
@@ -121,19 +123,29 @@ XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
 #undef XGEMM_WGMMA_HALF
 #undef XGEMM_WGMMA
 
-/// A of bf16 in registers: a[0] holds row l / 4, k 2 (l % 4) and the next one (lower half first); a[1] row l / 4 + 8; a[2], a[3]
-/// the same rows at k + 8. B is K-major. The registers of A must not change before the wait.
-#define XGEMM_WGMMA_REGISTERS(n, registers, a0, a1, a2, a3, b, p, outputs)                                            \
-  __device__ __forceinline__ void wgmma_registers(float(&d)[n / 2], const std::uint32_t(&a)[4], std::uint64_t desc_b, \
-                                                  bool accumulate) {                                                  \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n                   \
-                 "k16.f32.bf16.bf16 {" registers "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b ", p, 1, 1, 0;\n}"         \
-                 : outputs                                                                                            \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));       \
+/// A in registers: a[0] holds row l / 4, k 2 (l % 4) and the next one (lower half first); a[1] row l / 4 + 8; a[2], a[3] the same
+/// rows at k + 8. B is K-major. The registers of A must not change before the wait.
+template <class Element>
+struct WgmmaRegisters;
+#define XGEMM_WGMMA_REGISTERS(n, type, registers, a, b, p, outputs)                                                          \
+  __device__ __forceinline__ static void mma(float(&d)[n / 2], const std::uint32_t(&x)[4], std::uint64_t desc_b,             \
+                                             bool accumulate) {                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type \
+                 " {" registers "}, {" a "}, " b ", p, 1, 1, 0;\n}"                                                          \
+                 : outputs                                                                                                   \
+                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));              \
   }
-XGEMM_WGMMA_REGISTERS(32, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", "%21", XGEMM_D16)
-XGEMM_WGMMA_REGISTERS(64, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_D32)
-XGEMM_WGMMA_REGISTERS(128, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM_D64)
+#define XGEMM_WGMMA_REGISTERS_HALF(Type, name)                                                \
+  template <>                                                                                 \
+  struct WgmmaRegisters<Type> {                                                               \
+    XGEMM_WGMMA_REGISTERS(8, name, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", XGEMM_D4(0))       \
+    XGEMM_WGMMA_REGISTERS(16, name, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", XGEMM_D8(0))  \
+    XGEMM_WGMMA_REGISTERS(32, name, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", XGEMM_D16) \
+    XGEMM_WGMMA_REGISTERS(64, name, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", XGEMM_D32) \
+  }
+XGEMM_WGMMA_REGISTERS_HALF(__half, "f16");
+XGEMM_WGMMA_REGISTERS_HALF(__nv_bfloat16, "bf16");
+#undef XGEMM_WGMMA_REGISTERS_HALF
 #undef XGEMM_WGMMA_REGISTERS
 
 /// tf32: k is 8 numbers of 32 bits, whose lowest 13 bits are ignored. B is K-major, A too or in registers: PTX has no MN-major
@@ -164,11 +176,14 @@ XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133"
 #undef XGEMM_D32
 #undef XGEMM_D16
 #undef XGEMM_D8
+#undef XGEMM_D4
 #undef XGEMM_R128
 #undef XGEMM_R96
 #undef XGEMM_R64
 #undef XGEMM_R48
 #undef XGEMM_R32
 #undef XGEMM_R16
+#undef XGEMM_R8
+#undef XGEMM_R4
 
 }  // namespace xgemm::ptx

@@ -398,7 +398,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   const auto warp_here = [] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return __shfl_sync(0xffffffffu, thread / 32, 0);
+    return agreed(thread / 32);
   };
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
@@ -743,8 +743,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {  // all that takes one part of A together: fewer descriptors are alive
           const auto multiply = [&](auto& sums, int part_b, int part_a, bool adds) {
-            ptx::wgmma_registers(sums, fragments[step][part_b],
-                                 slot_a + (part_a * Memory::kPartBytes + step * Layout::kStepBytes) / 16, adds);
+            ptx::WgmmaRegisters<bf16>::mma(sums, fragments[step][part_b],
+                                           slot_a + (part_a * Memory::kPartBytes + step * Layout::kStepBytes) / 16, adds);
           };
           multiply(small, 0, 2, true);
           multiply(small, 1, 1, true);

@@ -38,7 +38,6 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
 
 /// For half-precision results: relative error under 2^-15 everywhere, the tails included, in a third of the instructions.
 __device__ __forceinline__ float activate_half(float x, Activation activation) {
-  constexpr float kLog2E = 1.4426950408889634f;
   switch (activation) {
     case Activation::relu: return x > 0 || isnan(x) ? x : 0.f;
     case Activation::gelu: {  // x erfc(-x / sqrt 2) / 2, by erfc(z) = e^(-z^2) P(1 / (1 + 0.53 z)) for z >= 0

@@ -29,45 +29,6 @@ __device__ __forceinline__ unsigned load_element(std::uint32_t address) {
   return x;
 }
 
-/// D (64 x n) += A (64 x 16, in registers as wgmma.cuh has them) * B (16 x n, K-major in shared memory).
-template <class Element, int kN>
-struct RegisterProduct;
-#define XGEMM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define XGEMM_D8 XGEMM_D4(0), XGEMM_D4(4)
-#define XGEMM_D16 XGEMM_D8, XGEMM_D4(8), XGEMM_D4(12)
-#define XGEMM_D32 XGEMM_D16, XGEMM_D4(16), XGEMM_D4(20), XGEMM_D4(24), XGEMM_D4(28)
-#define XGEMM_R4 "%0, %1, %2, %3"
-#define XGEMM_R8 XGEMM_R4 ", %4, %5, %6, %7"
-#define XGEMM_R16 XGEMM_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define XGEMM_PRODUCT(Type, name, n, registers, a, b, p, outputs)                                                              \
-  template <>                                                                                                                  \
-  struct RegisterProduct<Type, n> {                                                                                            \
-    __device__ __forceinline__ static void mma(float (&d)[n / 2], const std::uint32_t (&x)[4], std::uint64_t y, bool add) {    \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name \
-                   " {" registers "}, {" a "}, " b ", p, 1, 1, 0;\n}"                                                          \
-                   : outputs                                                                                                   \
-                   : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(y), "r"(static_cast<int>(add)));                          \
-    }                                                                                                                          \
-  };
-#define XGEMM_PRODUCTS(Type, name)                                                        \
-  XGEMM_PRODUCT(Type, name, 8, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", XGEMM_D4(0))       \
-  XGEMM_PRODUCT(Type, name, 16, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", XGEMM_D8)     \
-  XGEMM_PRODUCT(Type, name, 32, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", XGEMM_D16) \
-  XGEMM_PRODUCT(Type, name, 64, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", XGEMM_D32)
-XGEMM_PRODUCTS(__half, "f16")
-XGEMM_PRODUCTS(__nv_bfloat16, "bf16")
-#undef XGEMM_PRODUCTS
-#undef XGEMM_PRODUCT
-#undef XGEMM_R32
-#undef XGEMM_R16
-#undef XGEMM_R8
-#undef XGEMM_R4
-#undef XGEMM_D32
-#undef XGEMM_D16
-#undef XGEMM_D8
-#undef XGEMM_D4
-
 }  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
@@ -116,7 +77,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes);
   ptx::Barrier* const empty = full + kStages;
 
-  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+  const int warp = agreed(static_cast<int>(threadIdx.x) / 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool paired = f.paired;
   if (threadIdx.x == 0) {
@@ -144,7 +105,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     const int tile = index / f.halves, half = paired ? rank : index - tile * f.halves, batch = tile / g.columns;
     return Place{half * kRows, (tile - batch * g.columns) * kColumns, batch};
   };
-  const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };  // the compiler sees that all of the warp agrees
   ptx::Ring<kStages> ring;
 
   if (warp == 4) {
@@ -193,7 +153,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     }
   } else {
     using LayoutA = ptx::OperandLayout<true, 128, 1024>;
-    using Product = ptx::RegisterProduct<Element, kRows>;
     constexpr int kSteps = kSlotK / 16;
     const int quad = lane % 4, row = lane / 4;
     const auto base = static_cast<std::uint32_t>(agreed(static_cast<int>(ptx::shared_address(slots))));
@@ -248,9 +207,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
         ptx::wgmma_fence();
 #pragma unroll
         for (int s = 0; s < kSteps; ++s)
-          Product::mma(sums, fragments[s],
-                       LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
-                       k > k_begin || s > 0);
+          ptx::WgmmaRegisters<Element>::mma(
+              sums, fragments[s], LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+              k > k_begin || s > 0);
         ptx::wgmma_commit();
         previous = ring.slot;
         ring.advance();

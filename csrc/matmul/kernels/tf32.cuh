@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   ptx::Barrier* const empty = full + kSlots;
   unsigned* const flags = reinterpret_cast<unsigned*>(empty + kSlots);
 
-  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0), lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlots; ++s) {
       ptx::barrier_init(&full[s], 1);

@@ -267,8 +267,6 @@ class BoxStore {
       }
       ptx::fence_async_shared();
       __syncwarp();
-      // Broadcasts, so that the compiler sees that the warp agrees, and does not try lane after lane.
-      const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };
       const int c0 = agreed(column), c1 = agreed(row), c2 = agreed(batch),
                 from = agreed(static_cast<int>(ptx::shared_address(staging)) + buffer);
       if (ptx::elect_one()) {

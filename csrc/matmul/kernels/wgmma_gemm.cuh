@@ -50,6 +50,7 @@
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/warp.cuh"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
 #include "matmul/launch.h"
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
 
-  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
   // one for the tensor maps.
   if (threadIdx.x == 32) {
@@ -299,7 +300,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
-    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    const int warp = agreed(static_cast<int>(threadIdx.x) / 32);
     const bool loads = warp < kConfig.loaders();
     int turns = warp;  // of other loaders, before this one's
     const bool leads = ptx::elect_one();
@@ -335,9 +336,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     for (int index = walks ? first_item() : g.items; index < g.items; index += item_step) {
       if (loads) {
         if (cluster > 1 && merges++ > 0) ptx::barrier_wait(merged, merges & 1);
-        // Broadcasts, so that the compiler sees that all of the warp agrees: what TMA takes must lie in uniform registers, and it
-        // would try lane after lane.
-        const auto agreed = [](int x) { return __shfl_sync(0xffffffffu, x, 0); };
         const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
         const int pair = agreed(pair_rank());
         const auto tile = wgmma_detail::locate<Config>(g, item.tile, pair);
@@ -422,10 +420,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
     // Steps `from` .. `to` - 1 of the products of the slot at `offset`, as one committed group. Offsets are in the descriptors'
     // units of 16 bytes.
-    const auto offset_of = [](int slot) {
-      // The compiler sees that a broadcast is uniform: descriptors are then added to in uniform registers, not moved there.
-      return static_cast<std::uint32_t>(__shfl_sync(0xffffffffu, slot, 0) * (Boxes::kStageBytes / 16));
-    };
+    const auto offset_of = [](int slot) { return static_cast<std::uint32_t>(agreed(slot) * (Boxes::kStageBytes / 16)); };
     const auto multiply = [&](float(&sums)[kAccumulators], std::uint32_t offset, bool accumulate, int from, int to) {
 #pragma unroll
       for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {

@@ -446,10 +446,7 @@ struct MaximumKey {
   }
 };
 
-inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
-/// e^x for the terms of a sum whose largest is 1: an absolute error of 2^-24 is that of any fp32 sum.
-__device__ __forceinline__ float exp_of(float x) { return exp2_approx(x * kLog2E); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
+inline constexpr float kLn2 = 0.6931471805599453f;
 
 /// The sum of e^(x - m), m finite or NaN and at least every x. In fp32 a term is 2^(x log2 e - m log2 e), one multiply-add and
 /// one instruction of the special function unit; what rounding did to m log2 e is undone for the whole sum. For a large m that

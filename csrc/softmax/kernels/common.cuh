@@ -115,7 +115,7 @@ __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, 
 template <class O>
 __device__ __forceinline__ float scaled_exp(float x, [[maybe_unused]] float bias) {
   if constexpr (sizeof(O) == 2)
-    return exp2_approx(fmaf(x, 1.4426950408889634f, bias));
+    return exp2_approx(fmaf(x, kLog2E, bias));
   else
     return expf(x);
 }
@@ -124,11 +124,6 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
   return exp(x);
 }
 inline constexpr int kBias = 64;
-inline constexpr float kLog2E = 1.4426950408889634f;
-
-/// exp(x) for x <= 0 where only a sum follows from it whose largest term is 1.
-__device__ __forceinline__ float exp_of_difference(float x) { return exp2_approx(x * kLog2E); }
-__device__ __forceinline__ double exp_of_difference(double x) { return exp(x); }
 
 /// exp(x - m) of a row's elements, m their maximum. For a softmax in 16 bits times a factor that all of the row has in common:
 /// what scaled_exp gives them, and what rounding makes of m log2(e); then it is 2^(x scale + shift), one multiply-add. Not for a

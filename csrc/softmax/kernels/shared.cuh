@@ -102,7 +102,7 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const Totals<V> part = lane < cluster ? slots[lane] : Totals<V>{minus_infinity<V>(), V{0}};
   const V m = warp_reduce(part.maximum, [](V a, V b) { return larger(a, b); });
-  const V sum = part.maximum == minus_infinity<V>() ? V{0} : part.sum * exp_of_difference(part.maximum - m);
+  const V sum = part.maximum == minus_infinity<V>() ? V{0} : part.sum * exp_of(part.maximum - m);
   return {m, warp_reduce(sum, [](V a, V b) { return a + b; })};
 }
 
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
         const U unit = staged.get(i);
 #pragma unroll
         for (int e = 0; e < kPer; ++e) {
-          const V x = element<T>(unit, e) - own, t = kLog ? exp_of_difference(x) : scaled_exp<O>(x, bias);
+          const V x = element<T>(unit, e) - own, t = kLog ? exp_of(x) : scaled_exp<O>(x, bias);
           sums[(j * kPer + e) % 4] = add(sums[(j * kPer + e) % 4], t);
           if constexpr (kInPlace && !kLog) staged.set(i, as_unit(t));
         }
