@@ -119,9 +119,11 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+      constexpr std::int64_t kRowsToShare = 128;  // of A: fewer are half a tile of bytes saved, at a cluster's start
       // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
       // cluster's start always do; else it is requests that pairs save.
-      const bool can_pair = half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= tile.m : tiles_m > 1 && wide % 16 == 0),
+      const bool can_pair =
+                     half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
                  always = can_pair && tile.m == 64 && tile.n > 32 && tiles_m == 2 && tiles <= sm_count && p.batches == 1 &&
                           cut == 1 && p.k >= 2048;
       const bool overlaps = p.a.row_stride != 1 || p.a.col_stride == 1;  // K-major, as `place` has it
