@@ -1,8 +1,7 @@
 """Makes the tables in README.md and docs/ and the plots from `benchmarks/results/<gpu>/*.json`, and from nothing else.
 
-A page shows results between the markers ``<!-- results:begin OP -->`` and ``<!-- results:end -->``; without an OP the
-README shows the overview and docs/<op>.md its op. ``--check`` writes nothing and fails where a page is not what the
-files give.
+A page shows results between the markers ``<!-- results:begin OP -->`` and ``<!-- results:end -->``; without an OP, the
+overview. ``--check`` writes nothing and fails where a page is not what the files give.
 """
 
 import argparse
@@ -34,12 +33,14 @@ OPS = [
     "attention",
     "host",
 ]
+LAB = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_experiments"]
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
 COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
-MARKED = re.compile(r"(<!-- results:begin(?: (\w+))? -->\n).*?(<!-- results:end -->)", re.DOTALL)
+BEGIN, END = r"^<!-- results:begin(?: (\w+))? -->\n", r"^<!-- results:end -->$"
+MARKED = re.compile(f"({BEGIN})(?:(?!<!-- results:begin).)*?({END})", re.DOTALL | re.MULTILINE)
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
 
@@ -58,7 +59,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in OPS:
+        for op in [*OPS, *LAB]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = folder / "gpu_tests.json"
@@ -175,11 +176,13 @@ def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
 
 
 def overview(results: Results) -> str:
-    if not results.documents:
+    documents = [results.documents[op] for op in OPS if op in results.documents]
+    if not documents:
         return ""
-    newest = max(results.documents.values(), key=lambda document: document["date"])
+    newest = max(documents, key=lambda document: document["date"])
     text = f"{provenance(newest)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
-    text += "interleaved runs on random normal data, each result checked against float64 first. All cases: docs/.\n\n"
+    text += "interleaved runs on random normal data, each result checked against float64 first. All cases:\n"
+    text += "[docs/results.md](docs/results.md).\n\n"
     text += overview_table(results)
     if summed := case_groups_table("matmul", results, name_worst=False):
         text += f"\n{summed}"
@@ -251,6 +254,53 @@ def op_table(op: str, results: Results) -> str:
         text += f"\n{summed}"
     text += "\n" + markdown(header, rows)
     if op in PLOTS and results.groups(op):
+        text += f"\n![{op}](../{results.url}/{op}.png)\n"
+    return text
+
+
+def ladder_table(rows: list[dict]) -> str:
+    """A line a step, a column a size: its rate; then, of the first dtype's last size, ratio to the peer and error."""
+    sizes = list(dict.fromkeys((row["case"], row["dtype"]) for row in rows))
+    steps = list(dict.fromkeys(row["contender"] for row in rows))
+    found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
+    peer = next(name for name in ("cublas", "cublas_fp32", "torch") if name in steps)
+    documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
+    unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
+    table = []
+    for step in steps:
+        of_size = [found.get((step, *size)) for size in sizes]
+        row = next(row for row in reversed(of_size) if row is not None and row["dtype"] == sizes[0][1])
+        against = found[peer, row["case"], row["dtype"]]
+        rates = [
+            "" if r is None else f"{r['tflops']:.2f}" if unit == "TFLOP/s" else f"{r['gbps']:.0f}" for r in of_size
+        ]
+        line = [step, *rates, f"{against['us'] / row['us']:.3f}", f"{row['error']['fro']:.1e}"]
+        table.append(line + ([documents.get(step, "")] if documents else []))
+    several = len({dtype for _, dtype in sizes}) > 1
+    header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes), f"{peer}'s time over this"]
+    header += ["error (Frobenius)"] + (["document"] if documents else [])
+    last = [size for size in sizes if size[1] == sizes[0][1]][-1]
+    return f"{unit}, hot L2; ratio and error: {last[0]} {last[1]}.\n\n" + markdown(header, table)
+
+
+def experiments_table(rows: list[dict]) -> str:
+    table = []
+    for row in rows:
+        of_peak = f", {row['of_peak']:.2f} of peak" if row.get("of_peak") is not None else ""
+        table.append(
+            [row["case"], row["contender"], microseconds(row["us"]), rate(row) + of_peak, row.get("document") or ""]
+        )
+    return markdown(["experiment", "variant", "us", "rate", "document"], table)
+
+
+def lab_table(op: str, results: Results) -> str:
+    """The measurements of a ladder, or of the experiments, with the documents' figures beside them."""
+    document = results.documents.get(op)
+    if document is None:
+        return ""
+    table = experiments_table if op == "lab_experiments" else ladder_table
+    text = f"{provenance(document)}.\n\n{table(document['rows'])}"
+    if (results.folder / f"{op}.png").exists():  # drawn by the lab's runner
         text += f"\n![{op}](../{results.url}/{op}.png)\n"
     return text
 
@@ -447,11 +497,16 @@ def filled(page: Path, text: str, results: Results) -> str:
     """The page's text with every marked part made anew."""
 
     def block(match: re.Match) -> str:
-        op = match[2] or (page.stem if page.parent.name == "docs" else None)
-        content = overview(results) if op is None else op_table(op, results)
+        op = match[2]
+        if op not in (None, *OPS, *LAB):
+            raise ValueError(f"{page}: no results are kept of {op}")
+        content = overview(results) if op is None else lab_table(op, results) if op in LAB else op_table(op, results)
         return match[1] + content + match[3]
 
-    return MARKED.sub(block, text)
+    new, blocks = MARKED.subn(block, text)
+    if blocks != len(re.findall(r"^<!-- results:", text, re.MULTILINE)) / 2:
+        raise ValueError(f"{page}: a results:begin without its results:end, or the other way round")
+    return new
 
 
 def pages(root: Path) -> list[Path]:

@@ -392,9 +392,9 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "benchmarks" / "results" / "nvidia_h200"
     folder.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    marked = "before\n<!-- results:begin -->\n<!-- results:end -->\nafter\n"
-    (tmp_path / "README.md").write_text(marked)
-    (tmp_path / "docs" / "matmul.md").write_text(marked)
+    marked = "before\n<!-- results:begin{} -->\n<!-- results:end -->\nafter\n"
+    (tmp_path / "README.md").write_text(marked.format(""))
+    (tmp_path / "docs" / "matmul.md").write_text(marked.format(" matmul"))
     (tmp_path / "docs" / "other.md").write_text("no marks\n")
     document = {
         "op": "matmul",
@@ -463,6 +463,37 @@ def test_report_sums_up_groups_of_cases(project: Path) -> None:
     assert "| peers | 2 | 1.00, 0.50 |  |" in (project / "README.md").read_text()
     page = (project / "docs" / "matmul.md").read_text()
     assert page.count("| 1024x1024x1024 |") == 3 and page.count("| 64x64x64 |") == 1
+
+
+def test_report_of_a_ladder(project: Path) -> None:
+    page = project / "docs" / "other.md"
+    page.write_text("<!-- results:begin lab_sgemm -->\n<!-- results:end -->\n")
+    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
+    document = json.loads(path.read_text()) | {"op": "lab_sgemm"}
+    document["rows"] = [
+        example_row("1024x1024x1024", "01_naive", 400.0, document=None),
+        example_row("4096x4096x4096", "01_naive", 8000.0, document="1 %"),
+        example_row("4096x4096x4096", "cublas", 1000.0, document=None),
+    ]
+    (path.parent / "lab_sgemm.json").write_text(results.dump(document))
+    assert report.main([], project) == 0
+    assert "| 01_naive | 5.37 | 17.18 | 0.125 | 3.0e-07 | 1 % |" in page.read_text()
+    assert "| cublas |  | 137.44 | 1.000 | 3.0e-07 |  |" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "marks", ["<!-- results:begin matmul -->\n<!-- results:end matmul -->\n", "<!-- results:end -->\n"]
+)
+def test_report_refuses_half_a_mark(project: Path, marks: str) -> None:
+    (project / "docs" / "other.md").write_text(marks)
+    with pytest.raises(ValueError, match=r"other\.md: a results:begin without"):
+        report.main([], project)
+
+
+def test_report_refuses_an_unknown_op(project: Path) -> None:
+    (project / "docs" / "other.md").write_text("<!-- results:begin outer -->\n<!-- results:end -->\n")
+    with pytest.raises(ValueError, match="no results are kept of outer"):
+        report.main([], project)
 
 
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:

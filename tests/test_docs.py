@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import report
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -18,3 +20,10 @@ def test_links_and_commands_of_a_page(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:^|`)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*)", text, re.MULTILINE))
     assert named <= targets
+
+
+def test_pages_show_the_results_that_are_kept() -> None:
+    assert report.main(["--check"]) == 0
+    text = "".join(page.read_text() for page in PAGES)
+    named = set(re.findall(r"^<!-- results:begin (\w+) -->$", text, re.MULTILINE))
+    assert named == {*report.OPS, *report.LAB}
