@@ -21,23 +21,6 @@ struct Shared {
 };
 
 #ifdef XGEMM_LAB_HOPPER
-/// tma_load() into the same place of both blocks, completing on each one's barrier.
-__device__ __forceinline__ void tma_multicast(void* destination, const CUtensorMap* map, ptx::Barrier* barrier, int c0, int c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
-      "%5}], "
-      "[%2], %6;" ::"r"(ptx::shared_address(destination)),
-      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(ptx::shared_address(barrier)), "r"(c0), "r"(c1), "r"(0),
-      "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
-      : "memory");
-}
-
-/// Arrives at the barrier at this place in block `rank` of the cluster.
-__device__ __forceinline__ void arrive_remote(ptx::Barrier* barrier, int rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(ptx::remote_address(barrier, rank))
-               : "memory");
-}
-
 /// Row and column of the `index`-th tile of a cluster (256 x 256): down groups of kGroup rows of tiles, then along.
 struct TileAt {
   int row, col;
@@ -57,6 +40,7 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
   Shared& shared = *reinterpret_cast<Shared*>(raw);
   const int rank = static_cast<int>(ptx::cluster_rank()), group = threadIdx.x / kWarpgroup, steps = p.k / kBoxK;
   const int tiles = p.m / (kCluster * kBM) * (p.n / kBN);
+  constexpr std::uint16_t kBoth = (1 << kCluster) - 1;
   const int first = blockIdx.x / kCluster, stride = gridDim.x / kCluster;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
@@ -78,14 +62,14 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
           ptx::barrier_wait(&shared.empty[slot], lap % 2 ^ 1);
           ptx::barrier_arrive_expect(&shared.full[slot], 3 * kBoxBytes);
           ptx::tma_load(to.a, &p.map_a, &shared.full[slot], step * kBoxK, at.row + rank * kBM, 0);
-          tma_multicast(to.b[rank], &p.map_b, &shared.full[slot], step * kBoxK, at.col + rank * kBoxRows);
+          ptx::tma_load_multicast(to.b[rank], &p.map_b, &shared.full[slot], step * kBoxK, at.col + rank * kBoxRows, 0, kBoth);
         }
       }
     }
   } else {
     ptx::acquire_registers<232>();
     const auto leave = [&](int slot) {
-      if (threadIdx.x % kWarpgroup < kCluster) arrive_remote(&shared.empty[slot], threadIdx.x % kWarpgroup);
+      if (threadIdx.x % kWarpgroup < kCluster) ptx::barrier_arrive(&shared.empty[slot], threadIdx.x % kWarpgroup);
     };
     int count = 0;
     for (int tile = first; tile < tiles; tile += stride) {
