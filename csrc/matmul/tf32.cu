@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <climits>
 
 #include "device/integer.h"
 #include "device/launch.h"
@@ -54,6 +55,12 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
   const int box_x = k_major_x ? box(tile.x, plan.swapped ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swapped ? p.m : p.n);
+  const auto last = [](bool overlap, std::int64_t lines, int tile) {
+    return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
+  };
+  const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
+  g.last_x = last(k_major_x && (columns || !plan.swapped), plan.swapped ? p.n : p.m, tile.x);
+  g.last_y = last(columns || plan.swapped, plan.swapped ? p.m : p.n, tile.y);
   g.slot_bytes = (box_x + box_y) * depth * 4;
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_tensor_map(to, {.data = t.copied ? workspace + t.copy : operand.data,

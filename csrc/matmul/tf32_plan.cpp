@@ -11,8 +11,7 @@ namespace {
 constexpr double kHertz = 1.7e9, kBytesPerSecond = 4.05e12, kCopyBytesPerSecond = 3.0e12;
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
-constexpr double kAlone = 1.35;   // share of a multiprocessor that a CTA takes where another could be beside it
-constexpr double kHidden = 0.12;  // of the shorter of products and memory that shows all the same
+constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
 
 TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride) {
   const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
@@ -70,9 +69,8 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
       for (std::int64_t wanted = 1;; wanted = std::min(2 * wanted, most)) {
         const std::int64_t split_blocks = ceil_div(blocks, wanted), splits = ceil_div(blocks, split_blocks);
         const std::int64_t ctas = std::min(slots, tiles * splits), turns = ceil_div(tiles * splits, ctas);
-        const double beside = tile.per_sm == 1 ? 1.0 : ctas <= gpu.sm_count ? kAlone : 2.0;
-        const double cycles =
-            static_cast<double>(turns) * (static_cast<double>(split_blocks * tile.blocks) * tile.block * beside + tile.fixed);
+        const double cycles = static_cast<double>(turns) *
+                              (static_cast<double>(split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
         std::int64_t levels = 0, adds = 0;  // adds: one after the other
         for (std::int64_t sums = splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
           adds += std::min<std::int64_t>(sums, kTf32Fan);

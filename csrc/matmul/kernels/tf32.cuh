@@ -9,6 +9,8 @@
 //             in pieces p and p + 4 of 16 bytes: so reads of swizzled shared memory meet no bank conflict.
 //   Work      CTAs take tiles in turn. Where tiles are few, K is cut in `splits` equal parts, a CTA each, all at once, so that
 //             those beside each other read the same k: merge(). The order of additions depends on the problem and the GPU.
+//   Edges     A K-major operand's last tiles begin earlier and overlap the ones before rather than end outside the matrix: TMA
+//             takes longer for lines outside than for lines inside. What is computed twice has the same bits.
 //   Range     fp32's, Inf and NaN as torch has them (any NaN: TMA makes its payload one that the tensor cores see); what is
 //             within 2^-12 of fp32's largest number is rounded to Inf, as in torch's TF32.
 //   Limits    sizes under 2^31; batches as epilogue.cuh.
@@ -50,6 +52,7 @@ struct Tf32Arguments {
   int batch_step_x, batch_step_y;  ///< 0: one matrix for all batches
   int slot_bytes;                  ///< what TMA brings to one slot: of few lines of y only those
   unsigned tiles_x, tiles_y;       ///< of a batch
+  int last_x, last_y;              ///< where a tile begins at most (see Edges)
   unsigned items, splits;          ///< tiles times `splits`, parts of K; more than 1: as many CTAs as items
   unsigned blocks, split_blocks;   ///< slots of K, and of a part
   unsigned* counters;              ///< [level][CTA][warpgroup]
@@ -88,8 +91,8 @@ struct Item {
     const unsigned per_batch = g.tiles_x * g.tiles_y, b = tile / per_batch, in_batch = tile - b * per_batch,
                    group = in_batch / (kGroup * g.tiles_y), in_group = in_batch - group * kGroup * g.tiles_y,
                    height = min(kGroup, g.tiles_x - group * kGroup), step = in_group / height;
-    x = static_cast<int>(group * kGroup + in_group - step * height) * Config::kValue.x();
-    y = static_cast<int>(step) * Config::kValue.y();
+    x = min(static_cast<int>(group * kGroup + in_group - step * height) * Config::kValue.x(), g.last_x);
+    y = min(static_cast<int>(step) * Config::kValue.y(), g.last_y);
     batch = static_cast<int>(b);
   }
 };
