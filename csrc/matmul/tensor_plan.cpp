@@ -20,7 +20,7 @@ constexpr double kCopyRate = 4.0e12;                          // and bytes a sec
 constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCycles = 4880;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
 // together get from L2.
-constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200;
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 
@@ -28,7 +28,7 @@ constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 /// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
 struct Cost {
   double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
-  double line = 0;  // mirrored: of a block, what a line of B takes
+  double line = 0;  // mirrored: of a block, what a line of B takes that a tile has or not
 };
 constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {1050, 2600, 1024 / 0.90, 1500, 1500},
@@ -42,7 +42,7 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {210, 860, 240, 1000, 900},
     {140, 130},
     {.block = 1075, .fixed = 2800, .line = 3.6},
-    {.block = 600, .fixed = 860, .line = 1.9},
+    {.block = 600, .fixed = 1000, .line = 1.7},
 }};
 constexpr double kPairCycles = 1200;  // a cluster's start
 constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
@@ -81,7 +81,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-/// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes. Pairs halve them in whole boxes.
+/// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes.
 std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
   const Cost& cost = kCosts[static_cast<std::size_t>(t)];
   const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
@@ -90,7 +90,7 @@ std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
   double least = 1e30;
   for (std::int64_t across = fewest; across <= std::max(fewest, tiles_n); ++across) {
     const std::int64_t lines = std::min(most, round_up(ceil_div(p.n, across), 16));
-    const double block = cost.block - cost.line * static_cast<double>(most - wgmma_width(lines)),
+    const double block = cost.block - cost.line * static_cast<double>(most - lines),
                  time = static_cast<double>(ceil_div(rows * ceil_div(p.n, lines), sm_count)) *
                         (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + cost.fixed);
     if (time < least) least = time, best = lines;
@@ -131,7 +131,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
     const Problem& p = tile.mirrored ? turned : problem;
     const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
     const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
-    if (tile.mirrored && (problem.gated || parts != 0 || (!one && problem.m <= 128))) continue;
+    if (tile.mirrored && (problem.gated || parts != 0 || (!one && (problem.m <= 128 || problem.m > 640)))) continue;
     if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
@@ -160,7 +160,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
       const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
         if (!half) return cost.block_fp32;
-        double block = cost.block - (tile.mirrored ? cost.line * static_cast<double>(tile.n - wgmma_width(wide)) : 0);
+        double block = cost.block - cost.line * static_cast<double>(tile.n - wide);
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
@@ -174,7 +174,11 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         // Tiles of the same rows or columns read them from memory once.
         const double from_memory =
             128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
-        return std::max({block, from_l2 * busy / (straddles ? kLinesRate : kL2Rate),
+        return std::max({block,
+                         from_l2 * busy /
+                             (straddles       ? kLinesRate
+                              : tile.mirrored ? kL2RateMirrored
+                                              : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
       const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
