@@ -306,6 +306,8 @@ def test_rows_between_whole_tiles(plan: Ask) -> None:
     assert plan(Problem(128, 14336, 4096, dtype=BF16, b=(1, 4096))).tensor.tile not in MIRRORED_TILE_COLUMNS
     across = plan(Problem(192, 14336, 4096, dtype=BF16, a=(1, 192), b=(1, 4096))).tensor  # A's rows are not contiguous
     assert across.tile not in MIRRORED_TILE_COLUMNS
+    for odd in (Problem(192, 14337, 4096, dtype=BF16), Problem(192, 14336, 4096, batch=2, dtype=BF16)):
+        assert plan(odd).tensor.tile not in MIRRORED_TILE_COLUMNS
 
 
 def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
@@ -449,7 +451,9 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.length % 256 == 0  # whole slots of every tile
     if here.tile in MIRRORED_TILE_COLUMNS:
         assert not gated
-        assert m > 128
+        assert 128 < m <= 1280
+        assert n % 8 == 0
+        assert batch == 1
         assert (here.splits, here.cluster, here.spread) == (1, 1, 1)
         assert 80 <= here.columns <= 256
         assert here.columns % 16 == 0

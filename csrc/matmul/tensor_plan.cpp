@@ -131,7 +131,10 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
     const Problem& p = tile.mirrored ? turned : problem;
     const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
     const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
-    if (tile.mirrored && (problem.gated || parts != 0 || (!one && (problem.m <= 128 || problem.m > 640)))) continue;
+    // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
+    const bool between =
+        problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
+    if (tile.mirrored && (problem.gated || parts != 0 || (!one && !between))) continue;
     if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;

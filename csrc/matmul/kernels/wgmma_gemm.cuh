@@ -33,6 +33,9 @@
 //             before the launch before has ended.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
+//   Mirrored  The problem is C^T's: B's lines are rows of C, of which a tile has as many as suit the problem. A main loop for
+//   each
+//             n of kWgmmaWidths, slots as wide as n, and an epilogue that turns the tile round.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Failed    Of two parts, a product with an operand whose lines all failed is left out: direct_fp32.cuh does it.
