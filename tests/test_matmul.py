@@ -30,6 +30,7 @@ TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 TENSOR_TILES = [
     *("wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x96", "wgmma_128x64"),
     *("wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
+    *("wgmma_256x128", "wgmma_256x64"),
 ]
 DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
@@ -765,10 +766,58 @@ def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
         assert_as_good_as(out, torch.nn.functional.linear(a, w, bias), a.double() @ w.double().mT + bias.double())
 
 
+MIRRORED = ["wgmma_256x128", "wgmma_256x64"]
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", MIRRORED)
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 72, 136), (130, 200, 72), (300, 137, 200), (520, 328, 72)])
+def test_small_case_of_every_mirrored_tile(tile: str, m: int, n: int, k: int) -> None:
+    """C is stored turned round: by TMA, where n is odd by element, with and without a bias and an activation."""
+    a, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
+    bias = randn(n, dtype=torch.bfloat16, device="cuda")
+    linear = torch.ops.xgemm.linear
+
+    def results() -> list[torch.Tensor]:
+        poison("cuda", megabytes=8)
+        out = [check(a, layout) for layout in (w.mT, w.mT.contiguous())]
+        return [*out, linear(a, w, bias), linear(a, w, bias, activation="gelu"), linear(a, w, activation="relu")]
+
+    with forced("wgmma_128x128"):
+        expected = results()
+    with forced(tile):
+        for got, wanted in zip(results(), expected, strict=True):
+            assert torch.equal(got, wanted)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("n", "k"), [(4096, 264), (8192, 264), (14336, 136), (4104, 1096)])
+def test_rows_between_whole_tiles_give_the_same_bits(dtype: torch.dtype, n: int, k: int) -> None:
+    """Every width of the mirrored tiles' wgmmas, several rows of tiles, overlapping last ones, pairs."""
+    a, w = randn(700, k, dtype=dtype, device="cuda"), randn(n, k, dtype=dtype, device="cuda")
+    bias = randn(n, dtype=dtype, device="cuda")
+    batch, weights = torch.stack([a[:200], a[200:400]]), torch.stack([w, w])
+    linear = torch.ops.xgemm.linear
+    with forced("wgmma_128x128"):
+        plain, full = matmul(a, w.mT), linear(a, w, bias, activation="silu")
+    for tile in ["", *MIRRORED]:
+        with forced(tile):
+            for m in (80, 129, 144, 160, 170, 192, 200, 224, 250, 257, 300, 320, 352, 448, 511, 520, 700):
+                poison("cuda", megabytes=16)
+                assert torch.equal(matmul(a[:m], w.mT), plain[:m]), (tile, m)
+                assert torch.equal(matmul(a[700 - m :], w.mT.contiguous()), plain[700 - m :]), (tile, m)
+                assert torch.equal(linear(a[:m], w, bias, activation="silu"), full[:m]), (tile, m)
+            assert torch.equal(matmul(batch, weights.mT).flatten(0, 1), plain[:400])
+
+
 @pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.parametrize(
-    "tile", ["128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32"]
+    "tile",
+    [*("128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32"), "256x128", "256x64"],
 )
 @pytest.mark.parametrize(("m", "n"), [(264, 392), (392, 264)])
 def test_pairs_of_tiles_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:

@@ -253,6 +253,7 @@ HALF_TILE_ROWS = {
     for rows, widths in {128: (256, 192, 128, 96, 64), 64: (256, 128, 96, 64, 32)}.items()
     for columns in widths
 }
+MIRRORED_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # `columns` of theirs are rows
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
@@ -286,6 +287,27 @@ def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
         chosen = plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor
         assert (chosen.tile, chosen.pairs) == (tile, pairs)
     assert plan(Problem(128, 128, 128, batch=1024, dtype=BF16)).tensor.tile == "wgmma_128x128"
+
+
+def test_rows_between_whole_tiles(plan: Ask) -> None:
+    """As many rows a tile as fill the GPU once: measured, docs/log/matmul.md."""
+    for m, n, k, tile, rows in [
+        (192, 14336, 4096, "wgmma_256x128", 192),
+        (136, 14336, 4096, "wgmma_256x128", 144),
+        (160, 28672, 8192, "wgmma_256x128", 160),
+        (320, 8192, 8192, "wgmma_256x128", 160),
+        (448, 5120, 5120, "wgmma_256x128", 160),
+        (192, 8192, 8192, "wgmma_256x64", 192),
+        (320, 4096, 4096, "wgmma_256x64", 160),
+    ]:
+        for b in ((1, k), (n, 1)):
+            chosen = plan(Problem(m, n, k, dtype=BF16, b=b)).tensor
+            assert (chosen.tile, chosen.columns) == (tile, rows)
+    assert plan(Problem(128, 14336, 4096, dtype=BF16, b=(1, 4096))).tensor.tile not in MIRRORED_TILE_COLUMNS
+    across = plan(Problem(192, 14336, 4096, dtype=BF16, a=(1, 192), b=(1, 4096))).tensor  # A's rows are not contiguous
+    assert across.tile not in MIRRORED_TILE_COLUMNS
+    for odd in (Problem(192, 14337, 4096, dtype=BF16), Problem(192, 14336, 4096, batch=2, dtype=BF16)):
+        assert plan(odd).tensor.tile not in MIRRORED_TILE_COLUMNS
 
 
 def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
@@ -427,6 +449,16 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
     assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
     assert here.length % 256 == 0  # whole slots of every tile
+    if here.tile in MIRRORED_TILE_COLUMNS:
+        assert not gated
+        assert 128 < m <= 1280
+        assert n % 8 == 0
+        assert batch == 1
+        assert (here.splits, here.cluster, here.spread) == (1, 1, 1)
+        assert 80 <= here.columns <= 256
+        assert here.columns % 16 == 0
+        assert not here.pairs or n > MIRRORED_TILE_COLUMNS[here.tile]
+        return
     rows, columns = -(-m // HALF_TILE_ROWS[here.tile]), -(-n // here.columns)
     shares_a = HALF_TILE_ROWS[here.tile] > int(here.tile.split("x")[1])
     assert not here.pairs or (here.cluster == here.spread == 1 and not gated)

@@ -20,7 +20,7 @@ constexpr double kCopyRate = 4.0e12;                          // and bytes a sec
 constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCycles = 4880;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
 // together get from L2.
-constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200;
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 
@@ -28,6 +28,7 @@ constexpr double kLineCycles = 1.7, kLinesRate = 8800;
 /// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
 struct Cost {
   double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
+  double line = 0;  // mirrored: of a block, what a line of B takes that a tile has or not
 };
 constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {1050, 2600, 1024 / 0.90, 1500, 1500},
@@ -40,6 +41,8 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {280, 860},
     {210, 860, 240, 1000, 900},
     {140, 130},
+    {.block = 1075, .fixed = 2800, .line = 3.6},
+    {.block = 600, .fixed = 1000, .line = 1.7},
 }};
 constexpr double kPairCycles = 1200;  // a cluster's start
 constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
@@ -63,12 +66,14 @@ bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int6
   if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
   const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_256 ||
-                         t == TensorTile::few_rows_128 || t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32;
+                         t == TensorTile::few_rows_128 || t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32 ||
+                         info(t).mirrored;
   if (half_only && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (sums > 1 || t == TensorTile::small)) return false;
   if (p.gated && parts != 0 && t != TensorTile::middle) return false;
   if (t == TensorTile::few_rows_256) return b_k_major;
+  if (info(t).mirrored) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
   return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
@@ -76,9 +81,27 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
+/// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes.
+std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
+  const Cost& cost = kCosts[static_cast<std::size_t>(t)];
+  const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
+  const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
+  std::int64_t best = most;
+  double least = 1e30;
+  for (std::int64_t across = fewest; across <= std::max(fewest, tiles_n); ++across) {
+    const std::int64_t lines = std::min(most, round_up(ceil_div(p.n, across), 16));
+    const double block = cost.block - cost.line * static_cast<double>(most - lines),
+                 time = static_cast<double>(ceil_div(rows * ceil_div(p.n, lines), sm_count)) *
+                        (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + cost.fixed);
+    if (time < least) least = time, best = lines;
+  }
+  return best;
+}
+
 /// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
+  if (info(t).mirrored) return mirrored_lines(p, t, sm_count);
   if (t == TensorTile::few_rows_256 && splits == 1 && p.batches == 1) {
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
@@ -91,11 +114,13 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
 
 /// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
 /// lines of L2 that a row of the operands' boxes lies in.
-Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, int sm_count, std::string_view forced,
-              double lines_a = 1, double lines_b = 1) {
+Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
+              double lines_of_a = 1, double lines_of_b = 1) {
+  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
+  const Problem turned = mirror(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
   const bool one = forced.find('_') != forced.npos;  // tile is asked for
-  Choice best{.tile = p.gated ? TensorTile::middle : TensorTile::small,
+  Choice best{.tile = problem.gated ? TensorTile::middle : TensorTile::small,
               .splits = std::max<std::int64_t>(1, splits),
               .cluster = 1,
               .spread = 1,
@@ -103,6 +128,13 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const TensorTile t = static_cast<TensorTile>(i);
     const WgmmaTile& tile = info(t);
+    const Problem& p = tile.mirrored ? turned : problem;
+    const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
+    const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
+    // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
+    const bool between =
+        problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
+    if (tile.mirrored && (problem.gated || parts != 0 || (!one && !between))) continue;
     if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
@@ -124,14 +156,14 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
       // cluster's start always do; else it is requests that pairs save.
       const bool can_pair =
                      half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
-                 always = can_pair && tile.m == 64 && tile.n > 32 && tiles_m == 2 && tiles <= sm_count && p.batches == 1 &&
-                          cut == 1 && p.k >= 2048;
-      const bool overlaps = p.a.row_stride != 1 || p.a.col_stride == 1;  // K-major, as `place` has it
+                 always = can_pair && tile.m == 64 && tile.n > 32 && !tile.mirrored && tiles_m == 2 && tiles <= sm_count &&
+                          p.batches == 1 && cut == 1 && p.k >= 2048;
+      const bool overlaps = k_major_a(p);
       const double outside =
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
       const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
         if (!half) return cost.block_fp32;
-        double block = cost.block;
+        double block = cost.block - cost.line * static_cast<double>(tile.n - wide);
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
@@ -145,7 +177,11 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         // Tiles of the same rows or columns read them from memory once.
         const double from_memory =
             128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
-        return std::max({block, from_l2 * busy / (straddles ? kLinesRate : kL2Rate),
+        return std::max({block,
+                         from_l2 * busy /
+                             (straddles       ? kLinesRate
+                              : tile.mirrored ? kL2RateMirrored
+                                              : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
       const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
@@ -171,7 +207,8 @@ Choice choose(int parts, bool b_k_major, const Problem& p, std::int64_t splits, 
         if (always || (can_pair && straddles && (tile.m == 128 || tiles <= sm_count))) consider(1, 1, true);
       }
       if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
-      if (cut > 1 && parts == 0 && !p.gated && tiles * cut <= sm_count) consider(1, cut);  // at once, so that all can stay to add
+      if (cut > 1 && parts == 0 && !p.gated && !tile.mirrored && tiles * cut <= sm_count)
+        consider(1, cut);  // at once, so that all can stay to add
     }
   }
   return best;

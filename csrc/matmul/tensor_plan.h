@@ -20,7 +20,8 @@ inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is
 struct WgmmaTile {
   std::string_view name;
   int m, n;
-  int blocks;  ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  int blocks;             ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  bool mirrored = false;  ///< the kernel computes C^T (mirror in problem.h), of which m and n are
 };
 enum class TensorTile : std::uint8_t {
   large,
@@ -32,9 +33,11 @@ enum class TensorTile : std::uint8_t {
   few_rows_128,
   few_rows_96,
   few_rows_64,
-  few_rows_32
+  few_rows_32,
+  mirrored_128,
+  mirrored_64
 };
-inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles{{
+inline constexpr std::array<WgmmaTile, 12> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
     {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
     {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
@@ -45,7 +48,17 @@ inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles{{
     {"wgmma_64x96", 64, 96, 2},      // the same with a K-major B
     {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
     {"wgmma_64x32", 64, 32, 2},      // half precision, a K-major B
+    // Half precision, a K-major A, alpha, bias and activation: as many rows of C a tile as fill the GPU evenly.
+    {"wgmma_256x128", 128, 256, 1, true},
+    {"wgmma_256x64", 64, 256, 1, true},
 }};
+/// n of a mirrored tile's wgmmas: the least that holds the tile's lines of B.
+inline constexpr int kWgmmaWidths[] = {96, 128, 144, 160, 176, 192, 224, 256};
+constexpr int wgmma_width(std::int64_t lines) {
+  for (const int width : kWgmmaWidths)
+    if (lines <= width) return width;
+  return 256;
+}
 /// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
 constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
@@ -83,7 +96,7 @@ struct TensorPlan {
   TensorTile tile;
   std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
   std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
-  std::int64_t columns;       ///< of C a tile: the tile's, or fewer so that few rows keep all multiprocessors equally busy
+  std::int64_t columns;       ///< of C a tile (mirrored: rows): the tile's, or fewer to keep all multiprocessors equally busy
   std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
   bool pairs;                 ///< CTAs pair and bring each other half of what both need (shares_a)
   std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`

@@ -33,6 +33,9 @@
 //             before the launch before has ended.
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
+//   Mirrored  The problem is C^T's: B's lines are rows of C, of which a tile has as many as suit the problem. A main loop for
+//   each
+//             n of kWgmmaWidths, slots as wide as n, and an epilogue that turns the tile round.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Failed    Of two parts, a product with an operand whose lines all failed is left out: direct_fp32.cuh does it.
@@ -43,6 +46,9 @@
 // bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle. Few rows:
 // B's bytes.
 #pragma once
+#include <iterator>
+#include <type_traits>
+
 #include "device/index_map.h"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
@@ -60,16 +66,18 @@ namespace xgemm::matmul {
 
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
-  int tile_m;           ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
-  int tile_n;           ///< columns of C a CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
-  int blocks;           ///< k-blocks a slot
-  int stages;           ///< slots
-  bool k_major_a;       ///< A row-major
-  bool k_major_b;       ///< B column-major
-  int group;            ///< rows of tiles walked together before the next column of tiles
-  int parts = 1;        ///< 2: operands are hi and lo
-  bool scaled = false;  ///< operands' lines were scaled by powers of two (line_scale.cuh)
-  bool gated = false;   ///< K-major b and up side by side
+  int tile_m;             ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
+  int tile_n;             ///< columns of C a CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
+  int blocks;             ///< k-blocks a slot
+  int stages;             ///< slots
+  bool k_major_a;         ///< A row-major
+  bool k_major_b;         ///< B column-major
+  int group;              ///< rows of tiles walked together before the next column of tiles
+  int parts = 1;          ///< 2: operands are hi and lo
+  bool scaled = false;    ///< operands' lines were scaled by powers of two (line_scale.cuh)
+  bool gated = false;     ///< K-major b and up side by side
+  bool mirrored = false;  ///< the problem is that of C^T (problem.h); K-major B, of which a tile may have any number of lines
+  constexpr int most_stages() const { return mirrored ? 2 * stages : stages; }  ///< tiles of fewer lines have more slots
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr bool shares_scales() const { return scaled && !gated; }      ///< the producer's idle warps bring the lines' scales
@@ -77,11 +85,11 @@ struct WgmmaConfig {
   constexpr bool may_split() const {
     return tile_n <= 128 && !gated;
   }  ///< wider ones have no registers to spare for sums of parts
-  constexpr bool may_spread() const { return !scaled && !gated; }
+  constexpr bool may_spread() const { return may_pair() && !mirrored; }
   constexpr bool may_straight() const { return may_spread() && tile_m == 64; }
-  constexpr bool may_pair() const { return may_spread(); }
-  constexpr int loaders() const { return may_straight() ? 2 : 1; }  ///< warps of warpgroup 0 that load
-  constexpr int fillers() const { return 128 - 32 * loaders(); }    ///< its other threads
+  constexpr bool may_pair() const { return !scaled && !gated; }
+  constexpr int loaders() const { return may_pair() && tile_m == 64 ? 2 : 1; }  ///< warps of warpgroup 0 that load
+  constexpr int fillers() const { return 128 - 32 * loaders(); }                ///< its other threads
   constexpr bool pairs_share_a() const { return shares_a(tile_m, tile_n); }
   constexpr bool may_fail() const { return parts == 2 && !gated; }
   constexpr int threads() const { return 128 * (1 + consumers()); }
@@ -97,6 +105,8 @@ struct WgmmaArguments {
                ///< (columns does): lines (MN-major: k) of the shared operand's boxes that each brings to both; else 0
   int last_row, last_column;                                ///< where a tile begins at most (see Edges)
   int tile_columns;                                         ///< of C: Config's columns(), or fewer
+  int width;                                                ///< mirrored: n of the wgmmas
+  int stages, stage_bytes;                                  ///< mirrored: slots
   int slot_bytes;                                           ///< what TMA brings to one slot
   int blocks, chunk_blocks, split_blocks, splits, cluster;  ///< blocks: of K
   /// A batch's tiles, those of a whole group of rows, the rows of the last group, and tiles (pairs of them, parts) at a time.
@@ -122,6 +132,19 @@ struct WgmmaArguments {
   Activation activation;
 };
 
+/// Calls run(std::integral_constant<int, width>{}), `width` one of kWgmmaWidths.
+template <std::size_t kFrom = 0, class Run>
+__device__ __forceinline__ void for_width(int width, const Run& run) {
+  constexpr int kWidth = kWgmmaWidths[kFrom];
+  if constexpr (kFrom + 1 == std::size(kWgmmaWidths)) {
+    run(std::integral_constant<int, kWidth>{});
+  } else if (width == kWidth) {
+    run(std::integral_constant<int, kWidth>{});
+  } else {
+    for_width<kFrom + 1>(width, run);
+  }
+}
+
 /// The boxes that the kernel's loads move, which the host writes in the tensor maps; a K-major A may have fewer rows.
 template <class Config>
 struct WgmmaBoxes {
@@ -132,16 +155,17 @@ struct WgmmaBoxes {
   static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
-  static constexpr int kStagingBytes = 4096;                            // of each consumer warp
-  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;  // bytes of a row of a box of C
+  static constexpr int kSlotsBytes = kConfig.mirrored ? 208 * 1024 : kConfig.stages * kStageBytes;
+  static constexpr int kStagingBytes = kConfig.mirrored && kConfig.tile_m == 128 ? 2048 : 4096;  // of each consumer warp
+  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;                           // bytes of a row of a box of C
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   /// The tile's rows' and columns' scales as biased exponents, and whether all are moderate (fill_scales); or its bias.
   static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
-                                     : kConfig.shares_bias() ? 4 * kConfig.tile_n
+                                     : kConfig.shares_bias() ? 4 * (kConfig.mirrored ? kConfig.tile_m : kConfig.tile_n)
                                                              : 0;
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kConfig.stages * kStageBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.stages + 4 * 8 + 1024;
+      kSlotsBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.most_stages() + 4 * 8 + 1024;
   // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
   static constexpr int kMergePitch = kConfig.tile_n + 8;
   static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
@@ -231,7 +255,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr WgmmaConfig kConfig = Config::kValue;
   using Boxes = WgmmaBoxes<Config>;
-  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.stages, kParts = kConfig.parts;
+  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.most_stages(), kParts = kConfig.parts;
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
   constexpr int kRowBytes = Boxes::kRowBytes;
   constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
@@ -240,7 +264,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots =
       shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
-  unsigned char* const staging = slots + kStages * Boxes::kStageBytes;
+  unsigned char* const staging = slots + Boxes::kSlotsBytes;
   int* const scales = reinterpret_cast<int*>(staging + kConsumerWarps * Boxes::kStagingBytes);
   ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(scales) + Boxes::kScaleBytes);
   ptx::Barrier* const empty = full + kStages;
@@ -250,6 +274,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
+  const int stages = kConfig.mirrored ? g.stages : kStages, stage_bytes = kConfig.mirrored ? g.stage_bytes : Boxes::kStageBytes;
+  const auto advance = [&](ptx::Ring<kStages>& ring) {
+    if (++ring.slot == stages) ring.slot = 0, ring.parity ^= 1;
+  };
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
@@ -327,7 +355,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           if constexpr (kConfig.shares_scales())
             wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, scales);
           else
-            wgmma_detail::fill_bias<Out, Config>(g, tile.column, thread, scales);
+            wgmma_detail::fill_bias<Out, Config>(g, kConfig.mirrored ? tile.row : tile.column, thread, scales);
           ptx::barrier_arrive(scales_full);
         }
         walks = false;  // boxes: no merges
@@ -352,13 +380,13 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
         if (index == first_item()) start();
-        for (int block = begin; block < end; block += kConfig.blocks, ring.advance()) {
+        for (int block = begin; block < end; block += kConfig.blocks, advance(ring)) {
           if constexpr (kConfig.loaders() > 1) {
             if (--turns >= 0) continue;
             turns = kConfig.loaders() - 1;
           }
           ptx::Barrier* const landed = &full[ring.slot];
-          unsigned char* target = slots + ring.slot * Boxes::kStageBytes;
+          unsigned char* target = slots + ring.slot * stage_bytes;
           const int k = block * kWgmmaTileK;
           ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
           if (leads) {
@@ -404,7 +432,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
     if (kConfig.may_pair() && g.shared && threadIdx.x < 32) {
 #pragma unroll 1
-      for (int s = 0; s < kStages; ++s, ring.advance()) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+      for (int s = 0; s < stages; ++s, advance(ring)) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
@@ -420,8 +448,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
     // Steps `from` .. `to` - 1 of the products of the slot at `offset`, as one committed group. Offsets are in the descriptors'
     // units of 16 bytes.
-    const auto offset_of = [](int slot) { return static_cast<std::uint32_t>(agreed(slot) * (Boxes::kStageBytes / 16)); };
-    const auto multiply = [&](float(&sums)[kAccumulators], std::uint32_t offset, bool accumulate, int from, int to) {
+    const auto offset_of = [&](int slot) { return static_cast<std::uint32_t>(agreed(slot) * (stage_bytes / 16)); };
+    const auto multiply = [&](auto& sums, std::uint32_t offset, bool accumulate, int from, int to) {
 #pragma unroll
       for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
         const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
@@ -459,7 +487,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 
     ptx::Ring<kStages> ring;
     // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
-    const auto sum_blocks = [&](float(&result)[kAccumulators], int count, bool stagger) {
+    const auto sum_blocks = [&](auto& result, int count, bool stagger) {
       if constexpr (kParts == 1) {
         // What a slot's hand-over takes lies between its products: an SM's only consumer would else multiply nothing meanwhile.
         constexpr int kHead = kAlone ? 2 : kSteps;
@@ -473,7 +501,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
           release(previous, done > 0);
           previous = ring.slot;
-          ring.advance();
+          advance(ring);
           if constexpr (kHead < kSteps) {
             landed = ptx::barrier_test(&full[ring.slot], ring.parity);
             multiply(result, offset, true, kHead, kSteps);
@@ -494,7 +522,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           multiply(sums, offset, false, 0, kSteps);
           ptx::wgmma_wait<0>();
           release(ring.slot, true);
-          ring.advance();
+          advance(ring);
           if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
 #pragma unroll
@@ -511,7 +539,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       float total[kAccumulators];
       if constexpr (kParts == 1) {
         const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
-        sum_blocks(total, slots_of(kConfig.may_split() ? min(g.split_blocks, end - begin) : end - begin), false);
+        const int count = slots_of(kConfig.may_split() ? min(g.split_blocks, end - begin) : end - begin);
+        if constexpr (kConfig.mirrored) {
+          for_width(g.width, [&](auto width) { sum_blocks(reinterpret_cast<float(&)[width / 2]>(total), count, false); });
+        } else {
+          sum_blocks(total, count, false);
+        }
         if constexpr (kConfig.may_split()) {
           for (int block = begin + g.split_blocks; block < end; block += g.split_blocks) {  // one CTA for all parts
             float part[kAccumulators];
@@ -550,6 +583,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       }
       const int store_lane = static_cast<int>(again) % 32, store_warp = static_cast<int>(again) / 32 - 4;
+      if constexpr (kConfig.mirrored) {
+        if (g.shares_bias) ptx::barrier_wait(scales_full, static_cast<unsigned>(g.at_a_time.divide(index) & 1));
+        wgmma_detail::store_mirrored<Out, Config>(total, g, tile.column, tile.row, tile.batch, store_warp, store_lane, staging,
+                                                  reinterpret_cast<const float*>(scales));
+        if (g.shares_bias) {
+          __syncwarp();
+          if (ptx::elect_one()) ptx::barrier_arrive(scales_empty);
+        }
+        continue;
+      }
       const int row = tile.row + store_warp * 16;
       unsigned char* const own_staging = staging + store_warp * Boxes::kStagingBytes;
       if constexpr (kConfig.gated) {

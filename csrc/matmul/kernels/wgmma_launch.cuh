@@ -27,7 +27,8 @@ struct WgmmaInstance {
                                       .group = info(kTile).n == 256 ? 16 : 12,
                                       .parts = kParts,
                                       .scaled = kScaled,
-                                      .gated = kGated};
+                                      .gated = kGated,
+                                      .mirrored = info(kTile).mirrored};
 };
 
 /// How C leaves (wgmma_epilogue.cuh); `g` has its problem and tile_columns.
@@ -37,6 +38,15 @@ void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
   const Problem& p = g.problem;
   constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
   constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= kBoxBytes && (!kConfig.gated || kBoxBytes == 128);
+  if constexpr (kConfig.mirrored) {  // a box a warpgroup's 64 columns by eight rows; rows are p.n, columns p.m
+    g.boxes = tensor_map_possible(p.out, p.dtype, p.m, p.m * p.n) && make_tensor_map(g.out, {.data = p.out,
+                                                                                             .dtype = p.dtype,
+                                                                                             .sizes = {p.m, p.n, p.batches},
+                                                                                             .strides = {p.m, p.m * p.n},
+                                                                                             .box = {64, 8},
+                                                                                             .swizzle_bytes = 128});
+    return;
+  }
   const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
   // Does a lane find its sums' neighbours in pairs?
   const auto paired = [&](const Operand& x) {
@@ -80,7 +90,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
   };
   g.last_row = last(plan.a.k_major, p.m, kConfig.tile_m);
-  g.last_column = last(plan.b.k_major && p.n % 8 == 0, p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
+  g.last_column =
+      last(plan.b.k_major && (kConfig.mirrored || p.n % 8 == 0), p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
   g.spread = static_cast<int>(plan.spread);
   g.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
   g.per_batch = ShortDivider::of(std::int64_t{g.rows} * g.columns),
@@ -106,6 +117,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tile_columns : Boxes::kBoxB[1];
   const int bytes_b = kConfig.k_major_b && !kConfig.gated ? columns_b * Boxes::kRowBytes : Boxes::kBytesB;
   g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
+  g.width = wgmma_width(plan.columns), g.stage_bytes = Boxes::kBytesA + g.width * Boxes::kRowBytes;
+  g.stages = std::min(kConfig.most_stages(), Boxes::kSlotsBytes / g.stage_bytes);
   int box_a = rows_a, box_b = columns_b;
   if (plan.pairs) g.shared = (kConfig.pairs_share_a() ? box_a : box_b) /= 2;
   if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], box_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
@@ -117,12 +130,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
   if (kConfig.may_fail()) g.failed = launch.failed;
-  if (p.m <= kConfig.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
+  if (!kConfig.mirrored && p.m <= kConfig.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
     constexpr int kAhead = 1024;  // more takes the memory from the first loads
     g.b_lines = static_cast<const char*>(p.b.data), g.b_step = 2 * plan.b.ld, g.ahead = kAhead;
   }
   choose_store<Out, Config>(g, plan);
-  g.shares_bias = kConfig.shares_bias() && g.boxes && p.bias.data;
+  g.shares_bias = kConfig.shares_bias() && (g.boxes || kConfig.mirrored) && p.bias.data;
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
@@ -152,6 +165,18 @@ bool launch_layout(const WgmmaLaunch& launch) {
   return false;
 }
 
+/// The kernel's problem is out^T = B^T A^T.
+template <class T, TensorTile kTile>
+bool launch_mirrored(const WgmmaLaunch& launch) {
+  const Problem problem = mirror(launch.problem);
+  TensorPlan plan = launch.plan;
+  std::swap(plan.a, plan.b);
+  const WgmmaLaunch mirrored{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};
+  if (!plan.b.k_major) return false;
+  return plan.a.k_major ? launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, true, true>>(mirrored)
+                        : launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, false, true>>(mirrored);
+}
+
 /// Half-precision operands and result.
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
@@ -166,6 +191,8 @@ bool launch_half_type(const WgmmaLaunch& launch) {
     case TensorTile::few_rows_96: return launch_layout<T, T, TensorTile::few_rows_96, 1, false>(launch);
     case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
     case TensorTile::few_rows_32: return launch_layout<T, T, TensorTile::few_rows_32, 1, false>(launch);
+    case TensorTile::mirrored_128: return launch_mirrored<T, TensorTile::mirrored_128>(launch);
+    case TensorTile::mirrored_64: return launch_mirrored<T, TensorTile::mirrored_64>(launch);
   }
   return false;
 }
