@@ -3,13 +3,13 @@
 
 namespace xgemm::ptx {
 
-/// `parity` flips each time round: what barrier_wait() takes.
+/// `parity` flips each time round: what barrier_wait() takes. `slots`: a ring may have fewer than there is room for.
 template <int kSlots>
 struct Ring {
   int slot = 0;
   unsigned parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == kSlots) {
+  __device__ __forceinline__ void advance(int slots = kSlots) {
+    if (++slot == slots) {
       slot = 0;
       parity ^= 1;
     }

@@ -34,8 +34,7 @@
 //   Columns   of a tile may be fewer than tile_n where B is K-major: only those are loaded, so that few rows by any number of
 //             columns fill all multiprocessors evenly.
 //   Mirrored  The problem is C^T's: B's lines are rows of C, of which a tile has as many as suit the problem. A main loop for
-//   each
-//             n of kWgmmaWidths, slots as wide as n, and an epilogue that turns the tile round.
+//             each n of kWgmmaWidths, slots as wide as n, and an epilogue that turns the tile round.
 //   Gated     Half of a tile's columns are one weight's (b), half the other's (up), both K-major: a thread's accumulators hold
 //             both sums of an element, and the epilogue makes one result of them. C's tiles are tile_n / 2 wide.
 //   Failed    Of two parts, a product with an operand whose lines all failed is left out: direct_fp32.cuh does it.
@@ -275,9 +274,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
   const int stages = kConfig.mirrored ? g.stages : kStages, stage_bytes = kConfig.mirrored ? g.stage_bytes : Boxes::kStageBytes;
-  const auto advance = [&](ptx::Ring<kStages>& ring) {
-    if (++ring.slot == stages) ring.slot = 0, ring.parity ^= 1;
-  };
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
@@ -380,7 +376,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
         if (index == first_item()) start();
-        for (int block = begin; block < end; block += kConfig.blocks, advance(ring)) {
+        for (int block = begin; block < end; block += kConfig.blocks, ring.advance(stages)) {
           if constexpr (kConfig.loaders() > 1) {
             if (--turns >= 0) continue;
             turns = kConfig.loaders() - 1;
@@ -432,7 +428,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
     if (kConfig.may_pair() && g.shared && threadIdx.x < 32) {
 #pragma unroll 1
-      for (int s = 0; s < stages; ++s, advance(ring)) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+      for (int s = 0; s < stages; ++s, ring.advance(stages)) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
@@ -501,7 +497,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
           release(previous, done > 0);
           previous = ring.slot;
-          advance(ring);
+          ring.advance(stages);
           if constexpr (kHead < kSteps) {
             landed = ptx::barrier_test(&full[ring.slot], ring.parity);
             multiply(result, offset, true, kHead, kSteps);
@@ -522,7 +518,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           multiply(sums, offset, false, 0, kSteps);
           ptx::wgmma_wait<0>();
           release(ring.slot, true);
-          advance(ring);
+          ring.advance(stages);
           if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
 #pragma unroll
