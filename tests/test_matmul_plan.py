@@ -462,7 +462,7 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     rows, columns = -(-m // HALF_TILE_ROWS[here.tile]), -(-n // here.columns)
     shares_a = HALF_TILE_ROWS[here.tile] > int(here.tile.split("x")[1])
     assert not here.pairs or (here.cluster == here.spread == 1 and not gated)
-    assert not here.pairs or (columns > 1 and m >= 128 if shares_a else rows > 1 and here.columns % 16 == 0)
+    assert not here.pairs or (columns > 1 and m >= 16 if shares_a else rows > 1 and here.columns % 16 == 0)
     assert not gated or m <= 64 or HALF_TILE_ROWS[here.tile] == 128
     most = int(here.tile.split("x")[1]) // (2 if gated else 1)
     assert here.columns % 8 == 0

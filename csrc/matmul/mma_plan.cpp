@@ -10,8 +10,10 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kL2BytesPerMicrosecond = 5.5e6, kStart = 1.0;
-constexpr std::int64_t kLongestK = 1024;           // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
-constexpr double kRaw = 3.5;                       // a k-block whose pieces are shifted to their places, in k-blocks
+constexpr std::int64_t kLongestK = 1024;  // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
+constexpr std::int64_t kLongestWholeK =
+    384;                      // the same where rows are whole lines of L2, which TMA loads best: 7.4 us, 5.9 (K 1024)
+constexpr double kRaw = 3.5;  // a k-block whose pieces are shifted to their places, in k-blocks
 constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
 
 bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {
@@ -36,7 +38,6 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
   if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
   if (tensor_splits(p.n, p.k) > 1) return {};  // the order of additions is another
-  if (forced.empty() && p.k > kLongestK) return {};
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
@@ -45,6 +46,9 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
                .seconds = 0};
   double best_us = 1e30;
   const bool raw = best.raw_a || best.raw_b;
+  const bool whole =
+      (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
+  if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
   const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + elements) / kBytesPerMicrosecond;

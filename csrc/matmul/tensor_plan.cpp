@@ -21,8 +21,9 @@ constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCy
 // Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
 // together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
-// Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines).
-constexpr double kLineCycles = 1.7, kLinesRate = 8800;
+// Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
+// to 128 rows of A, which all ask for at once).
+constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
 /// What a tile costs, in cycles: half precision's k-block of 64 while others want little of L2, filling the pipeline and storing
 /// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
@@ -109,6 +110,8 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
   if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1)
     return most;
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
+  constexpr std::int64_t kStays = 1 << 24;  // elements of B that stay in L2: in several waves of them, fewer tiles cost less
+  if (tiles > sm_count && p.n * p.k <= kStays) return most;
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
@@ -141,9 +144,11 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
       const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
       const bool half = parts == 0 && !p.gated;
-      // Fewer rows are bound by reading B, for which narrower tiles divide it more evenly; more tiles than one wave by what wider
-      // ones read less of.
-      if (!one && tile.m == 64 && tile.n > 64 && (p.m <= 64 || tiles > sm_count)) continue;
+      // Few rows are bound by reading B, which narrower tiles divide more evenly: in memory's time all are alike, but with B in
+      // L2 a second wave costs more than its width saves. More rows in several waves: by what wider ones read less of.
+      const bool few = p.m <= 64, again = tiles > sm_count;
+      if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
+      if (!one && few && tile.n == 32 && again) continue;
       // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
       if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const Cost& cost = kCosts[i];
@@ -151,7 +156,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
-      constexpr std::int64_t kRowsToShare = 128;  // of A: fewer are half a tile of bytes saved, at a cluster's start
+      constexpr std::int64_t kRowsToShare = 16;  // of A: nothing is saved by fewer
       // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
       // cluster's start always do; else it is requests that pairs save.
       const bool can_pair =
@@ -169,6 +174,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
                                128;
         const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
+        const double lines_rate = p.m > 128 ? kLinesRate : kSameLinesRate;
         double busy = std::min(all, static_cast<double>(sm_count));
         if (straddles) {  // requests are what binds, of all multiprocessors and of one
           busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
@@ -179,7 +185,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
             128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
         return std::max({block,
                          from_l2 * busy /
-                             (straddles       ? kLinesRate
+                             (straddles       ? lines_rate
                               : tile.mirrored ? kL2RateMirrored
                                               : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
