@@ -439,6 +439,25 @@ def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "k"),
+    [pytest.param(17, 20, 40, 12416, marks=pytest.mark.sanitize), (3, 64, 512, 12288), (5, 1, 256, 8192)],
+)
+def test_clusters_add_one_tile_after_another(batch: int, m: int, n: int, k: int) -> None:
+    """More tiles than clusters that run at once: sums meet where the next tile's loads go."""
+    a, b = (randn(batch, *size, dtype=torch.bfloat16, device="cuda") for size in [(m, k), (k, n)])
+    bias = randn(n, dtype=torch.bfloat16, device="cuda")
+    for layout in (b, transposed(b)):
+        out = check(a, layout)
+        for i in range(batch):
+            assert torch.equal(matmul(a[i], layout[i]), out[i])
+        linear = torch.ops.xgemm.linear(a[0], b[0].mT.contiguous(), bias, activation="silu")
+        expected = torch.nn.functional.silu(a[0].double() @ b[0].double() + bias.double())
+        assert torch.allclose(linear.double(), expected, rtol=2.0**-7, atol=0.05)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_rows_have_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
     for n, k in [(4096, 4096), (1000, 1000), (133, 777), (768, 8192), (14336, 512)]:

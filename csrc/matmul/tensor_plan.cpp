@@ -17,9 +17,8 @@ constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and th
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
 constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
-constexpr double kMergeCycles = 3390, kMergeRate = 10, kAddCycles = 140, kMeetCycles = 4880;
-// Bytes a cycle: of memory; of a multiprocessor's partial sums (kMergeRate: to others of its cluster); what all multiprocessors
-// together get from L2.
+constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 4880;
+// Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
 // to 128 rows of A, which all ask for at once).
@@ -45,8 +44,9 @@ constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {.block = 1075, .fixed = 2800, .line = 3.6},
     {.block = 600, .fixed = 1000, .line = 1.7},
 }};
-constexpr double kPairCycles = 1200;  // a cluster's start
-constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
+constexpr Cost kFewRowsCost{150, 400};  // of wgmma_64x64 where one row of tiles is all
+constexpr double kPairCycles = 1200;    // a cluster's start
+constexpr double kRowOutside = 4;       // a row of A's box beyond the matrix: TMA is slower there than within
 
 /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
 /// clusters of 8 and 32 of 4 take two waves on 132).
@@ -107,8 +107,15 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile 
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
   }
-  if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || splits > 1 || p.batches > 1)
+  if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
+  if (splits > 1) {  // clusters: on half of the multiprocessors, or most; more of them meet more slowly
+    constexpr std::int64_t kLeast = 40;
+    for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
+      const std::int64_t wanted = round_up(ceil_div(p.n, clusters_at_once(splits, busy)), 8);
+      if (wanted <= most) return std::max(wanted, kLeast);
+    }
     return most;
+  }
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
   constexpr std::int64_t kStays = 1 << 24;  // elements of B that stay in L2: in several waves of them, fewer tiles cost less
   if (tiles > sm_count && p.n * p.k <= kStays) return most;
@@ -151,7 +158,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       if (!one && few && tile.n == 32 && again) continue;
       // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
       if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
-      const Cost& cost = kCosts[i];
+      const Cost& cost = half && few && t == TensorTile::few_rows_64 ? kFewRowsCost : kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
@@ -194,9 +201,12 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
+        if (half && std::max(cluster, spread) > 1 && tile.m == 64 && tile.n > 64) return;  // measured slower than it should be
         if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
+        // One CTA for two multiprocessors, which share their way to L2, is faster.
+        const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
         const double extra = spread > 1    ? bytes / kPartialRate
-                             : cluster > 1 ? (half ? kMergeCycles + static_cast<double>(tile.m * tile.n * 4) / kMergeRate : 5000)
+                             : cluster > 1 ? (half ? kMergeCycles + crowd + bytes / kPartialRate : 5000)
                                            : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
         const std::int64_t waves =
             pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));

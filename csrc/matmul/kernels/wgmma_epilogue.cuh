@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "device/bytes16.cuh"
-#include "device/ptx/cluster.cuh"
+#include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/vector.cuh"
@@ -82,12 +82,15 @@ struct LaneColumns {
   int first, second;
   __device__ __forceinline__ LaneColumns(const Problem& p, int lane)
       : paired(p.n % 2 == 0), first(paired ? 2 * lane : lane), second(paired ? first + 1 : first + 32) {}
+  /// Of 8, as accumulators have them.
+  __device__ __forceinline__ LaneColumns(const Problem& p, int quad, std::true_type)
+      : paired(p.n % 2 == 0), first(2 * quad), second(first + 1) {}
 };
 
-/// Stores rows `row` .. row + rows - 1 of C, kRows at a time; `base` is the first of 64 columns, those from `column_end` on are
-/// not this warp's; `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and `column_scales` as
-/// fill_scales() left them, from that row and that column on; none: the lines' statistics are read.
-template <class Out, bool kScaled, int kRows, class Sums>
+/// Stores `rows` rows of C, `row` and so on, kRowStep apart, kRows at a time; `base` is the first of 64 columns, those from
+/// `column_end` on are not this warp's; `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and
+/// `column_scales` as fill_scales() left them, from that row and that column on; none: the lines' statistics are read.
+template <class Out, bool kScaled, int kRows, int kRowStep = 1, class Sums>
 __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
                                            const LaneColumns& columns, int column_end, int batch, const Sums& sums,
                                            const int* row_scales = nullptr, const int* column_scales = nullptr) {
@@ -120,8 +123,8 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
     float x[2 * kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int r = min(r0 + i, rows - 1);
-      const Vector<float, 2> here = sums(r);
+      const int index = min(r0 + i, rows - 1), r = kRowStep * index;
+      const Vector<float, 2> here = sums(index);
       int exponent = 0;
       if constexpr (kScaled) exponent = row_scales ? (row_scales[r] >> 23) - 127 : -split_exponent(lines_a[row + r].max_bits);
 #pragma unroll
@@ -133,7 +136,7 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
     if (e.c) {
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) {
-        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
+        const std::int64_t r = row + kRowStep * min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
         x[i] = fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), x[i]);
       }
     }
@@ -145,14 +148,14 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
     if (e.residual) {
 #pragma unroll
       for (int i = 0; i < 2 * kRows; ++i) {
-        const std::int64_t r = row + min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
+        const std::int64_t r = row + kRowStep * min(r0 + i / 2, rows - 1), c = i % 2 ? other : at;
         x[i] = plus(x[i], convert<float>(e.residual[r * e.residual_row + c * e.residual_col]));
       }
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (r0 + i >= rows) break;
-      Out* const target = out + static_cast<std::int64_t>(row + r0 + i) * p.n;
+      Out* const target = out + static_cast<std::int64_t>(row + kRowStep * (r0 + i)) * p.n;
       const Vector<Out, 2> results{{convert<Out>(x[2 * i]), convert<Out>(x[2 * i + 1])}};
       if (columns.paired && both) {
         store_vector(target + at, results);
@@ -694,67 +697,84 @@ __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.t
   }
 }
 
+/// A cluster's warps meet, each as a whole, at different places; nothing that they wrote is made visible.
+__device__ __forceinline__ void sync_cluster() {
+  __syncwarp();
+  ptx::cluster_arrive_relaxed();
+  ptx::cluster_wait();
+}
+
+/// Writes to another CTA's shared memory and completes as many bytes on its barrier; both addresses from remote_address().
+__device__ __forceinline__ void store_counted(std::uint32_t address, const float4& x, std::uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+               : "memory");
+}
+
 /// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums, nothing being under way in this CTA's
-/// slots any more; the producer's warps match its two cluster barriers. Arrives at `merged` when the slots may be loaded again.
+/// slots any more; the producer's warps match its cluster barrier. Sums go to their owner by stores that count on its `arrived`,
+/// as a cluster barrier's release waits for all memory. `parity`: of the CTA's merges. Arrives at `merged` when the slots may be
+/// loaded again.
 template <class Out, class Config>
 __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                            int column, int batch, int split, int thread, unsigned char* slots,
-                                           ptx::Barrier* merged) {
-  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kPitch = WgmmaBoxes<Config>::kMergePitch;
-  float* const parts = reinterpret_cast<float*>(slots);  // [split][own row][kPitch]
-  const int own_rows = kTileM / g.cluster;
-  const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
-  ptx::cluster_sync_warps();  // every CTA's slots are free
+                                           ptx::Barrier* arrived, unsigned parity, ptx::Barrier* merged) {
+  constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
+  float4* const parts = reinterpret_cast<float4*>(slots);  // [split][own piece][warp][lane]
+  const int lane = thread % 32, warp = thread / 32;
+  const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // that have rows
+  const int pieces = (g.tile_columns + 7) / 8, each = (pieces + g.cluster - 1) / g.cluster, first = split * each;
+  const int own = max(0, min(each, pieces - first));
+  if (thread == 0) ptx::barrier_arrive_expect(arrived, static_cast<unsigned>(g.cluster * own * warps) * 512);
+  sync_cluster();  // every CTA's slots are free
+  if (warp < warps) {
+    int owner = 0, at = 0;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = warp * 16 + first + 8 * h, owner = r / own_rows;
-    const std::uint32_t target =
-        ptx::remote_address(parts + (split * own_rows + r % own_rows) * kPitch + 2 * quad, static_cast<unsigned>(owner));
-#pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) ptx::store_remote(target + 32 * j, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+    for (int j = 0; j < Config::kValue.tile_n / 8; ++j) {
+      if (j >= pieces) break;
+      store_counted(ptx::remote_address(parts + (split * each + at) * kStep + thread, static_cast<unsigned>(owner)),
+                    {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]},
+                    ptx::remote_address(arrived, static_cast<unsigned>(owner)));
+      if (++at == each) at = 0, ++owner;
+    }
   }
-  ptx::cluster_sync_warps();  // every part has arrived
-  constexpr int kRounds = (kTileN + 63) / 64;
-  const LaneColumns columns(g.problem, lane);
   const auto epilogue = tile_epilogue<Out>(g.problem, batch);
-  const int own_row = row + split * own_rows, rows = min(own_rows, static_cast<int>(g.problem.m) - own_row);
-  for (int unit = warp; unit < kRounds * ((rows + 3) / 4); unit += 4 * Config::kValue.consumers()) {
-    const int round = unit % kRounds, r0 = unit / kRounds * 4;
-    const float* const in = parts + r0 * kPitch + 64 * round;
-    store_rows<Out, Config::kValue.scaled, Config::kValue.scaled ? 2 : 4>(
-        g, epilogue, own_row + r0, min(4, rows - r0), column + 64 * round, columns, column + g.tile_columns, batch, [&](int r) {
-          Vector<float, 2> sum{{0.f, 0.f}};
-          for (int s = 0; s < g.cluster; ++s) {
-            const float* const part = in + (s * own_rows + r) * kPitch;
-            const float x = part[columns.first], y = part[columns.second];
-            sum = s == 0 ? Vector<float, 2>{{x, y}} : Vector<float, 2>{{sum[0] + x, sum[1] + y}};
-          }
-          return sum;
-        });
+  ptx::barrier_wait(arrived, parity);
+  const LaneColumns columns(g.problem, lane % 4, std::true_type{});
+#pragma unroll 1
+  for (int unit = warp; unit < own * warps; unit += kWarps) {
+    const int at = unit / warps, of = unit - at * warps, r = row + 16 * of + lane / 4;  // this lane's rows are r, r + 8
+    const float4* const in = parts + at * kStep + 32 * of + lane;
+    float4 sum = *in;
+#pragma unroll 1
+    for (int s = 1; s < g.cluster; ++s) {
+      const float4 x = in[s * each * kStep];
+      sum = {sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w};
+    }
+    store_rows<Out, Config::kValue.scaled, 2, 8>(
+        g, epilogue, r, min(2, (static_cast<int>(g.problem.m) - r + 7) / 8), column + 8 * (first + at), columns,
+        column + g.tile_columns, batch,
+        [&](int h) { return h == 0 ? Vector<float, 2>{{sum.x, sum.y}} : Vector<float, 2>{{sum.z, sum.w}}; });
   }
   ptx::fence_async_shared();  // the next loads overwrite what was read and written here
   __syncwarp();
   if (lane == 0) ptx::barrier_arrive(merged);
 }
 
-/// Adds kParts parts from `in` on, kPartStep apart (kTail: as far as there are so many, `left`), to a lane's two columns of kRows
-/// rows; all are asked for together.
-template <int kRows, int kParts, int kPartStep, bool kTail>
-__device__ __forceinline__ void add_parts(Vector<float, 2> (&sum)[2], const float* in, int row_step, int left, bool from_zero) {
-  float2 part[kRows][kParts];
+/// Adds kParts parts from `in` on, kPartStep apart (kTail: as far as there are so many, `left`), to a lane's four sums; all are
+/// asked for together.
+template <int kParts, int kPartStep, bool kTail>
+__device__ __forceinline__ void add_parts(float4& sum, const float4* in, int left, bool from_zero) {
+  float4 part[kParts];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r)
-#pragma unroll
-    for (int s = 0; s < kParts; ++s)
-      part[r][s] = __ldcg(reinterpret_cast<const float2*>(in + r * row_step + (kTail ? min(s, left - 1) : s) * kPartStep));
+  for (int s = 0; s < kParts; ++s) part[s] = __ldcg(in + (kTail ? min(s, left - 1) : s) * kPartStep);
 #pragma unroll
   for (int s = 0; s < kParts; ++s) {
     if (kTail && s >= left) break;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = s == 0 && from_zero ? part[r][s].x : sum[r][0] + part[r][s].x;
-      sum[r][1] = s == 0 && from_zero ? part[r][s].y : sum[r][1] + part[r][s].y;
-    }
+    if (s == 0 && from_zero)
+      sum = part[s];
+    else
+      sum = {sum.x + part[s].x, sum.y + part[s].y, sum.z + part[s].z, sum.w + part[s].w};
   }
 }
 
@@ -764,49 +784,40 @@ template <class Out, class Config>
 __device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                           int column, int batch, int index, int split, bool stays, int thread,
                                           MeetingShare* share) {
-  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n, kWarps = 4 * Config::kValue.consumers();
+  constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kPieces = Config::kValue.tile_n / 8;
   constexpr int kBarrier = 2;
-  const int rows = min(kTileM, static_cast<int>(g.problem.m) - row);
-  const int lane = thread % 32, warp = thread / 32, quad = lane % 4, first = lane / 4;
-  float* const parts = g.partials + static_cast<std::int64_t>(index) * g.spread * (kTileM * kTileN);  // [part][row][column]
+  const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
+  // As accumulators lie, whole lines a warp: [part][8 columns][warp][lane]
+  float4* const parts = reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.spread * (kPieces * kStep);
+  if (16 * warp < rows) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = warp * 16 + first + 8 * h;
-    if (r >= rows) continue;
-    float* const target = parts + (split * kTileM + r) * kTileN + 2 * quad;
-#pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j)
-      store_vector(target + 8 * j, Vector<float, 2>{{sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]}});
+    for (int j = 0; j < kPieces; ++j)
+      parts[(split * kPieces + j) * kStep + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
   }
   ptx::named_barrier_sync(kBarrier, 32 * kWarps);
   if (thread == 0) *share = meet(g.meetings[index], static_cast<unsigned>(g.spread), stays);
   ptx::named_barrier_sync(kBarrier, 32 * kWarps);
   const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
   if (of > 0) {
-    // Units of one row (many parts) or two by 64 columns, two columns a lane.
-    constexpr int kRounds = (kTileN + 63) / 64;
-    const int height = g.spread > 16 ? 1 : 2, units = kRounds * ((rows + height - 1) / height);
+    // Units of two rows, eight apart, by 64 columns, two columns a lane.
+    constexpr int kRounds = (kPieces + 7) / 8;
+    const int units = kRounds * 8 * ((rows + 15) / 16);
     const LaneColumns columns(g.problem, lane);
     const auto epilogue = tile_epilogue<Out>(g.problem, batch);
 #pragma unroll 1
     for (int unit = warp * of + my_rank; unit < units; unit += kWarps * of) {
-      const int round = unit % kRounds, r0 = unit / kRounds * height, here = min(height, rows - r0);
-      if (column + 64 * round >= g.problem.n) continue;
-      const float* const in = parts + r0 * kTileN + min(64 * round + 2 * lane, kTileN - 2);
-      const int row_step = here > 1 ? kTileN : 0;
-      Vector<float, 2> sum[2]{};
-      constexpr int kStep = kTileM * kTileN, kDeep = 16;
+      const int round = unit % kRounds, pair = unit / kRounds, r0 = pair / 8 * 16 + pair % 8;
+      if (column + 64 * round >= g.problem.n || r0 >= rows) continue;
+      const float4* const in = parts + min(8 * round + lane / 4, kPieces - 1) * kStep + pair / 8 * 32 + pair % 8 * 4 + lane % 4;
+      float4 four{};
+      constexpr int kPartStep = kPieces * kStep, kDeep = 8;
       int done = 0;
 #pragma unroll 1
-      for (; done + kDeep <= g.spread; done += kDeep) {
-        if (height == 1)
-          add_parts<1, kDeep, kStep, false>(sum, in + done * kStep, 0, kDeep, done == 0);
-        else
-          add_parts<2, kDeep, kStep, false>(sum, in + done * kStep, row_step, kDeep, done == 0);
-      }
+      for (; done + kDeep <= g.spread; done += kDeep)
+        add_parts<kDeep, kPartStep, false>(four, in + done * kPartStep, kDeep, done == 0);
 #pragma unroll 1
-      for (; done < g.spread; done += 4)
-        add_parts<2, 4, kStep, true>(sum, in + done * kStep, row_step, g.spread - done, done == 0);
+      for (; done < g.spread; done += 4) add_parts<4, kPartStep, true>(four, in + done * kPartStep, g.spread - done, done == 0);
+      Vector<float, 2> sum[2]{{{four.x, four.y}}, {{four.z, four.w}}};
       if (!columns.paired) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -820,8 +831,8 @@ __device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.til
           sum[r] = {{x[0], x[1]}};
         }
       }
-      store_rows<Out, false, 2>(g, epilogue, row + r0, here, column + 64 * round, columns, column + g.tile_columns, batch,
-                                [&](int r) { return r == 0 ? sum[0] : sum[1]; });
+      store_rows<Out, false, 2, 8>(g, epilogue, row + r0, r0 + 8 < rows ? 2 : 1, column + 64 * round, columns,
+                                   column + g.tile_columns, batch, [&](int r) { return r == 0 ? sum[0] : sum[1]; });
       __syncwarp();
     }
   }

@@ -164,10 +164,10 @@ struct WgmmaBoxes {
                                                              : 0;
   // 1024: alignment of the slots.
   static constexpr int kSharedBytes =
-      kSlotsBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.most_stages() + 4 * 8 + 1024;
-  // Splits' sums meet in the slots, rows padded so that a warp's eight rows lie in different banks.
-  static constexpr int kMergePitch = kConfig.tile_n + 8;
-  static_assert(!kConfig.may_split() || kConfig.tile_m * kMergePitch * 4 <= kConfig.stages * kStageBytes);
+      kSlotsBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.most_stages() + 5 * 8 + 1024;
+  // Splits' sums meet in the slots.
+  static_assert(!kConfig.may_split() ||
+                (kConfig.tile_n / 8 + kMaxCluster - 1) * 32 * kConfig.tile_m <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
   static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
@@ -270,7 +270,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
   ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
-  MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 3);
+  ptx::Barrier* const arrived = merged + 3;       // the cluster's sums of this CTA's rows are there
+  MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 4);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
   const int stages = kConfig.mirrored ? g.stages : kStages, stage_bytes = kConfig.mirrored ? g.stage_bytes : Boxes::kStageBytes;
@@ -284,6 +285,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::barrier_init(&empty[s], paired ? 2 * kConsumerWarps : kConsumerWarps);
     }
     ptx::barrier_init(merged, kConsumerWarps);
+    ptx::barrier_init(arrived, 1);
     if constexpr (!kConfig.gated) {
       ptx::barrier_init(scales_full, kConfig.fillers());
       ptx::barrier_init(scales_empty, kConsumerWarps);
@@ -303,12 +305,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     ptx::grid_wait();
     if (wgmma_detail::product_failed(g)) return;
   }
+  const bool clustered = cluster > 1 || paired;
+  if (clustered) ptx::cluster_arrive_thread();  // before anything that takes a warp time: all wait for all
   // Each warp once, before it touches memory: the producer has found its first tile by then.
   const auto start = [&] {
-    if (cluster > 1) ptx::cluster_sync();  // every CTA runs, so its shared memory is there
-    if (paired) ptx::cluster_arrive_thread();
     ptx::grid_wait();
-    if (paired) ptx::cluster_wait_thread();
+    if (clustered) ptx::cluster_wait_thread();  // every CTA runs, so its shared memory is there
   };
 
   // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
@@ -419,10 +421,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           __syncwarp();
         }
       }
-      if (cluster > 1) {  // merge_tile's two
-        ptx::cluster_sync_warps();
-        ptx::cluster_sync_warps();
-      }
+      if (cluster > 1) wgmma_detail::sync_cluster();  // merge_tile's
     }
     // Shared memory must outlive the other CTA's arrivals: all of a slot's have come where it may be loaded again. (A barrier
     // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
@@ -565,7 +564,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
-          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots, merged);
+          wgmma_detail::merge_tile<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots, arrived,
+                                                static_cast<unsigned>(g.at_a_time.divide(index) & 1), merged);
           continue;
         }
       }
