@@ -10,10 +10,9 @@ namespace {
 
 // What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
 constexpr double kBytesPerMicrosecond = 3.9e6, kL2BytesPerMicrosecond = 5.5e6, kStart = 1.0;
-constexpr std::int64_t kLongestK = 1024;  // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
-constexpr std::int64_t kLongestWholeK =
-    384;                      // the same where rows are whole lines of L2, which TMA loads best: 7.4 us, 5.9 (K 1024)
-constexpr double kRaw = 3.5;  // a k-block whose pieces are shifted to their places, in k-blocks
+constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
+constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
+constexpr double kRaw = 3.5;                  // a k-block whose pieces are shifted to their places, in k-blocks
 constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
 
 bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {

@@ -7,8 +7,8 @@
 //   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
 //          columns a lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions
 //          overlap;
-//   merge  splits of K: the sums' rows go to the CTA of the cluster that owns them, which adds the parts in order, then as
-//          `rows`.
+//   merge  splits of K: the sums go, 8 columns at a time, to the CTA of the cluster that owns these, which adds the parts in
+//          order and stores them as `rows`.
 #pragma once
 #include <type_traits>
 

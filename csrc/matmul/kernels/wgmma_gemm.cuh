@@ -20,9 +20,10 @@
 //             it is multiplied (scales_full and scales_empty hand them over); gated tiles and merged splits read the lines
 //             themselves. Half precision's bias comes the same way.
 //   Splits    K is cut in `splits` parts, each summed from zero, and the parts' sums are added in order: by one CTA that does all
-//             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends rows of its sums to the CTA that owns
-//             them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work like
-//             a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each (meeting.cuh).
+//             parts of a tile; by a cluster of one CTA a part (up to 8: each CTA sends columns of its sums to the CTA that
+//             owns them, through distributed shared memory; the owner adds and stores); or, spread, each part is an item of work
+//             like a tile, its sums go to memory, and the tile's CTAs meet there to add and store a share of it each
+//             (meeting.cuh).
 //   Pairs     Tiles one below the other need the same B, side by side the same A: the CTAs of a cluster of two, one tile each,
 //             bring half of its boxes to both (multicast). A slot is free when the consumers of both have arrived at the producer
 //             of each. The second tile of the last pair may be outside: nothing of it is stored.
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
   ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
   ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
-  ptx::Barrier* const arrived = merged + 3;       // the cluster's sums of this CTA's rows are there
+  ptx::Barrier* const arrived = merged + 3;       // the cluster's sums of this CTA's columns are there
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 4);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
