@@ -17,7 +17,7 @@ constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and th
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
 constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
-constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 4880;
+constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
