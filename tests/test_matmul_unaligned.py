@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from common import poison, randn
-from test_matmul import HALVES, assert_special_as, check, forced, has_wgmma, matmul
+from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, has_wgmma, matmul
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
@@ -86,6 +86,24 @@ def test_sizes_just_over_a_tile(shape: tuple[int, int, int], layout: str) -> Non
     assert torch.equal(copied(a, b), out)
 
 
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", [tile for tile in TENSOR_TILES if not tile.endswith("x32")])
+def test_every_tile_where_rows_of_c_start_anywhere(tile: str) -> None:
+    """From one box of C to five, one column in the last or all but one; C begins at every multiple of two bytes."""
+    bias = randn(700, dtype=torch.bfloat16, device="cuda")
+    for m, n, k in [(129, 67, 72), (70, 255, 67), (17, 257, 264), (130, 603, 40)]:
+        a, b = pair(m, n, k)
+        w = put(b, "t")
+        with forced("wgmma_128x128"):
+            expected = check(a, w)
+        with forced(tile):
+            poison("cuda", megabytes=1)
+            assert torch.equal(matmul(put(a, "n", 1), w), expected)
+            out = torch.ops.xgemm.linear(a, w.mT, bias[:n])
+        exact = a.double() @ w.double() + bias[:n].double()
+        assert ((out.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, n, k)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_straddle_lines_of_l2(layout: str) -> None:
     """Copied where that pays; the bits are those of rows that begin with a line."""
@@ -130,6 +148,17 @@ def test_special_values(shape: tuple[int, int, int]) -> None:
     for layout, kernel in itertools.product(LAYOUTS, ["", FEW_ROWS]):
         with forced(kernel):
             assert_special_as(matmul(put(a, layout[0], 3), put(b, layout[1], 5)), exact)
+
+
+@pytest.mark.sanitize
+def test_batches_of_long_lines() -> None:
+    """Copied a warp a piece of a line: two batch dims that no stride steps over, and an operand shared along one."""
+    a = put(randn(2, 3, 70, 515, dtype=torch.bfloat16, device="cuda"), "n", 1)
+    b = put(randn(3, 2, 515, 301, dtype=torch.bfloat16, device="cuda"), "n", 3).transpose(0, 1)
+    check(a, b)
+    check(a, b[:1])
+    check(a[:, :1], b.mT.contiguous().mT)
+    check(a, put(b[0, 0], "t", 5))
 
 
 @pytest.mark.parametrize("kernel", ["", FEW_ROWS])

@@ -62,13 +62,21 @@ bool launch_shape(const WgmmaLaunch& launch) {
   return true;
 }
 
+/// Is one of two neighbouring lines an even number of elements behind a multiple of 16 bytes?
+bool has_even_lines(const Problem& p, bool along_k) {
+  const std::int64_t stride = along_k ? p.b.col_stride : p.b.row_stride;
+  return reinterpret_cast<std::uintptr_t>(p.b.data) % 4 == 0 || stride % 2 != 0;
+}
+
 template <class T, bool kAlongK>
 bool launch_rows(const WgmmaLaunch& launch) {
   const std::int64_t m = launch.problem.m;
-  return m <= 16   ? launch_shape<T, FewRowsShape<kAlongK, 8>>(launch)
-         : m <= 32 ? launch_shape<T, FewRowsShape<kAlongK, 16>>(launch)
-         : m <= 64 ? launch_shape<T, FewRowsShape<kAlongK, 32>>(launch)
-                   : launch_shape<T, FewRowsShape<kAlongK, 64>>(launch);
+  if (m <= 32 && has_even_lines(launch.problem, kAlongK))
+    return m <= 16 ? launch_shape<T, FewRowsShape<kAlongK, 8, true>>(launch)
+                   : launch_shape<T, FewRowsShape<kAlongK, 16, true>>(launch);
+  return m <= 32   ? launch_shape<T, FewRowsShape<kAlongK, 16, false>>(launch)
+         : m <= 64 ? launch_shape<T, FewRowsShape<kAlongK, 32, false>>(launch)
+                   : launch_shape<T, FewRowsShape<kAlongK, 64, false>>(launch);
 }
 
 template <class T>

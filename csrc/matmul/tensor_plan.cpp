@@ -275,7 +275,7 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
 /// itself costs more, as it brings all of its B.
 double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
-  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.35e-6 : p.m <= 32 ? 0.36e-6 : p.m <= 64 ? 0.39e-6 : 0.47e-6;
+  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);

@@ -7,8 +7,11 @@
 //   Work      Two CTAs, a cluster, have 64 columns of C and half of the rows each: up to 64. Each brings half of B's boxes to
 //             both (multicast). Where K is cut (Splits: wgmma_gemm.cuh), a cluster's CTAs have a part of K each instead, and
 //             bring their B themselves.
-//   Roles     Warps 0 to 3 multiply: C^T = B^T A^T by wgmma, with B^T in registers, read element by element: two of them make a
-//             register. Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
+//   Roles     Warps 0 to 3 multiply: C^T = B^T A^T, with B^T in registers, read element by element: two of them make a register.
+//             Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
+//   Products  by wgmma; of up to 32 rows by mma.sync, beside which a warp goes on reading (of more rows, the four warps' reads of
+//             all of them take longer than wgmma's wait), where neighbouring lines are skewed by one even number of elements at
+//             least (odd strides; even ones and a base at a multiple of 4 bytes): that line's pairs of elements are words.
 //   Columns   A warp's 16 are 8 g + 2 warp and the next one (g: its lanes' rows of the fragment), so that no two lanes of one
 //             read hit a bank where strides are odd.
 //   Operands  B contiguous along k or along n, lines at least as far apart as they are long. Nothing outside it is read but the
@@ -16,17 +19,33 @@
 //   Order     is that of kernels/wgmma_gemm.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
 //   Launch    B's loads start while the kernel that copies A still runs: whatever came before that one has ended.
 //
-// Floor: B's bytes. What binds is reading and multiplying by four warps, 650 to 830 cycles for 128 of k: docs/log/matmul.md.
+// Floor: B's bytes. What binds is shared memory, for 128 of k: 200 cycles to write, 192 or 256 to read B by elements, 64 and more
+// to read A; wgmma waits for its reads and takes 650 to 830 in all: docs/log/matmul.md.
 #pragma once
+#include "device/ptx/mma.cuh"
 #include "matmul/kernels/wgmma_gemm.cuh"
 
 namespace xgemm::ptx {
 
-/// Sixteen bits. By shared-memory address, which the compiler would else find anew in each loop, slowly in a cluster.
+/// Sixteen bits, or an aligned 32. By shared-memory address, which the compiler would else find anew in each loop, slowly in a
+/// cluster.
 __device__ __forceinline__ unsigned load_element(std::uint32_t address) {
   unsigned x;
   asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address));
   return x;
+}
+
+__device__ __forceinline__ unsigned load_pair_of_elements(std::uint32_t address) {
+  unsigned x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address));
+  return x;
+}
+
+/// ldmatrix (mma.cuh) by shared-memory address.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
 }
 
 }  // namespace xgemm::ptx
@@ -45,9 +64,10 @@ struct FewRowsArguments {
   bool after_copy;  ///< the kernel before this one copies A: B need not wait for it
 };
 
-template <bool kAlongK, int kHalfRows>
+/// `kEvenLines`: of two neighbouring lines, one is an even number of elements behind a multiple of 16 bytes.
+template <bool kAlongK, int kHalfRows, bool kEvenLines>
 struct FewRowsShape {
-  static constexpr bool kKMajor = kAlongK;
+  static constexpr bool kKMajor = kAlongK, kWords = kEvenLines;
   static constexpr int kRows = kHalfRows, kColumns = 64, kSlotK = 128;
   static constexpr int kBox[2] = {(kAlongK ? kSlotK : kColumns) + 8, (kAlongK ? kColumns : kSlotK) / kLineClasses};
   static constexpr int kPitch = 2 * kBox[0], kBoxBytes = kPitch * kBox[1];
@@ -158,13 +178,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     const auto base = static_cast<std::uint32_t>(agreed(static_cast<int>(ptx::shared_address(slots))));
     const std::uint32_t base_a = LayoutA::descriptor_low(base);
     // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further.
+    // kWords: place[0] is the even line's; along k that swaps the fragment's two columns, along n the halves of its registers.
+    const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
     std::uint32_t place[2];  // of h where lines are columns, else of e
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int line = 2 * (kAlongK ? warp : quad) + i;
+      const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
       place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * kBox + 2 * f.skew[line] +
                                               (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
     }
+    [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
     // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
     const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0
                                    : lane == 0 ? ptx::shared_address(empty)
@@ -176,47 +199,118 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     for (int index = first; index < g.tiles; index += step) {
       const Place at = locate(index);
       float sums[kRows / 2];
-      int previous = 0;
-      for (int k = k_begin; k < k_end; k += kSlotK) {
+      if constexpr (Shape::kWords) {
+        // Half a slot's elements come while the half before is multiplied, step by step: a product waits for the one before it,
+        // and the reads stand between them.
+        constexpr int kHalf = kSteps / 2;
+        unsigned elements[kHalf][2][3];  // of step and k + 8: a pair of the even line's, and two of the other's
+        std::uint32_t rows[kHalf][kRows / 8][2];
+        const auto fetch = [&](unsigned offset, int half, int s) {
+#pragma unroll
+          for (int up = 0; up < 2; ++up) {
+            const int step = half * kHalf + s, at = kAlongK ? 32 * step + 16 * up : (2 * step + up) * kPitch;
+            elements[s][up][0] = ptx::load_pair_of_elements(place[0] + offset + static_cast<unsigned>(at));
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
+          }
+          // Four matrices of eight rows and eight k a turn: of two steps, or of one step's next eight rows.
+          const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
+          std::uint32_t r[4];
+          if constexpr (kRows == 8) {
+            if (s % 2) return;
+            ptx::load_matrices(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
+            rows[s][0][0] = r[0], rows[s][0][1] = r[1], rows[s + 1][0][0] = r[2], rows[s + 1][0][1] = r[3];
+          } else {
+#pragma unroll
+            for (int j = 0; j < kRows / 8; j += 2) {
+              ptx::load_matrices(r,
+                                 from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
+              rows[s][j][0] = r[0], rows[s][j][1] = r[1], rows[s][j + 1][0] = r[2], rows[s][j + 1][1] = r[3];
+            }
+          }
+        };
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
         ptx::barrier_wait(&full[ring.slot], ring.parity);
-        const auto offset = static_cast<unsigned>(ring.slot * kSlotBytes);
-        unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s)
+        for (int s = 0; s < kHalf; ++s) fetch(static_cast<unsigned>(ring.slot * kSlotBytes), 0, s);
+        for (int k = k_begin; k < k_end; k += kSlotK) {
+          const int slot = ring.slot;
+          const bool last = k + kSlotK >= k_end;
 #pragma unroll
-          for (int up = 0; up < 2; ++up)
+          for (int half = 0; half < 2; ++half) {
+            if (half == 1) {
+              ring.advance();
+              if (!last) ptx::barrier_wait(&full[ring.slot], ring.parity);
+            }
+            const auto next = static_cast<unsigned>((half == 0 || last ? slot : ring.slot) * kSlotBytes);  // at the end: unused
+            std::uint32_t others[kHalf][kRows / 8][2];
 #pragma unroll
-            for (int h = 0; h < 2; ++h)
+            for (int s = 0; s < kHalf; ++s)
 #pragma unroll
-              for (int e = 0; e < 2; ++e)
-                elements[s][up][h][e] =
-                    ptx::load_element(place[kAlongK ? h : e] + offset +
-                                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
-        ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
-        release(previous, k > k_begin);
-        std::uint32_t fragments[kSteps][4];
+              for (int j = 0; j < kRows / 8; ++j) others[s][j][0] = rows[s][j][0], others[s][j][1] = rows[s][j][1];
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s)
+            for (int s = 0; s < kHalf; ++s) {
+              std::uint32_t fragment[4];
 #pragma unroll
-          for (int up = 0; up < 2; ++up)
+              for (int up = 0; up < 2; ++up) {
+                const auto& x = elements[s][up];
+                fragment[2 * up] = kAlongK ? x[0] : __byte_perm(x[0], x[1], select[0]);
+                fragment[2 * up + 1] = kAlongK ? __byte_perm(x[1], x[2], 0x5410) : __byte_perm(x[0], x[2], select[1]);
+              }
+              fetch(next, 1 - half, s);
 #pragma unroll
-            for (int h = 0; h < 2; ++h)
-              fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
+              for (int j = 0; j < kRows / 8; ++j)
+                ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
+            }
+          }
+          release(slot, true);
+        }
+      } else {
+        int previous = 0;
+        for (int k = k_begin; k < k_end; k += kSlotK) {
+          ptx::barrier_wait(&full[ring.slot], ring.parity);
+          const auto offset = static_cast<unsigned>(ring.slot * kSlotBytes);
+          unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
-        ptx::wgmma_fence();
+          for (int s = 0; s < kSteps; ++s)
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s)
-          ptx::WgmmaRegisters<Element>::mma(
-              sums, fragments[s], LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
-              k > k_begin || s > 0);
-        ptx::wgmma_commit();
-        previous = ring.slot;
-        ring.advance();
+            for (int up = 0; up < 2; ++up)
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                  elements[s][up][h][e] = ptx::load_element(
+                      place[kAlongK ? h : e] + offset +
+                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
+          ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
+          release(previous, k > k_begin);
+          std::uint32_t fragments[kSteps][4];
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+            for (int up = 0; up < 2; ++up)
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
+          ptx::wgmma_fence();
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s)
+            ptx::WgmmaRegisters<Element>::mma(
+                sums, fragments[s],
+                LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+                k > k_begin || s > 0);
+          ptx::wgmma_commit();
+          previous = ring.slot;
+          ring.advance();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(sums);
+        release(previous, true);
       }
-      ptx::wgmma_wait<0>();
-      ptx::wgmma_pin(sums);
-      release(previous, true);
 
       // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
       float* const parts = reinterpret_cast<float*>(g.cluster > 1 ? slots : staging);
@@ -229,10 +323,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float* const to = parts + (part * kRows + 8 * j + 2 * quad + c) * Shape::kSumPitch + 8 * row + 2 * warp;
+          const bool exchange = kAlongK && swapped;
+          const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
+          const Vector<float, 2> sum{{exchange ? lower : upper, exchange ? upper : lower}};
           if (g.cluster > 1)
-            ptx::store_remote(ptx::remote_address(to, 0), sums[4 * j + c], sums[4 * j + 2 + c]);
+            ptx::store_remote(ptx::remote_address(to, 0), sum[0], sum[1]);
           else
-            store_vector(to, Vector<float, 2>{{sums[4 * j + c], sums[4 * j + 2 + c]}});
+            store_vector(to, sum);
         }
       if (g.cluster > 1)
         ptx::cluster_sync_warps();

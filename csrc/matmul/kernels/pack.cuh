@@ -4,10 +4,9 @@
 #pragma once
 #include <algorithm>
 
+#include "device/index_map.h"
 #include "device/launch.h"
-#include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/ring.cuh"
 #include "matmul/kernels/epilogue.cuh"
 #include "matmul/kernels/shifted_piece.cuh"
 #include "matmul/tensor_plan.h"
@@ -22,15 +21,38 @@ struct PackOperand {
   Bits* out;
   std::int64_t ld, inner, other, batches;  ///< batches: 1 where all share the operand
   std::int64_t pieces;                     ///< of 16 bytes, in all; 0: the operand is not copied
+  ShortDivider per_line;                   ///< pack_lines(): segments of a line
 };
 
 template <class Bits>
 struct PackArguments {
-  Problem problem;  ///< batch dims
+  int batch_dims;  ///< as Problem's
+  std::int64_t batch[kMaxBatchDims];
   PackOperand<Bits> operands[2];
   unsigned blocks_first;            ///< pack(): blocks for the first operand
   std::int64_t units_first, units;  ///< pack_lines(): segments of the first operand, and in all
 };
+
+/// Elements from matrix 0 of a batch to matrix `index`.
+template <class Bits>
+__device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>& g, const Operand& x, std::int64_t index) {
+  std::int64_t offset = 0;
+#pragma unroll 1
+  for (int d = g.batch_dims - 1; d >= 0; --d) {
+    offset += index % g.batch[d] * x.batch_stride[d];
+    index /= g.batch[d];
+  }
+  return offset;
+}
+
+/// A launch's arguments are in no cache at first: all lines of the constant cache at once.
+template <class Bits>
+__device__ __forceinline__ void fetch_arguments(const PackArguments<Bits>& g) {
+  constexpr int kLine = 64, kLines = static_cast<int>(sizeof(g)) / kLine;
+  static_assert(kLines <= 32);
+  const int word = reinterpret_cast<const int*>(&g)[min(static_cast<int>(threadIdx.x) % 32, kLines - 1) * (kLine / 4)];
+  asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0x7fffabcd;\n@p nanosleep.u32 1;\n}" ::"r"(word));  // a use of it
+}
 
 inline constexpr int kPackThreads = 256, kPackBatch = 2;  // pieces that a thread has under way
 
@@ -56,7 +78,7 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
       const std::int64_t i = min(base + j * kPackThreads + static_cast<int>(threadIdx.x), x.pieces - 1);
       const std::int64_t line = x.pieces >> 32 ? i / per_line : static_cast<unsigned>(i) / static_cast<unsigned>(per_line);
       const std::int64_t first = (i - line * per_line) * kPiece, batch = x.batches == 1 ? 0 : line / x.other;
-      const Bits* const in = static_cast<const Bits*>(x.operand.data) + batch_offset(g.problem, x.operand, batch) +
+      const Bits* const in = static_cast<const Bits*>(x.operand.data) + matrix_offset(g, x.operand, batch) +
                              (line - batch * x.other) * x.other_stride + first * x.inner_stride;
       count[j] = static_cast<int>(min(x.inner - first, std::int64_t{kPiece}));
       to[j] = x.out + line * x.ld + first;  // beyond the last piece, it is written again
@@ -75,90 +97,64 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
   }
 }
 
-/// For long lines: a warp takes up to 2 KiB of one at a time. Bulk copies bring aligned blocks to shared memory, several under
-/// way and no register held; the lanes shift them on their way out.
+/// What a warp takes at a time: `unit` of PackArguments.
+template <class Bits>
+struct PackSegment {
+  const Bits* in;
+  Bits* out;
+  const Bits* end;  ///< of the operand
+  int count;
+};
+template <int kSegment, class Bits>
+__device__ __forceinline__ PackSegment<Bits> find_segment(const PackArguments<Bits>& g, std::int64_t unit) {
+  const bool second = unit >= g.units_first;
+  const PackOperand<Bits>& x = g.operands[second];
+  const int index = static_cast<int>(second ? unit - g.units_first : unit), row = x.per_line.divide(index),
+            first = (index - row * static_cast<int>(x.per_line.divisor)) * kSegment;
+  std::int64_t line = row;
+  const Bits* in = static_cast<const Bits*>(x.operand.data) + first;
+  if (x.batches > 1) {
+    const std::int64_t batch = line / x.other;
+    line -= batch * x.other, in += matrix_offset(g, x.operand, batch);
+  }
+  return {in + line * x.other_stride, x.out + row * x.ld + first, x.end,
+          static_cast<int>(min(x.inner - first, std::int64_t{kSegment}))};
+}
+
+/// For long lines: a warp has up to 1 KiB of one, a lane two pieces of 16 bytes, neighbours in neighbouring lanes. Small blocks
+/// of few registers, so that some wait for the launch before on multiprocessors that are still busy with it.
 template <class Bits>
 struct PackLines {
-  static constexpr int kWarps = 8, kSlots = 4, kMostBlocks = 3 * 132, kSegment = 2048 / static_cast<int>(sizeof(Bits));
-  static constexpr int kSlotBytes = 2048 + 16, kSharedBytes = kWarps * kSlots * (kSlotBytes + 8);
+  static constexpr int kWarps = 4, kPieces = 2, kBlocks = 10;  // a multiprocessor
+  static constexpr int kSegment = kPieces * 512 / static_cast<int>(sizeof(Bits));
   static constexpr std::int64_t segments(std::int64_t inner) { return (inner + kSegment - 1) / kSegment; }
 };
 
 template <class Bits>
-__global__ void __launch_bounds__(32 * PackLines<Bits>::kWarps) pack_lines(const __grid_constant__ PackArguments<Bits> g) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__global__ void __launch_bounds__(32 * PackLines<Bits>::kWarps, PackLines<Bits>::kBlocks)
+    pack_lines(const __grid_constant__ PackArguments<Bits> g) {
   using Shape = PackLines<Bits>;
-  constexpr int kPiece = ShiftedPiece<Bits>::kCount, kSlots = Shape::kSlots;
-  extern __shared__ __align__(128) unsigned char shared_memory[];
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  unsigned char* const slots = shared_memory + warp * kSlots * Shape::kSlotBytes;
-  ptx::Barrier* const landed =
-      reinterpret_cast<ptx::Barrier*>(shared_memory + Shape::kWarps * kSlots * Shape::kSlotBytes) + warp * kSlots;
-  if (lane == 0) {
-    for (int s = 0; s < kSlots; ++s) ptx::barrier_init(&landed[s], 1);
-    ptx::fence_barrier_init();
-  }
-  __syncwarp();
+  constexpr int kPieces = Shape::kPieces;
+  constexpr int kPiece = ShiftedPiece<Bits>::kCount;
+  fetch_arguments(g);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t unit = std::int64_t{blockIdx.x} * Shape::kWarps + static_cast<int>(threadIdx.x) / 32;
+  if (unit >= g.units) return;
+  const PackSegment<Bits> s = find_segment<Shape::kSegment>(g, unit);
+  const unsigned shift = misalignment(s.in);
   ptx::grid_wait();
   ptx::grid_release();
-
-  struct Segment {
-    const Bits* in;
-    Bits* out;
-    const char *begin, *end;  // whole aligned blocks
-    const Bits* stop;
-    int count;
-  };
-  const auto find = [&](std::int64_t unit) {
-    const bool second = unit >= g.units_first;
-    const PackOperand<Bits>& x = g.operands[second];
-    const unsigned per_line = static_cast<unsigned>(Shape::segments(x.inner));
-    const auto index = static_cast<unsigned>(second ? unit - g.units_first : unit);
-    const std::int64_t line = index / per_line, first = static_cast<std::int64_t>(index % per_line) * Shape::kSegment;
-    const std::int64_t batch = x.batches == 1 ? 0 : line / x.other;
-    Segment s;
-    s.in = static_cast<const Bits*>(x.operand.data) + batch_offset(g.problem, x.operand, batch) +
-           (line - batch * x.other) * x.other_stride + first;
-    s.out = x.out + line * x.ld + first;
-    s.count = static_cast<int>(min(x.inner - first, std::int64_t{Shape::kSegment}));
-    s.stop = s.in + s.count;
-    s.begin = reinterpret_cast<const char*>(s.in) - misalignment(s.in);
-    // Up to the block of the last element; the operand's own last block may be no whole one.
-    const char* const last = reinterpret_cast<const char*>(s.stop) + (-misalignment(s.stop) & 15);
-    s.end = last <= reinterpret_cast<const char*>(x.end) ? last : last - 16;
-    return s;
-  };
-  const auto start = [&](std::int64_t unit, int slot) {
-    if (unit >= g.units || lane != 0) return;
-    const Segment s = find(unit);
-    const auto bytes = static_cast<std::uint32_t>(s.end - s.begin);
-    ptx::barrier_arrive_expect(&landed[slot], bytes);
-    if (bytes > 0) ptx::bulk_load(slots + slot * Shape::kSlotBytes, s.begin, bytes, &landed[slot]);
-  };
-  const std::int64_t step = std::int64_t{gridDim.x} * Shape::kWarps;
-  std::int64_t unit = std::int64_t{blockIdx.x} * Shape::kWarps + warp;
-  for (int s = 0; s < kSlots; ++s) start(unit + s * step, s);
-  ptx::Ring<kSlots> ring;
-  for (; unit < g.units; unit += step) {
-    const Segment s = find(unit);
-    unsigned char* const slot = slots + ring.slot * Shape::kSlotBytes;
-    ptx::barrier_wait(&landed[ring.slot], ring.parity);
-    const Bits* const rest = reinterpret_cast<const Bits*>(s.end);
-    if (lane < s.stop - rest) reinterpret_cast<Bits*>(slot + (s.end - s.begin))[lane] = rest[lane];
-    __syncwarp();
-    const unsigned shift = misalignment(s.in);
+  ShiftedPiece<Bits> pieces[kPieces];
 #pragma unroll
-    for (int j = 0; j < Shape::kSegment / kPiece / 32; ++j) {
-      const int piece = 32 * j + lane, count = s.count - piece * kPiece;
-      if (count <= 0) break;
-      const ShiftedPiece<Bits> both{load_aligned16(slot + piece * 16), load_aligned16(slot + piece * 16 + 16)};
-      *reinterpret_cast<uint4*>(s.out + piece * kPiece) = both.value(shift, min(count, kPiece));
-    }
-    __syncwarp();
-    start(unit + kSlots * step, ring.slot);
-    ring.advance();
+  for (int j = 0; j < kPieces; ++j) {
+    const int first = (32 * j + lane) * kPiece;
+    pieces[j].load(s.in + first, s.count - first, s.end);
   }
-#endif
+#pragma unroll
+  for (int j = 0; j < kPieces; ++j) {
+    const int first = (32 * j + lane) * kPiece;
+    if (first < s.count) *reinterpret_cast<uint4*>(s.out + first) = pieces[j].value(shift, s.count - first);
+  }
 }
 
 /// Behind the last element of an operand of `batches` matrices (1: all batches share it) of `other` lines of `inner`.
@@ -185,7 +181,8 @@ PackOperand<Bits> pack_operand(const Problem& p, const Operand& x, const TensorO
           .inner = t.inner,
           .other = t.other,
           .batches = t.batches,
-          .pieces = t.copied ? t.batches * t.other * ((t.inner + kPiece - 1) / kPiece) : 0};
+          .pieces = t.copied ? t.batches * t.other * ((t.inner + kPiece - 1) / kPiece) : 0,
+          .per_line = {}};
 }
 
 /// Both in one launch, or none where nothing is to be copied.
@@ -193,7 +190,8 @@ template <class Bits>
 void launch_pack(const Problem& p, const PackOperand<Bits>& first, const PackOperand<Bits>& second, cudaStream_t stream) {
   using Lines = PackLines<Bits>;
   const auto long_lines = [](const PackOperand<Bits>& x) {
-    return x.pieces == 0 || (x.inner_stride == 1 && x.inner >= Lines::kSegment / 4 && x.pieces < std::int64_t{1} << 31);
+    return x.pieces == 0 ||
+           (x.inner_stride == 1 && x.inner * static_cast<std::int64_t>(sizeof(Bits)) >= 512 && x.pieces < std::int64_t{1} << 31);
   };
   const auto blocks = [](const PackOperand<Bits>& x) {
     return static_cast<unsigned>(
@@ -204,17 +202,18 @@ void launch_pack(const Problem& p, const PackOperand<Bits>& first, const PackOpe
   };
   const unsigned all = blocks(first) + blocks(second);
   if (all == 0) return;
-  const PackArguments<Bits> g{.problem = p,
-                              .operands = {first, second},
-                              .blocks_first = blocks(first),
-                              .units_first = units(first),
-                              .units = units(first) + units(second)};
-  if (long_lines(first) && long_lines(second) && allow_shared<pack_lines<Bits>, Lines::kSharedBytes>()) {
-    const std::int64_t wanted = (g.units + Lines::kWarps - 1) / Lines::kWarps;
+  PackArguments<Bits> g{.batch_dims = p.batch_dims,
+                        .batch = {},
+                        .operands = {first, second},
+                        .blocks_first = blocks(first),
+                        .units_first = units(first),
+                        .units = units(first) + units(second)};
+  std::copy_n(p.batch, kMaxBatchDims, g.batch);
+  for (PackOperand<Bits>& x : g.operands) x.per_line = ShortDivider::of(Lines::segments(std::max<std::int64_t>(x.inner, 1)));
+  if (long_lines(first) && long_lines(second)) {
     enqueue(pack_lines<Bits>,
-            {.blocks = dim3(static_cast<unsigned>(std::min<std::int64_t>(wanted, Lines::kMostBlocks))),
+            {.blocks = dim3(static_cast<unsigned>((g.units + Lines::kWarps - 1) / Lines::kWarps)),
              .threads = dim3(32 * Lines::kWarps),
-             .shared_bytes = Lines::kSharedBytes,
              .early = true},
             stream, g);
   } else {

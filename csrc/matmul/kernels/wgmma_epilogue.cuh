@@ -2,8 +2,8 @@
 //   boxes  alpha and bias only (half precision: any epilogue whose C and residual keep pairs of columns together), moderate
 //          scales, rows of C at multiples of 16 bytes: converted, written swizzled to one of two 2 KiB buffers (16 rows of 128
 //          bytes), stored by TMA, which clips the edges, while the warp goes on;
-//   ragged the same with alpha, bias and activation where rows of C start anywhere: from the buffers in aligned pieces of 16
-//          bytes;
+//   ragged the same with alpha, bias and activation (none in tiles that are no multiple of 64 wide) where rows of C start
+//          anywhere: from the buffers in aligned pieces of 16 bytes;
 //   rows   any epilogue, any n: fp32 through 16 rows of 64 columns in 4 KiB of the warp's own; then a few rows at a time, two
 //          columns a lane, so that C, residual and out are accessed in whole lines and the activation's chains of instructions
 //          overlap;
@@ -167,48 +167,79 @@ __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilog
   }
 }
 
-/// A warp's box of C, 16 rows of 64 half-precision columns in `buffer` as TMA's 128-byte swizzle has it, to rows that start
-/// anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left (it is in the other
-/// buffer of 2 KiB), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins. `line`:
-/// the box's first element in row lane / 8; `rows` and `columns`, up to the tile's end, exist.
+/// A warp's boxes of C, 16 rows of 64 half-precision columns each, in one of two buffers of 2 KiB as TMA's 128-byte swizzle has
+/// it, to rows that start anywhere: in aligned pieces of 16 bytes, of which each row's first holds what the box before it left
+/// (it is in the other buffer), and by elements at the tile's two sides. TMA stores aligned pieces only, wherever its box begins.
+/// A lane has a piece of row lane / 8, or 4 rows further, and of the eighth after it, which starts alike.
 template <class Out>
-__device__ __forceinline__ void store_ragged(std::uint32_t buffer, int other_buffer, Out* line, std::int64_t pitch, int rows,
-                                             int columns, bool first, int lane) {
-  const int piece = lane % 8, first_row = lane / 8;
-  const auto at = [&](int r, int p) {  // piece p of row r, from -1 on
-    return buffer + static_cast<unsigned>(r * 128 + (p < 0 ? other_buffer : 0) + ((p ^ r) & 7) * 16);
-  };
-  const int least = first ? 0 : -8;
+class RaggedRows {
+  uint4 low[2], high[2];
+  Out* line;
+  std::int64_t pitch;
+  std::uint32_t from_high, from_low;
+  int lane, r, skew, rows;
+  bool low_before;  // its low half is in the other buffer
+
+  __device__ __forceinline__ std::uint32_t at(int p) const {  // piece p of a buffer's row
+    return static_cast<unsigned>(r * 128 + ((p ^ r) & 7) * 16);
+  }
+
+ public:
+  /// `first_line`: the tile's first element in row lane / 8; `rows` exist; `s`: 0 or 1, rows 4 s further.
+  __device__ __forceinline__ RaggedRows(std::uint32_t buffers, Out* first_line, std::int64_t pitch, int rows, int lane, int s)
+      : line(first_line + 4 * s * pitch), pitch(pitch), lane(lane), r(lane / 8 + 4 * s), rows(rows) {
+    skew = static_cast<int>(misalignment(line)) / 2;
+    const int piece = lane % 8;
+    low_before = piece == 0 && skew != 0;
+    from_high = buffers + at(piece), from_low = buffers + at(piece - (skew ? 1 : 0)) + (low_before ? 2048 : 0);
+  }
+
+  /// Asks for the pieces of the box in the buffer at `offset`. What follows may write the other buffer after a __syncwarp.
+  __device__ __forceinline__ void load(int offset) {
+    const std::uint32_t here = from_high + static_cast<unsigned>(offset),
+                        there = from_low + static_cast<unsigned>(low_before ? -offset : offset);
 #pragma unroll
-  for (int s = 0; s < 2; ++s) {  // rows first_row + 4 s and the eighth after it start alike
-    Out* const target = line + 4 * s * pitch;
-    const int skew = static_cast<int>(misalignment(target)) / 2, c = 8 * piece - skew, r = first_row + 4 * s;
-    const std::uint32_t from_low = at(r, piece - (skew ? 1 : 0)), from_high = at(r, piece);
-    const bool whole = c + 8 <= columns && c >= least;
-    uint4 low[2], high[2];
+    for (int i = 0; i < 2; ++i) low[i] = ptx::load_shared16(there + 1024 * i), high[i] = ptx::load_shared16(here + 1024 * i);
+  }
+
+  /// To `column` of the tile and what follows; `columns` exist from there on, up to the tile's end.
+  __device__ __forceinline__ void store(int column, int columns) const {
+    const int c = 8 * (lane % 8) - skew;
+    const bool whole = c + 8 <= columns && column + c >= 0;
+    const unsigned shift = static_cast<unsigned>(-2 * skew) & 15;
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      low[i] = ptx::load_shared16(from_low + 1024 * i), high[i] = ptx::load_shared16(from_high + 1024 * i);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (whole && r + 8 * i < rows)
-        ptx::store_global16(target + 8 * i * pitch + c, shift_bytes(low[i], high[i], (16 - 2 * skew) & 15));
-    if (!first && columns > 64) continue;
+      store_global16_if(line + 8 * i * pitch + (column + c), shift_bytes(low[i], high[i], shift), whole && r + 8 * i < rows);
+  }
+
+  /// What no whole piece holds, of the box at `offset`; before the other buffer is written.
+  __device__ __forceinline__ void store_ends(std::uint32_t buffers, int offset, int column, int columns) const {
+    if (column > 0 && columns > 64) return;
+    const int piece = lane % 8;
     const auto element = [&](int e, bool exists) {
-      const std::uint32_t from = at(r, (e + 8) / 8 - 1) + (e & 7) * 2;
+      const int p = (e + 8) / 8 - 1;
+      const std::uint32_t from = buffers + at(p) + static_cast<unsigned>((p < 0 ? offset ^ 2048 : offset) + (e & 7) * 2);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (!exists || r + 8 * i >= rows) continue;
-        reinterpret_cast<std::uint16_t*>(target)[8 * i * pitch + e] = ptx::load_shared2(from + 1024 * i);
+        reinterpret_cast<std::uint16_t*>(line)[8 * i * pitch + column + e] = ptx::load_shared2(from + 1024 * i);
       }
     };
-    if (first) element(piece, skew && piece < min(8 - skew, columns));
+    if (column == 0) element(piece, skew && piece < min(8 - skew, columns));
     const int tail = (columns + skew) / 8 * 8 - skew + piece;
-    if (columns <= 64) element(tail, tail < columns && (tail >= 0 || !first));
+    if (columns <= 64) element(tail, tail < columns && (tail >= 0 || column > 0));
   }
-}
 
-/// Where store_ragged() has a lane begin.
+ private:
+  __device__ __forceinline__ static void store_global16_if(Out* to, const uint4& v, bool really) {  // no branch
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
+                     __cvta_generic_to_global(to)),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<int>(really))
+                 : "memory");
+  }
+};
+
+/// Where RaggedRows has a lane begin.
 template <class Out>
 __device__ __forceinline__ Out* ragged_line(const WgmmaArguments& g, int batch, int row, int column, int lane) {
   return static_cast<Out*>(g.problem.out) +
@@ -263,9 +294,16 @@ class BoxStore {
       if constexpr (kMatrices && may_be_ragged && kBytes == 128) {
         if (g.ragged) {
           __syncwarp();
-          store_ragged(ptx::shared_address(staging + buffer), buffer ? -2048 : 2048,
-                       ragged_line<Out>(g, batch, row, column, lane), g.problem.n, min(16, static_cast<int>(g.problem.m) - row),
-                       column_end - column, turn < kTurns, lane);
+          const int first = turn / kTurns * kTurns * kTurn;  // column of the tile
+          Out* const line = ragged_line<Out>(g, batch, row, column - first, lane);
+          const int rows = min(16, static_cast<int>(g.problem.m) - row);
+#pragma unroll
+          for (int s = 0; s < 2; ++s) {
+            RaggedRows<Out> pieces(ptx::shared_address(staging), line, g.problem.n, rows, lane, s);
+            pieces.load(buffer);
+            pieces.store(first, column_end - column);
+            pieces.store_ends(ptx::shared_address(staging), buffer, first, column_end - column);
+          }
           return;
         }
       }
@@ -282,24 +320,25 @@ class BoxStore {
 };
 
 /// A warp's 16 rows of a tile to rows that start anywhere; alpha and bias only. A box at a time, because what follows the choice
-/// of its registers must stay in the instruction cache.
-template <class Out, int kTileN>
+/// of its registers must stay in the instruction cache; a box is converted while the one before it is on its way from shared
+/// memory to the lanes.
+template <class Out, int kTileN, bool kBias>
 __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2], const WgmmaArguments& g, int row, int column,
                                                   int column_end, int batch, int lane, unsigned char* staging,
                                                   const float* shared_bias) {
+  constexpr int kBoxes = (kTileN + 63) / 64;
   const float alpha = g.alpha;
   const int rows = min(16, static_cast<int>(g.problem.m) - row), r = lane % 16;
   const std::uint32_t buffers = ptx::shared_address(staging), place = static_cast<unsigned>(r * 128 + (lane / 16 ^ (r % 8)) * 16);
-  Out* line = ragged_line<Out>(g, batch, row, column, lane);
-#pragma unroll 1
-  for (int box = 0; box < kTileN / 64 && column + 64 * box < column_end; ++box, line += 64) {
+  const auto convert_box = [&](int box) {
     const std::uint32_t buffer = buffers + static_cast<unsigned>(box % 2 * 2048);
 #pragma unroll
-    for (int known = 0; known < kTileN / 64; ++known) {  // registers have no run-time index
+    for (int known = 0; known < kBoxes; ++known) {  // registers have no run-time index
       if (known != box) continue;
       __syncwarp();  // the buffer has been read; and so this is a branch
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
+        if (64 * known + 16 * j >= kTileN) break;
         std::uint32_t pairs[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -307,7 +346,7 @@ __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2
 #pragma unroll
           for (int c = 0; c < 2; ++c)
             x[c] = fmaf(alpha, sums[32 * known + 8 * j + 2 * i + c], 0.f);  // -0 to +0, see epilogue.cuh
-          if (shared_bias) {
+          if constexpr (kBias) {
             const auto add = load_vector<2>(shared_bias + 64 * known + 16 * j + 8 * (i / 2) + 2 * (lane % 4));
             x[0] = plus(x[0], add[0]), x[1] = plus(x[1], add[1]);
           }
@@ -317,7 +356,19 @@ __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2
       }
     }
     __syncwarp();
-    store_ragged(buffer, box % 2 ? -2048 : 2048, line, g.problem.n, rows, column_end - column - 64 * box, box == 0, lane);
+  };
+  Out* const line = ragged_line<Out>(g, batch, row, column, lane);
+  convert_box(0);
+#pragma unroll 1
+  for (int at = 0; column + at < column_end; at += 64) {
+    const int columns = column_end - column - at, offset = at % 128 * 32;
+    int here = lane;
+    asm volatile("" : "+r"(here));  // else what follows from it waits in registers, which spill
+    RaggedRows<Out> upper(buffers, line, g.problem.n, rows, here, 0), lower(buffers, line, g.problem.n, rows, here, 1);
+    upper.load(offset), lower.load(offset);
+    upper.store_ends(buffers, offset, at, columns), lower.store_ends(buffers, offset, at, columns);
+    if (columns > 64) convert_box(at / 64 + 1);
+    upper.store(at, columns), lower.store(at, columns);
   }
 }
 
@@ -445,10 +496,14 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
       boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n,
                 std::bool_constant<kRest == Rest::activation>{});
     };
-    if constexpr (kActivatesBoxes<Out> && Config::kValue.shares_bias() && kTileN % 64 == 0) {
-      if (g.ragged && p.activation == Activation::none)
-        return store_ragged_tile<Out, kTileN>(sums, g, row, column, n, batch, lane, staging,
-                                              bias ? reinterpret_cast<const float*>(scales) : nullptr);
+    if constexpr (kActivatesBoxes<Out> && Config::kValue.shares_bias() && kTileN >= 64) {
+      if (g.ragged && p.activation == Activation::none) {
+        const auto ragged = [&](auto with_bias) {
+          store_ragged_tile<Out, kTileN, decltype(with_bias)::value>(sums, g, row, column, n, batch, lane, staging,
+                                                                     reinterpret_cast<const float*>(scales));
+        };
+        return bias ? ragged(std::true_type{}) : ragged(std::false_type{});
+      }
     }
     if constexpr (kActivatesBoxes<Out>) {
       // In loops, as these are long: unrolled, they would leave the instruction cache.

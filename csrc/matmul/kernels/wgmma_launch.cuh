@@ -65,7 +65,9 @@ void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
                                     .strides = {p.n, p.m * p.n},
                                     .box = {kBoxBytes / static_cast<int>(sizeof(Out)), 16},
                                     .swizzle_bytes = kBoxBytes});
-  if (!g.boxes && may_box && plain && sizeof(Out) == 2 && !kConfig.gated && kBoxBytes == 128) g.boxes = g.ragged = true;
+  if (!g.boxes && may_box && plain && sizeof(Out) == 2 && !kConfig.gated && kConfig.tile_n >= 64 &&
+      (kBoxBytes == 128 || p.activation == Activation::none))
+    g.boxes = g.ragged = true;
 }
 
 template <class Element, class Out, class Config>
