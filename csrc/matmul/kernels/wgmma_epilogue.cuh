@@ -865,7 +865,7 @@ __device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.til
       if (column + 64 * round >= g.problem.n || r0 >= rows) continue;
       const float4* const in = parts + min(8 * round + lane / 4, kPieces - 1) * kStep + pair / 8 * 32 + pair % 8 * 4 + lane % 4;
       float4 four{};
-      constexpr int kPartStep = kPieces * kStep, kDeep = 8;
+      constexpr int kPartStep = kPieces * kStep, kDeep = kPieces <= 8 ? 16 : 8;  // wider: no registers
       int done = 0;
 #pragma unroll 1
       for (; done + kDeep <= g.spread; done += kDeep)
