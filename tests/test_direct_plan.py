@@ -38,12 +38,16 @@ def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(64, 256, 256, forced="direct_32x128")["rows"] == 32
     assert plan(16, 256, 256, forced="direct_64x128")["rows"] == 64
     assert plan(64, 256, 256, precision=HIGH) == plan(64, 256, 256)  # three parts whatever the precision
+    # Short K: SGEMM rounds less than the tensor cores truncate.
+    assert plan(8192, 8192, 63) is None
+    for where in ({"k": 64}, {"k": 63, "precision": HIGH}, {"k": 16, "forced": "direct"}):
+        assert plan(8192, 8192, **where)["name"].startswith("direct_"), where
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_every_unit_has_one_owner_and_shared_tiles_have_memory(plan: Ask, data: st.DataObject) -> None:
-    m, n, k = (data.draw(st.integers(1, 9000)) for _ in range(3))
+    m, n, k = data.draw(st.integers(1, 9000)), data.draw(st.integers(1, 9000)), data.draw(st.integers(64, 9000))
     batch, sm_count = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 140))
     p = plan(m, n, k, batch, sm_count=sm_count)
     assert p["tiles"] == -(-m // p["rows"]) * -(-n // 128) * batch
@@ -51,6 +55,7 @@ def test_every_unit_has_one_owner_and_shared_tiles_have_memory(plan: Ask, data: 
     assert p["units"] == -(-p["blocks"] // p["granule"])
     total = p["tiles"] * p["units"]
     assert 1 <= p["ctas"] <= min(sm_count, total)  # no CTA without work
+    assert p["units"] == 1 or p["blocks"] > 2  # the careful kernel for short K has whole tiles
     starts = [cta * total // p["ctas"] for cta in range(p["ctas"] + 1)]
     shares = any(start % p["units"] for start in starts)
     assert not shares or p["partial_bytes"] == 2 * p["ctas"] * p["rows"] * 128 * 4

@@ -82,19 +82,6 @@ def assert_special_as(ours: torch.Tensor, exact: torch.Tensor) -> None:
     assert torch.equal(ours == -math.inf, exact == -math.inf)
 
 
-def worse_than_sgemm(
-    ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor
-) -> tuple[list[float], list[float]] | None:
-    """Both's Frobenius norms and largest errors, where ours exceed theirs by more than the tests allow.
-
-    cuBLAS's own order is lucky at times (K split over blocks): half an ulp of fp32 is always granted.
-    """
-    norms = [((x.double() - exact).norm() / exact.norm()).item() for x in (ours, theirs)]
-    errors = [componentwise_error(x, exact, scale) for x in (ours, theirs)]
-    worse = norms[0] > max(norms[1], 2**-24) * 1.5 or errors[0] > 2 * errors[1] + 2**-24
-    return (norms, errors) if worse else None
-
-
 def check(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """matmul(a, b) against float64, within the bound of its dtype. Returns it."""
     poison(a.device, megabytes=1)
@@ -292,8 +279,13 @@ def test_ragged_tiles_in_every_layout_give_the_same_bits(
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("k", [1, 31, 256, 257, 384, 1000, 4096, 5000, 14336])
-def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(dtype: torch.dtype, k: int) -> None:
-    """The order depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not."""
+def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
+    batch_invariant: None, dtype: torch.dtype, k: int
+) -> None:
+    """The order depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not.
+
+    (Where fp32's bits may depend on the number of rows, gemv is more exact than the others.)
+    """
     a, b = randn(129, k, dtype=dtype, device="cuda"), randn(k, 132, dtype=dtype, device="cuda")
     with forced(TILES[0]):
         out = matmul(a, b)
@@ -336,20 +328,6 @@ def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
         ours = matmul(a, b)
     exact = a.double() @ b.double()
     assert_special_as(ours, exact)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("k", [64, 1024, 8192])
-def test_dot_is_as_good_as_sgemm_on_any_data(k: int) -> None:
-    failed = []
-    for name, a, b in data_classes(4, 300, k):
-        with forced("dot"):
-            ours = matmul(a, transposed(b))
-        exact, scale = reference(a, b)
-        theirs = torch.matmul(a.expand(32, 4, k).reshape(128, k), b)[:4]  # SGEMM, not cuBLAS's gemv
-        if worse := worse_than_sgemm(ours, theirs, exact, scale):
-            failed.append((name, worse))
-    assert not failed
 
 
 @pytest.mark.cuda
@@ -567,24 +545,65 @@ def data_classes(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, to
     yield "hilbert", 1.0 / (i + j + 1.0), 1.0 / (j.mT + torch.arange(n, device="cuda").view(1, -1) + 1.0)
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct: test_matmul_small.py
-@pytest.mark.parametrize("k", [1024, 8192])
-def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
-    failed = []
+def worse_than_sgemm(
+    kernel: str, m: int, n: int, k: int, layout: str = "nn", allowed: dict[str, float] | None = None
+) -> list[tuple[str, list[float], list[float]]]:
+    """The data of which `kernel`'s error is larger than SGEMM's, with the errors: ours, SGEMM's, and that of the exact
+    product rounded once, than which nothing is nearer.
+
+    In Frobenius norm; the largest up to 1.5 times. Two draws count as one: a few elements dominate wide data.
+    `allowed`: what else is accepted, times SGEMM's. The exact product's own error and a twentieth of it are always
+    granted: where a single term is the sum, SGEMM rounds once as well. Denormals: whoever adds them rounds each product
+    to the same grid, one and the same error but for 1e-4.
+    """
+    allowed = {"denormal": 1.01, **(allowed or {})}
+    squares: dict[str, torch.Tensor] = {}
+    largest: dict[str, list[float]] = {}
+    tf32, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
     try:
-        for name, a, b in data_classes(1024, 1000, k):
-            poison("cuda", megabytes=1)
-            with forced(kernel):
-                ours = matmul(a, b)
-            exact, scale = reference(a, b)
-            theirs = torch.matmul(a, b)
-            if worse := worse_than_sgemm(ours, theirs, exact, scale):
-                failed.append((name, worse))
+        for _ in range(2):
+            for name, a, b in data_classes(m, n, k):
+                if name == "huge" and k > 1024:
+                    continue  # some sums overflow
+                poison("cuda", megabytes=8)
+                x, y = (transposed(z) if order == "t" else z for z, order in zip((a, b), layout, strict=True))
+                with forced(kernel):
+                    ours = matmul(x, y)
+                exact, scale = reference(a, b)
+                many = a if m > 4 else a.repeat(32, 1)  # SGEMM, not cuBLAS's gemv
+                three = (ours, torch.matmul(many, b)[:m], exact.float())
+                of = torch.tensor([(z.double() - exact).norm().item() ** 2 for z in three], dtype=torch.float64)
+                squares[name] = squares.get(name, 0) + of / max(exact.norm().item(), 1e-300) ** 2
+                errors = [componentwise_error(z, exact, scale) for z in three]
+                largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-    assert not failed
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+    failed = []
+    for name, of in squares.items():
+        norms, errors = of.sqrt().tolist(), largest[name]
+        most = allowed.get(name, 1.0)
+        if norms[0] > max(most * norms[1], 1.05 * norms[2]) or errors[0] > max(1.5, most) * max(errors[1:]):
+            failed.append((name, norms, errors))
+    return failed
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192)), *(("gemv", k) for k in (1, 16, 64, 256))]
+)
+def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
+    assert not worse_than_sgemm(kernel, 4, 3000, k, "nt" if kernel == "dot" else "nn")
+    assert not worse_than_sgemm(kernel, 1, 3000, k + 1, "nt" if kernel == "dot" else "tn")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
+@pytest.mark.parametrize("k", [256, 1024, 8192])
+def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
+    # CUDA cores add chunks' sums as they are: sparse ones' products are rounded a chunk each (1.29, largest 1.71 met).
+    # fp16 parts leave out a tenth of an ulp of a product, which shows where that is the sum.
+    allowed = {"sparse": 1.5} if kernel.startswith("simt") else {"outlier": 1.1}
+    assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed=allowed)
 
 
 @pytest.mark.cuda

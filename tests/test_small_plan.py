@@ -60,6 +60,7 @@ def test_tiles_cover_and_every_share_has_work(plan: Ask, data: st.DataObject) ->
     rows, columns = TILES[tile]
     assert p["tiles"] == -(-m // rows) * -(-n // columns) * batch
     assert p["shares"] in range(1, 9)
+    assert plan(m, n, k, batch, layout=layout, major=major, forced=f"{tile}_apart")["shares"] == 1
     assert p["shares"] == 1 or (major == 9 and -(-k // 16) >= 8 * p["shares"])
 
 

@@ -7,14 +7,20 @@
 namespace xgemm::matmul {
 namespace {
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored, bool kPicks>
+enum class Kind { any_k, short_k, picks };
+
+template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
 struct DirectInstance {
-  static constexpr DirectConfig kValue{.rows = info(kTile).rows, .k_major_b = kKMajorB, .mirrored = kMirrored, .picks = kPicks};
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows,
+                                       .k_major_b = kKMajorB,
+                                       .mirrored = kMirrored,
+                                       .picks = kKind == Kind::picks,
+                                       .short_k = kKind == Kind::short_k};
 };
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored = false, bool kPicks = false>
+template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
 bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = DirectInstance<kTile, kKMajorB, kMirrored, kPicks>;
+  using Instance = DirectInstance<kTile, kKMajorB, kMirrored, kKind>;
   constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
   constexpr auto kKernel = direct_fp32<Instance>;
   if (!allow_shared<kKernel, kBytes>()) return false;
@@ -25,11 +31,18 @@ bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
   return true;
 }
 
-template <DirectTile kTile>
+template <DirectTile kTile, Kind kKind>
 bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.mirrored) return launch<kTile, true, true>(g, ctas, stream);
-  return plan.b_k_major ? launch<kTile, true>(g, ctas, stream) : launch<kTile, false>(g, ctas, stream);
+  if (plan.mirrored) return launch<kTile, true, true, kKind>(g, ctas, stream);
+  return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
+                        : launch<kTile, false, false, kKind>(g, ctas, stream);
+}
+
+template <DirectTile kTile>
+bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+  return plan.blocks <= kDirectShort ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+                                     : launch_tile<kTile, Kind::any_k>(plan, g, stream);
 }
 
 /// What kernels of both kinds are told; false: the driver refused the tensor map.
@@ -81,8 +94,8 @@ bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPa
   if (!describe(g, p, plan)) return false;
   g.only = only, g.failed = failed, g.prepared = prepared, g.list = list;
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, true>(g, ctas, stream)
-                        : launch<DirectTile::rows_64, false, false, true>(g, ctas, stream);
+  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, Kind::picks>(g, ctas, stream)
+                        : launch<DirectTile::rows_64, false, false, Kind::picks>(g, ctas, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -12,6 +12,9 @@ namespace {
 constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
 constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
 
+/// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
+constexpr std::int64_t kLeastDepth = 64;
+
 /// One matrix for all batches?
 bool is_shared(const Problem& p, const Operand& x) {
   return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
@@ -37,6 +40,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
     return {};
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("direct")) return {};
+  if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
   DirectPlan plan{};
   plan.mirrored = p.mirrored;
   plan.b_k_major = b_is_k_major(p);
@@ -75,7 +79,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;
         plan.partial_bytes = shares ? 2 * ctas * tile.rows * kDirectColumns * 4 : 0;
       }
-      if (granule == 1) break;
+      if (granule == 1 || plan.blocks <= kDirectShort) break;
     }
   }
   if (plan.seconds >= 1e30) return {};

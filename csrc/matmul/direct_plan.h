@@ -12,6 +12,7 @@ namespace xgemm::matmul {
 inline constexpr int kDirectColumns = 128;   ///< of C a CTA: two consumer warpgroups of 64
 inline constexpr int kDirectFewPieces = 16;  ///< of a shared tile: one CTA adds them
 inline constexpr int kDirectBlock = 64;      ///< k a block, after which sums are promoted
+inline constexpr int kDirectShort = 2;       ///< blocks whose tiles no CTAs share, and whose sums take more care
 
 /// Rows of C a CTA. The one place where they are written.
 enum class DirectTile : std::uint8_t { rows_32, rows_64 };

@@ -14,15 +14,20 @@ bool in_quads(const Problem& p, const Operand& x, std::int64_t k_stride, std::in
          std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s % 4 == 0; });
 }
 
-template <int kX, int kLines, dot::Loads kLoads>
+template <int kX, int kLines, dot::Loads kLoads, bool kExact>
 void launch(const Problem& p, cudaStream_t stream) {
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m;
   const int warps = dot_warps(lines, p.k), block = std::max(kDotBlockWarps, warps);
   const auto tiles = static_cast<unsigned>(ceil_div(lines, std::int64_t{block / warps * kLines}));
-  enqueue(dot_kernel<kX, kLines, kLoads>,
+  enqueue(dot_kernel<kX, kLines, kLoads, kExact>,
           {.blocks = static_cast<unsigned>(tiles * p.batches), .threads = static_cast<unsigned>(32 * block), .early = true},
           stream, DotArguments{p, stream_b, warps, tiles});
+}
+
+template <int kX, int kLines, dot::Loads kLoads>
+void launch(const Problem& p, cudaStream_t stream) {
+  p.k < dot::kExact ? launch<kX, kLines, kLoads, true>(p, stream) : launch<kX, kLines, kLoads, false>(p, stream);
 }
 
 }  // namespace

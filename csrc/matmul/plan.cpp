@@ -165,7 +165,8 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     }
   }
   plan.seconds += kLaunch;
-  if (plan.splits > 1) plan.workspace_bytes = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
+  const std::int64_t planes = plan.kernel == Kernel::gemv && gemv_is_exact(p) ? 2 : 1;
+  if (plan.splits > 1) plan.workspace_bytes = planes * p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
   return plan;
 }
 

@@ -1,7 +1,8 @@
 // Problem -> kernel, tile and split. Pure host code: no CUDA, no torch, tested without a GPU.
 //
 // Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
-// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split but dot does exactly this, so
+// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split but dot does exactly this (and
+// gemv where it is exact, which batch-invariant problems are not), so
 // the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU. dot (fp32, up to 4 rows
 // or columns) has an order of its own, which depends on N and K; batch-invariant problems do not take it.
 #pragma once
@@ -35,6 +36,11 @@ inline constexpr std::int64_t kManyRows = 4096;
 
 /// Rows or columns that kernels/gemv.cuh takes, and the chunks whose sums a block of it can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
+
+/// Does kernels/gemv.cuh add up beside what its additions round off? Its bits are then not those of the other kernels.
+inline bool gemv_is_exact(const Problem& p) {
+  return p.dtype == DType::f32 && p.precision == Precision::highest && !p.batch_invariant;
+}
 
 /// Warps of a block of kernels/dot.cuh: at least, and where they share a line at most.
 inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;

@@ -17,11 +17,14 @@ void launch(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
       .a_vectors = a_is_vectorisable(p),
       .b_vectors = b_is_vectorisable(p),
       .plain = !p.c.data && !p.bias.data && !p.residual.data && !p.factor && p.activation == Activation::none,
+      .apart = plan.apart,
       .shares = static_cast<int>(shares),
       .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
-      .tiles = static_cast<unsigned>(plan.tiles / p.batches)};
+      .tiles = static_cast<unsigned>(plan.tiles / p.batches),
+      .all_tiles = static_cast<unsigned>(plan.tiles)};
   enqueue(kGemm,
-          {.blocks = static_cast<unsigned>(plan.tiles) * shares,
+          {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
+                                : static_cast<unsigned>(plan.tiles) * shares,
            .threads = sliced::kThreads,
            .shared_bytes = Shape::kBytes,
            .cluster = shares,

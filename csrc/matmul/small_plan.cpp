@@ -35,17 +35,26 @@ std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& g
   std::optional<SmallPlan> best;
   for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
     const SlicedTile& t = kSlicedTiles[i];
-    if (forced.find('_') != forced.npos && forced != t.name) continue;
+    const bool named = forced.starts_with(t.name), apart = forced.ends_with("apart");
+    if (forced.find('_') != forced.npos && !named) continue;
     const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns);
     if (tiles >= (std::int64_t{1} << 27) / p.batches) continue;
     const std::int64_t chunks = ceil_div(p.k, kSlicedDepth);
+    if (apart || (!named && p.k <= kSlicedApart)) {
+      const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), gpu.sm_count) * chunks);
+      const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
+      const double seconds = kLaunch + (rounds * (vectors ? t.round : t.round_single) + fixed) / kHertz;
+      if (!best || seconds < best->seconds) best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, 1, true, seconds};
+      if (apart) continue;
+    }
     for (std::int64_t shares = 1; shares <= kSlicedMaxShares; ++shares) {
       if (shares > 1 && (gpu.major != 9 || chunks < kSlicedWarps * shares)) break;
       const std::int64_t blocks = tiles * p.batches * shares, rounds = ceil_div(chunks, kSlicedWarps * shares);
       const double cycles = static_cast<double>(ceil_div(blocks, blocks_at_once(shares, gpu.sm_count))) *
                             (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
       const double seconds = kLaunch + cycles / kHertz + (shares > 1 ? kCluster : 0);
-      if (!best || seconds < best->seconds) best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, shares, seconds};
+      if (!best || seconds < best->seconds)
+        best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, shares, false, seconds};
     }
   }
   return best;
@@ -63,7 +72,7 @@ std::optional<SmallPlan> plan_sweep(const Problem& p, const DeviceProperties& gp
   const double bytes =
       4.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
   const double busy = std::min(1.0, static_cast<double>(tiles * shares) / kBlocksForMemory);
-  return SmallPlan{SmallKernel::sweep, tiles, shares, kLaunch + bytes / (kBytesPerSecond * busy)};
+  return SmallPlan{SmallKernel::sweep, tiles, shares, false, kLaunch + bytes / (kBytesPerSecond * busy)};
 }
 
 }  // namespace

@@ -16,26 +16,30 @@ enum class SmallKernel : std::uint8_t { sliced_32x32, sliced_32x64, sweep };
 struct SlicedTile {
   std::string_view name;
   int rows, columns;    ///< of C
-  int lanes, stages;    ///< of a warp along the rows; slots of a warp's ring
+  int stages;           ///< slots of a warp's ring
   double round;         ///< cycles of an H200 for kSlicedWarps * kSlicedDepth of k (measured, docs/log/matmul.md)
   double round_single;  ///< the same where an operand is loaded an element at a time
   double fixed;         ///< a block's start and end
+  double fixed_apart;
 };
 inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
 inline constexpr int kSlicedMaxShares = 8;                 ///< blocks of a cluster that share a tile's k
+inline constexpr int kSlicedApart = 128;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTile, 2> kSlicedTiles{{
-    {"sliced_32x32", 32, 32, 8, 4, 2050, 2600, 200},
-    {"sliced_32x64", 32, 64, 4, 3, 3300, 4000, 900},
+    {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 3000},
+    {"sliced_32x64", 32, 64, 3, 3300, 4000, 900, 3500},
 }};
 constexpr const SlicedTile& info(SmallKernel k) { return kSlicedTiles[static_cast<std::size_t>(k)]; }
 
 /// kernels/sweep.cuh: warps of a block, its columns, and k of a warp's step.
 inline constexpr int kSweepWarps = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxShares = 8;
+inline constexpr int kSweepExact = 256;  ///< k up to which a sum may be so few products that the rounding of each one shows
 
 struct SmallPlan {
   SmallKernel kernel;
   std::int64_t tiles;   ///< of all batches
   std::int64_t shares;  ///< blocks, a cluster, that share a tile's k; the order of additions depends on it and on K
+  bool apart;           ///< short K: a block's warps have a tile each, not a tile's k
   double seconds;       ///< predicted
 };
 

@@ -7,12 +7,25 @@
 namespace xgemm::matmul {
 namespace {
 
+template <int kX, bool kVector, int kBuffers, bool kExact>
+void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+  constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
+  constexpr int kBytes = kExact ? sweep_bytes(kX) : 0;
+  if constexpr (kBytes > 48 * 1024) allow_shared<kSweep, kBytes>();
+  const auto shares = static_cast<unsigned>(plan.shares);
+  enqueue(kSweep,
+          {.blocks = static_cast<unsigned>(plan.tiles) * shares,
+           .threads = 32 * kSweepWarps,
+           .shared_bytes = kBytes,
+           .cluster = shares,
+           .early = true},
+          stream, SweepArguments{p, stream_b, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
+}
+
 template <int kX, bool kVector, int kBuffers>
 void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
-  const auto shares = static_cast<unsigned>(plan.shares);
-  enqueue(sweep_kernel<kX, kVector, kBuffers>,
-          {.blocks = static_cast<unsigned>(plan.tiles) * shares, .threads = 32 * kSweepWarps, .cluster = shares, .early = true},
-          stream, SweepArguments{p, stream_b, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
+  p.k <= kSweepExact ? launch_groups<kX, kVector, kBuffers, true>(p, plan, stream_b, stream)
+                     : launch_groups<kX, kVector, kBuffers, false>(p, plan, stream_b, stream);
 }
 
 template <int kX, bool kVector>

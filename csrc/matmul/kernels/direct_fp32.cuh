@@ -17,6 +17,8 @@
 //             core, which truncates, seldom has to; what the others lose is 2^-8 smaller. They stay in their accumulator for
 //             kFlush blocks, and what promotion rounds off goes on with them. So what rounds is the truncation within a block,
 //             of which the mean is given back, and a sum's end.
+//   Short K   of one or two blocks: few terms are the sum, and truncation shows. The running sum's registers are free in a tile's
+//             first block, so every other step of 16 is summed in them; tiles are whole.
 //   Work      All tiles' blocks in one row, in units of `granule` blocks, cut in equal pieces for the CTAs. Of a tile that
 //             several CTAs share, each leaves its sums in memory; they meet there (meeting.cuh), add them in the order of k and
 //             store, some rows each. So the order of additions depends on the problem and the GPU alone.
@@ -56,6 +58,7 @@ struct DirectConfig {
   bool k_major_b;  ///< B's columns lie contiguous in shared memory
   bool mirrored;   ///< the problem is that of the transposed product (problem.h)
   bool picks;      ///< tiles and elements of DirectArguments::only
+  bool short_k;    ///< K is one or two blocks, whole tiles
 };
 
 struct DirectArguments {
@@ -125,7 +128,7 @@ struct Picked {
 /// Walks the pieces of this CTA's share: runs of blocks of one tile. Picks: the tiles of the CTA's list.
 template <class Config>
 struct Walk {
-  static constexpr bool kPicks = Config::kValue.picks;
+  static constexpr bool kPicks = Config::kValue.picks, kWhole = kPicks || Config::kValue.short_k;
   const DirectArguments& g;
   unsigned unit, last;  // in the row of all tiles' units
   unsigned taken;
@@ -144,13 +147,13 @@ struct Walk {
     return static_cast<unsigned>((static_cast<std::uint64_t>(of + 1) * gridDim.x - 1) / g.all_units);
   }
   __device__ __forceinline__ bool done() const { return unit >= last; }
-  __device__ __forceinline__ bool whole() const { return kPicks || taken == g.units; }
+  __device__ __forceinline__ bool whole() const { return kWhole || taken == g.units; }
   __device__ __forceinline__ void next_piece() {
     unit += taken;
     if (!done()) open();
   }
   __device__ __forceinline__ void open() {
-    if constexpr (kPicks) {
+    if constexpr (kWhole) {
       taken = 1, block = 0, end = static_cast<int>(g.blocks);
       return;
     }
@@ -164,7 +167,7 @@ struct Walk {
   };
   __device__ __forceinline__ Place place() const {
     if constexpr (kPicks) return done() ? Place{0, 0, 0} : place_of(g, g.list[unit * gridDim.x + blockIdx.x]);
-    return place_of(g, g.units == 1 ? unit : unit / g.units);
+    return place_of(g, kWhole || g.units == 1 ? unit : unit / g.units);
   }
   __device__ __forceinline__ static Place place_of(const DirectArguments& g, unsigned tile) {
     // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
@@ -378,7 +381,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr bool kMirrored = kConfig.mirrored, kPicks = kConfig.picks;
+  constexpr bool kMirrored = kConfig.mirrored, kPicks = kConfig.picks, kShort = kConfig.short_k;
   const bool tma = kMirrored || g.tma;
   constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
@@ -631,14 +634,17 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     ptx::Ring<kSlotsA> ring_a;
     ptx::Ring<kSlotsB> ring_b;
     using Fragments = std::uint32_t[kSteps][kParts][4];
-    // Of the slot: where the thread's first number lies. Its others are at fixed distances, but for the swizzle.
-    const std::uint32_t first_at = [&] {
+    // Of the slot: where the thread's first number lies. Its others are at fixed distances, but for the swizzle. (Found anew,
+    // where ptxas has no register for it.)
+    const auto find_first = [&] {
       const Lines at;
-      const int line = consumer * 64 + at.first;
+      const int line = (warp_here() / 4 - 2) * 64 + at.first;
       return static_cast<std::uint32_t>(kKMajorB ? line * 128 + ((at.quad / 2) ^ (line % 8)) * 16 + at.quad % 2 * 8
                                                  : line / 32 * 8192 + 2 * at.quad * 128 + ((line % 32 / 4) ^ (2 * at.quad)) * 16 +
                                                        line % 4 * 4);
-    }();
+    };
+    constexpr bool kKeepsFirst = kMirrored || !kShort;
+    const std::uint32_t kept_first = kKeepsFirst ? find_first() : 0;
     const auto load_pairs = [](std::uint32_t at, int step, int e, Vector<float, 2>& first, Vector<float, 2>& second) {
       if constexpr (kKMajorB) {
         const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
@@ -651,7 +657,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       }
     };
     const auto split_block = [&](Fragments& fragments, auto lifted, float lift_first, float lift_second) {
-      const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) + first_at;
+      const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) +
+                               (kKeepsFirst ? kept_first : find_first());
       std::uint32_t lost = 0;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -723,7 +730,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       for (float& x : total) x = 0;
       std::uint32_t lost = 0;
       const bool last_piece = walk.unit + walk.taken >= walk.last;
-      for (int block = walk.block; block < walk.end; ++block) {
+      // kHalves: a tile's first block, of which every other step's products of hi hi are summed in `total`.
+      const auto add_block = [&](int block, auto kHalves) {
         ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
         if (kPicks && picked.lifts_any) {
           const Lines lines;
@@ -751,7 +759,12 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
           multiply(small, 0, 1, true);
           multiply(small, 2, 0, true);
           multiply(small, 1, 0, true);
-          multiply(large, 0, 0, step > 0);
+          if constexpr (!kHalves())
+            multiply(large, 0, 0, step > 0);
+          else if (step % 2 == 0)
+            multiply(total, 0, 0, step > 0);
+          else
+            multiply(large, 0, 0, step > 1);
         }
         ptx::wgmma_commit();
         if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
@@ -762,6 +775,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(small);
         ptx::wgmma_pin(large);
+        if constexpr (kHalves()) ptx::wgmma_pin(total);
         pin(fragments);  // alive until here: the tensor cores read them
         release(empty_a[ring_a.slot], 1);
         ring_a.advance();
@@ -770,11 +784,20 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         for (int i = 0; i < kSums; ++i) {
           const float sum = total[i] + large[i];
           float off = large[i] - (sum - total[i]);
-          if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated, off);
+          if constexpr (kHalves()) {  // either may be the larger
+            const float of_large = sum - total[i];
+            off = (total[i] - (sum - of_large)) + (large[i] - of_large);
+          }
+          if constexpr (kHalves()) {  // two steps each
+            if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated / 2, off);
+            if (__float_as_uint(total[i]) & kTruncatedBits) off = fmaf(total[i], kTruncated / 2, off);
+          } else {
+            if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated, off);
+          }
           small[i] += off;
           total[i] = sum;
         }
-        if (static_cast<unsigned>(block) % kFlush == kFlush - 1) {
+        if (!kShort && static_cast<unsigned>(block) % kFlush == kFlush - 1) {
 #pragma unroll
           for (int i = 0; i < kSums; ++i) {
             const float more = number(small[i]), sum = total[i] + more;
@@ -782,6 +805,12 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
             total[i] = sum;
           }
         }
+      };
+      if constexpr (kShort) {
+        add_block(0, std::true_type{});
+        if (walk.end > 1) add_block(1, std::false_type{});
+      } else {
+        for (int block = walk.block; block < walk.end; ++block) add_block(block, std::false_type{});
       }
 #pragma unroll
       for (int i = 0; i < kSums; ++i) total[i] += number(small[i]);
@@ -940,7 +969,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         }
         ptx::named_barrier_sync(barrier, 128);
       }
-      if (!kPicks && !walk.whole()) {
+      if (!Walk<Config>::kWhole && !walk.whole()) {
         // Few pieces: the last to come adds them, a row each half warp. Of many, all CTAs add, a row each at a time: a half warp
         // adds an eighth of the pieces, then one adds the eighths in order. Who has another piece does not stay: then nobody
         // waits for a CTA that waits itself.

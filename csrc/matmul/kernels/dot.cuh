@@ -10,6 +10,9 @@
 //           loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
+//   Error   what the last additions round off is added up beside (compensated.cuh), and where K is short the first quad's. Else
+//   every
+//           sum's first product would be rounded where one chain rounds one: 1.15 of SGEMM's error on sparse data.
 //   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
 //
 // Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB a multiprocessor.
@@ -17,6 +20,7 @@
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"
+#include "matmul/kernels/compensated.cuh"
 #include "matmul/kernels/epilogue.cuh"
 #include "matmul/plan.h"
 
@@ -30,6 +34,9 @@ struct DotArguments {
 };
 
 namespace dot {
+
+/// Below these k a sum may be so few products that the rounding of each one shows, and of the lanes' and warps' sums.
+inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
 /// How a quad is loaded: an aligned access (whole quads only); an element at a time, the same elements (any strides, any
 /// alignment); elements 32 apart (K no multiple of 4; any strides).
@@ -84,7 +91,8 @@ struct Line {
 
 }  // namespace dot
 
-template <int kX, int kLines, dot::Loads kLoads>
+/// kExact: for k below dot::kExact.
+template <int kX, int kLines, dot::Loads kLoads, bool kExact>
 __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
   using Quad = Vector<float, 4>;
   constexpr int kAhead = dot::kAhead<kX, kLines, kLoads>;
@@ -116,8 +124,9 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   ptx::grid_wait();
   constexpr bool kStrided = kLoads == dot::Loads::strided;
   constexpr int kSums = kStrided ? 1 : 4;
-  float sums[kLines][kX][kSums] = {};
+  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {};
   const int quads = static_cast<int>(kStrided ? (p.k + 127) / 128 * kWarpSize : (p.k + 3) / 4), step = kWarpSize * args.warps;
+  const int own_first = part * kWarpSize + lane;
   const auto add = [&]<bool kWhole>(int quad) {
     Quad of_w[kAhead][kLines];
 #pragma unroll
@@ -134,46 +143,68 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
         const Quad of_x = x[j].template load<kWhole>(min(quad + u * step, quads - 1), p.k);
 #pragma unroll
         for (int r = 0; r < kLines; ++r) {
-          if constexpr (kStrided) {  // one sum for few registers, of quads' own sums for short chains
-            float own = times(of_x[0], of_w[u][r][0]);
+          if (kWhole || u == 0 || quad + u * step < quads) {
+            if (kExact && u == 0 && quad == own_first) {
 #pragma unroll
-            for (int i = 1; i < 4; ++i) own = fmaf(of_x[i], of_w[u][r][i], own);
-            if (kWhole || u == 0 || quad + u * step < quads) sums[r][j][0] = plus(sums[r][j][0], own);
-          } else {
+              for (int i = 0; i < 4; ++i) {
+                float& sum = sums[r][j][i % kSums];
+                if (i < kSums) {  // from zero
+                  sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
+                  off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
+                } else {
+                  off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
+                }
+              }
+            } else {
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if (kWhole || u == 0 || quad + u * step < quads) sums[r][j][i] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i]);
+              for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
+            }
           }
         }
       }
   };
-  int quad = part * kWarpSize + lane;
+  int quad = own_first;
   if constexpr (kStrided)
     for (; std::int64_t{4} * (quad - lane + (kAhead - 1) * step) + 128 <= p.k; quad += kAhead * step)
       add.template operator()<true>(quad);
   for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
 
-  __shared__ float of_warps[kDotMaxWarps][kX][kLines];
+  const bool joins = kExact || p.k < dot::kJoins;
+  __shared__ Compensated of_warps[kDotMaxWarps][kX][kLines];
 #pragma unroll
   for (int j = 0; j < kX; ++j)
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
       const float(&s)[kSums] = sums[r][j];
-      float own = s[0];
-      if constexpr (!kStrided) own = plus(plus(s[0], s[1]), plus(s[2], s[3]));
-      const float sum = warp_reduce(own, [](float a, float b) { return plus(a, b); });
-      if (lane == 0) of_warps[warp][j][r] = sum;
+      Compensated own{s[0], off[r][j]};
+      if (joins) {
+        if constexpr (!kStrided) {
+          own.add({s[1], 0});
+          own.add(Compensated::of(s[2], s[3]));
+        }
+        own = warp_sum(own);
+      } else {
+        if constexpr (!kStrided) own.sum = plus(plus(s[0], s[1]), plus(s[2], s[3]));
+        own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
+      }
+      if (lane == 0) of_warps[warp][j][r] = own;
     }
   __syncthreads();
   const int here = groups * kLines, thread = static_cast<int>(threadIdx.x), j = thread / here;
   const std::int64_t line = first_line + thread % here;
   if (j >= x_lines || line >= lines) return;
   const int group = thread % here / kLines, r = thread % here % kLines;
-  float total = of_warps[group * args.warps][j][r];
-  for (int i = 1; i < args.warps; ++i) total = plus(total, of_warps[group * args.warps + i][j][r]);
+  Compensated total = of_warps[group * args.warps][j][r];
+  for (int i = 1; i < args.warps; ++i) {
+    const Compensated& more = of_warps[group * args.warps + i][j][r];
+    if (joins)
+      total.add(more);
+    else
+      total.sum = plus(total.sum, more.sum);
+  }
   const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
   const std::int64_t row = args.stream_b ? j : line, column = args.stream_b ? line : j;
-  static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total, row, column);
+  static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total.value(), row, column);
 }
 
 }  // namespace xgemm::matmul

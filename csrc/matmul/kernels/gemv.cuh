@@ -7,7 +7,8 @@
 //   Warp    streams its chunks of w and x through a ring of asynchronous copies of its own; no barrier until the end.
 //   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one block a tile, chunk sums
 //           meet in shared memory and are added in order; with several, they go to the workspace and simt_finish adds them.
-//   Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
+//   Exact   fp32 "highest": what chunks' additions round off is added up beside (compensated.cuh), and up to kExact each
+//   product's. Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
 //
 // Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a block; 4.3 TB/s needs 26 KiB a multiprocessor.
 #pragma once
@@ -39,8 +40,8 @@ inline constexpr int kPitch = kDepth<T> + kVectorWidth<T>;
 template <class T, int kLines>
 inline constexpr int kStage = 32 * kPitch<T> + kLines * kDepth<T>;
 template <class T, int kLines>
-inline constexpr int kSharedBytes =
-    static_cast<int>(kWarps * kStages * kStage<T, kLines> * sizeof(T) + kGemvMaxChunks * kLines * 32 * sizeof(Accumulator<T>));
+inline constexpr int kSharedBytes = static_cast<int>(kWarps * kStages * kStage<T, kLines> * sizeof(T) +
+                                                     (kGemvMaxChunks + kWarps) * kLines * 32 * sizeof(Accumulator<T>));
 
 /// A warp starts the copy of kLines lines by kDepth of k: to [line][k] with `pitch`, or to [k][line]. Lines from `lines` on
 /// repeat the last one (their sums are not stored); k from `depth` on is zero. `place`: (first line, first k).
@@ -68,6 +69,18 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
     move.template operator()<1>();
 }
 
+/// Up to which K a sum may be a few products, and each one's rounding shows.
+inline constexpr std::int64_t kExact = 256;
+
+/// fp32 alone is exact.
+template <bool kExact, class Acc>
+__device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, Acc w) {
+  if constexpr (kExact)
+    off = plus(off, add_product(sum, x, w));
+  else
+    sum = fma(x, w, sum);
+}
+
 }  // namespace gemv
 
 template <class T, int kLines, bool kAlongK>
@@ -78,6 +91,8 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   T* const ring = reinterpret_cast<T*>(shared) + warp * kStages * gemv::kStage<T, kLines>;
   Acc* const chunk_sums = reinterpret_cast<Acc*>(reinterpret_cast<T*>(shared) + gemv::kWarps * kStages * gemv::kStage<T, kLines>);
+
+  Acc* const warp_offs = chunk_sums + kGemvMaxChunks * kLines * 32;  // exact: of each warp, what its sums have rounded off
 
   const Problem& p = args.simt.problem;
   const Access &wa = args.stream_b ? args.simt.b : args.simt.a, &xa = args.stream_b ? args.simt.a : args.simt.b;
@@ -125,49 +140,70 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
 
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) start_copy(s);
-  Acc sums[kLines] = {};
+  Acc sums[kLines] = {}, off[kLines] = {};
   for (int slot = 0; now.chunk < end; slot = (slot + 1) % kStages) {
     __pipeline_wait_prior(kStages - 2);
     __syncwarp();  // every lane's copies of this stage are there, and every lane has read the one that is overwritten next
     start_copy((slot + kStages - 1) % kStages);
     const T* const of_w = ring + slot * gemv::kStage<T, kLines>;
     const T* const of_x = of_w + 32 * kPitch;
+    const auto multiply = [&]<bool kExact>() {
 #pragma unroll
-    for (int k = 0; k < kDepth; k += kWidth) {
-      Vector<T, kWidth> wv;
-      if constexpr (kAlongK) {
-        wv = load_vector<kWidth>(of_w + lane * kPitch + k);
-      } else {
+      for (int k = 0; k < kDepth; k += kWidth) {
+        Vector<T, kWidth> wv;
+        if constexpr (kAlongK) {
+          wv = load_vector<kWidth>(of_w + lane * kPitch + k);
+        } else {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) wv[i] = of_w[(k + i) * 32 + lane];
+          for (int i = 0; i < kWidth; ++i) wv[i] = of_w[(k + i) * 32 + lane];
+        }
+#pragma unroll
+        for (int j = 0; j < kLines; ++j) {
+          const auto xv = load_vector<kWidth>(of_x + j * kDepth + k);
+#pragma unroll
+          for (int i = 0; i < kWidth; ++i) gemv::add<kExact>(sums[j], off[j], convert<Acc>(xv[i]), convert<Acc>(wv[i]));
+        }
       }
-#pragma unroll
-      for (int j = 0; j < kLines; ++j) {
-        const auto xv = load_vector<kWidth>(of_x + j * kDepth + k);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) sums[j] = fma(convert<Acc>(xv[i]), convert<Acc>(wv[i]), sums[j]);
-      }
-    }
+    };
+    if (std::is_same_v<T, float> && args.simt.exact && args.simt.chunks > 1 && p.k <= gemv::kExact)
+      multiply.template operator()<std::is_same_v<T, float>>();
+    else
+      multiply.template operator()<false>();
     const std::int64_t chunk = now.chunk;
     advance(now);
     if (now.chunk == chunk) continue;
 #pragma unroll
     for (int j = 0; j < kLines; ++j) {
-      if (args.simt.splits == 1)
+      if (args.simt.splits == 1) {
         chunk_sums[(chunk * kLines + j) * 32 + lane] = sums[j];
-      else if (j < x_lines && lane < lines_here)
-        static_cast<Acc*>(args.simt.partial)[(chunk * p.batches + batch) * p.m * p.n + offset(j)] = sums[j];
+      } else if (j < x_lines && lane < lines_here) {
+        const auto partial = [&](std::int64_t plane) -> Acc& {
+          return static_cast<Acc*>(args.simt.partial)[(plane * p.batches + batch) * p.m * p.n + offset(j)];
+        };
+        partial(chunk) = sums[j];
+        if (args.simt.exact) partial(args.simt.chunks + chunk) = off[j], off[j] = 0;
+      }
       sums[j] = 0;
     }
   }
   if (args.simt.splits > 1) return;
+#pragma unroll
+  for (int j = 0; j < kLines; ++j) warp_offs[(warp * kLines + j) * 32 + lane] = off[j];
   __syncthreads();
   const Epilogue<T, Acc> epilogue = make_epilogue<T, Acc>(p, batch);
   T* const out = static_cast<T*>(p.out) + batch * p.m * p.n;
   for (int j = warp; j < x_lines; j += gemv::kWarps) {
     if (lane >= lines_here) continue;
     Acc total = chunk_sums[j * 32 + lane];
-    for (std::int64_t chunk = 1; chunk < end; ++chunk) total += chunk_sums[(chunk * kLines + j) * 32 + lane];
+    if constexpr (std::is_same_v<T, float>) {
+      if (args.simt.exact) {
+        Compensated sum{total, 0};
+        for (std::int64_t chunk = 1; chunk < end; ++chunk) sum.add({chunk_sums[(chunk * kLines + j) * 32 + lane], 0});
+        for (int w = 0; w < gemv::kWarps; ++w) sum.off += warp_offs[(w * kLines + j) * 32 + lane];
+        total = sum.value();
+      }
+    }
+    for (std::int64_t chunk = 1; chunk < end && !args.simt.exact; ++chunk) total += chunk_sums[(chunk * kLines + j) * 32 + lane];
     const Acc x = args.stream_b ? epilogue.exact(total, j, line) : epilogue.exact(total, line, j);
     if (p.wide_out)
       static_cast<Acc*>(p.out)[batch * p.m * p.n + offset(j)] = x;

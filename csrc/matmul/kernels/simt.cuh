@@ -19,6 +19,7 @@
 #pragma once
 #include "device/vector.cuh"
 #include "device/warp.cuh"
+#include "matmul/kernels/compensated.cuh"
 #include "matmul/kernels/epilogue.cuh"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/launch.h"
@@ -42,6 +43,7 @@ struct SimtArguments {
   std::int64_t chunk, chunks, splits;
   void* partial;     ///< [chunk][batch][m][n] sums, when splits > 1
   FailedPairs only;  ///< fp32: the elements to write
+  bool exact;        ///< gemv: each sum has what it rounded off beside it, `chunks` further on in `partial` (plan.h)
 };
 
 namespace simt {
@@ -386,7 +388,15 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
   for (std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x; i < count; i += gridDim.x * std::int64_t{256}) {
     const std::int64_t batch = i / matrix, within = i % matrix;
     Acc sum = partial[i];
-    for (std::int64_t chunk = 1; chunk < args.chunks; ++chunk) sum += partial[chunk * count + i];
+    if constexpr (std::is_same_v<T, float>) {
+      if (args.exact) {
+        Compensated total{};
+        for (std::int64_t chunk = 0; chunk < args.chunks; ++chunk)
+          total.add({partial[chunk * count + i], partial[(args.chunks + chunk) * count + i]});
+        sum = total.value();
+      }
+    }
+    for (std::int64_t chunk = 1; chunk < args.chunks && !args.exact; ++chunk) sum += partial[chunk * count + i];
     const Acc x = make_epilogue<T, Acc>(p, batch).exact(sum, within / p.n, within % p.n);
     if (p.wide_out)
       static_cast<Acc*>(p.out)[i] = x;

@@ -83,7 +83,8 @@ void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream
                            .chunks = plan.chunks,
                            .splits = plan.splits,
                            .partial = workspace,
-                           .only = only};
+                           .only = only,
+                           .exact = plan.kernel == Kernel::gemv && gemv_is_exact(p)};
   if (plan.kernel == Kernel::dot)
     return launch_dot(p, stream);  // fp32 alone has such plans
   else if (plan.kernel == Kernel::gemv)

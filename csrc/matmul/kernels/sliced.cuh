@@ -1,17 +1,20 @@
-// Small fp32 products on CUDA cores in one launch: a block's warps share the k of its tile, not the tile.
+// Small fp32 products in one launch, on the tensor cores in fp64: a block's warps share the k of its tile, not the tile.
 //
 //   out = epilogue(A B), A m x k, B k x n, any strides, any batch.
 //
-//   Warp    the whole tile, lanes of 8 (4) x 8 sums, of every kSlicedWarps-th step of 16 k: it copies its own steps to a ring of
-//           its own (cp.async, 16 bytes where base and strides allow, else 4), so that no barrier is met before the end.
+//   Warp    the whole tile, by mma.sync in fp64, of every kSlicedWarps-th step of 16 k: it copies its own steps to a ring of its
+//           own (cp.async, 16 bytes where base and strides allow, else 4), so that no barrier is met before the end.
 //   Block   adds its warps' sums in shared memory in order; where a cluster shares a tile, each of its blocks does that, then
 //           finishes a part of the tile with the others' sums, in the order of their ranks.
 //   Order   step s of k belongs to warp s % kSlicedWarps of share s / kSlicedWarps % shares.
+//   Error   products are exact, sums are fp64's: what is left is one rounding to fp32. Warps that sum in fp32 round a product
+//           each where one chain rounds one: up to 1.1 of SGEMM's error on sparse data.
 //   Shared  an operand that is contiguous along k lies [line][k], else [k][line]; both are read 16 bytes at a time, without bank
-//           conflicts: a lane's lines lie apart in the first, in quads in the second.
+//           conflicts: the first's lines lie in eights, the second's in quads, whose places depend on k.
 //   Archs   sm_80 and later (clusters: sm_90). Limits: sizes under 2^31, strides under 2^29.
 //
-// Floor: 2 m n k flop at 67 TFLOP/s; below 512 a side a launch, one trip to memory and one through shared memory, 3 to 4 us.
+// Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores as fp32 on its CUDA cores); below 512 a side a launch, one
+// trip to memory and one through shared memory, 3 to 4 us.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -26,8 +29,10 @@ struct SlicedArguments {
   Problem problem;
   bool a_vectors, b_vectors;  ///< quads are aligned accesses, wholly inside or outside
   bool plain;                 ///< nothing but alpha in the epilogue
+  bool apart;                 ///< short K: each warp has a tile of its own, and all of k
   int shares;                 ///< the launch's cluster size
   unsigned columns, tiles;    ///< of a batch: tiles a row of tiles, and all
+  unsigned all_tiles;         ///< of all batches
 };
 
 namespace sliced {
@@ -41,15 +46,21 @@ __device__ __forceinline__ const float* at(const float* base, int index, int str
   return place;
 }
 
-/// A warp's step of one operand: kLines by kDepth, kLanes of the warp along the lines.
-template <int kLines, int kLanes, bool kAlongK>
+/// A warp's step of one operand: kLines by kDepth. A lane's fragments have four of k, and of every eight lines one, which is its
+/// octet's: lane / 4 in A and B, 2 * (lane % 4) and the next in columns of C.
+template <int kLines, bool kAlongK>
 struct Panel {
-  static constexpr int kPitch = kAlongK ? kDepth + 4 : kLines, kFloats = kPitch * (kAlongK ? kLines : kDepth);
-  static constexpr int kOwn = kLines / kLanes;  // lines of a lane
+  static constexpr int kPitch = kAlongK ? kDepth : kLines, kFloats = kLines * kDepth;
+  static constexpr int kGroups = kLines / 8;
+  using Fragments = double[kGroups][4];
 
-  static __device__ __forceinline__ int line(int lane, int i) {
-    return kAlongK ? lane + i * kLanes : (lane + i / 4 * kLanes) * 4 + i % 4;
+  static __device__ __forceinline__ int line(int octet, int group) {
+    return kAlongK ? 8 * group + octet : 32 * (group / 4) + 4 * octet + group % 4;
   }
+  /// Where `line` lies among the fragments' eights.
+  static __device__ __forceinline__ int place(int line) { return kAlongK ? line : 8 * (line / 32 * 4 + line % 4) + line / 4 % 8; }
+  /// [k][line]: where a line's quad lies. Lanes that read k, k + 4, ... at once meet no bank conflict.
+  static __device__ __forceinline__ int quad_of(int quad, int k) { return quad ^ (k / 4 * 2); }
 
   /// Strides in bytes. Lines from `lines` on are zero, and so is k from `depth` on.
   static __device__ __forceinline__ void copy(float* panel, const float* from, int line_stride, int k_stride, int lines,
@@ -65,11 +76,11 @@ struct Panel {
       for (int rest = 0; rest < kAlong; rest += kLanesAlong) {
         const int along = (lane % kLanesAlong + rest) * kWidth;
         const float* src = at(at(from, along, kAlongK ? k_stride : line_stride), first, across_stride);
-        float* const to = panel + first * kPitch + along;
         const int some = along < (kAlongK ? depth : lines) ? (kAlongK ? lines : depth) - first : 0;
 #pragma unroll 8
         for (int i = 0; i < kAcross; i += kStep) {
-          cp_async<4 * kWidth>(to + i * kPitch, src, i < some ? 4 * kWidth : 0);
+          const int place = kAlongK ? along : quad_of(along / 4, first + i) * 4 + along % 4;
+          cp_async<4 * kWidth>(panel + (first + i) * kPitch + place, src, i < some ? 4 * kWidth : 0);
           src = reinterpret_cast<const float*>(reinterpret_cast<const char*>(src) + step);
         }
       }
@@ -80,24 +91,15 @@ struct Panel {
       move.template operator()<1>();
   }
 
-  /// Four k of the lane's lines.
-  static __device__ __forceinline__ void read(float (&values)[4][kOwn], const float* panel, int lane, int k) {
-    if constexpr (kAlongK) {
+  /// k = 4 * (lane % 4) + i of the octet's lines.
+  static __device__ __forceinline__ void read(Fragments& values, const float* panel, int lane) {
+    const int octet = lane / 4, k = lane % 4 * 4;
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        const auto quad = load_vector<4>(panel + line(lane, i) * kPitch + k);
+    for (int i = 0; i < kGroups; ++i) {  // a quad: k of a line, or lines of a k
+      const auto quad = load_vector<4>(
+          panel + (kAlongK ? line(octet, i) * kPitch + k : (k + i % 4) * kPitch + quad_of(8 * (i / 4) + octet, k) * 4));
 #pragma unroll
-        for (int j = 0; j < 4; ++j) values[j][i] = quad[j];
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int i = 0; i < kOwn; i += 4) {
-          const auto quad = load_vector<4>(panel + (k + j) * kPitch + line(lane, i));
-#pragma unroll
-          for (int x = 0; x < 4; ++x) values[j][i + x] = quad[x];
-        }
+      for (int j = 0; j < 4; ++j) values[kAlongK ? i : i / 4 * 4 + j][kAlongK ? j : i % 4] = static_cast<double>(quad[j]);
     }
   }
 };
@@ -105,26 +107,50 @@ struct Panel {
 template <SmallKernel kKernel, bool kAlongKA, bool kAlongKB>
 struct Shape {
   static constexpr SlicedTile kTile = info(kKernel);
-  using A = Panel<kTile.rows, kTile.lanes, kAlongKA>;
-  using B = Panel<kTile.columns, 32 / kTile.lanes, kAlongKB>;
+  using A = Panel<kTile.rows, kAlongKA>;
+  using B = Panel<kTile.columns, kAlongKB>;
   static constexpr int kSlot = A::kFloats + B::kFloats, kRing = kTile.stages * kSlot;
-  static constexpr int kSumPitch = kTile.columns + 4;
+  static constexpr int kSumPitch = kTile.columns + 8;  // doubles: no bank conflicts
   static constexpr int kBytes = 4 * kWarps * kRing;
-  static_assert(kTile.rows * kSumPitch <= kRing, "a warp leaves its sums in its own ring");
+  static_assert(2 * kTile.rows * kSumPitch <= kRing, "a warp leaves its sums in its own ring");
 };
 
-__device__ __forceinline__ Vector<float, 4> load_remote(std::uint32_t address) {
-  Vector<float, 4> v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-               : "r"(address)
-               : "memory");
-  return v;
+/// Sixteen rows by eight columns, 16 of k: a[i]: row lane / 4 + 8 * (i % 2), k i / 2 * 4 + lane % 4; b: column lane / 4; sums:
+/// columns 2 * (lane % 4) and the next.
+__device__ __forceinline__ void multiply(double (&sums)[4], const double (&a)[2][4], const double (&b)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+      "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+      : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
+      : "d"(a[0][0]), "d"(a[1][0]), "d"(a[0][1]), "d"(a[1][1]), "d"(a[0][2]), "d"(a[1][2]), "d"(a[0][3]), "d"(a[1][3]), "d"(b[0]),
+        "d"(b[1]), "d"(b[2]), "d"(b[3]));
+#else
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+          : "+d"(sums[2 * half]), "+d"(sums[2 * half + 1])
+          : "d"(a[half][i]), "d"(b[i]));
+#endif
 }
 
-__device__ __forceinline__ void add(Vector<float, 4>& sum, const Vector<float, 4>& x) {
+using Sums = Quad<double>;
+
+__device__ __forceinline__ Sums load_remote(std::uint32_t address) {
+  Sums x;
 #pragma unroll
-  for (int j = 0; j < 4; ++j) sum[j] = plus(sum[j], x[j]);
+  for (int j = 0; j < 4; j += 2)
+    asm volatile("ld.shared::cluster.v2.f64 {%0, %1}, [%2];"
+                 : "=d"(x.v[j]), "=d"(x.v[j + 1])
+                 : "r"(address + static_cast<unsigned>(8 * j))
+                 : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void add(Sums& sum, const Sums& x) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) sum.v[j] += x.v[j];
 }
 
 }  // namespace sliced
@@ -137,14 +163,15 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   using B = typename Shape::B;
   constexpr SlicedTile kTile = Shape::kTile;
   constexpr int kStages = kTile.stages, kQuads = kTile.columns / 4;
-  constexpr int kUnroll = kAlongKA && kAlongKB ? 1 : 2;  // two hide the reads; both operands' quads along k fill the registers
   extern __shared__ __align__(16) float rings[];
 
   const Problem& p = args.problem;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   const int shares = args.shares, share = static_cast<int>(blockIdx.x) % shares;
-  const unsigned tile_of_all = blockIdx.x / static_cast<unsigned>(shares), batch = tile_of_all / args.tiles,
-                 tile = tile_of_all - batch * args.tiles;
+  const unsigned tile_of_all =
+      args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(shares);
+  if (tile_of_all >= args.all_tiles) return;  // apart
+  const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
   const int row0 = static_cast<int>(tile / args.columns) * kTile.rows,
             col0 = static_cast<int>(tile % args.columns) * kTile.columns;
   const int rows = min(kTile.rows, static_cast<int>(p.m) - row0), columns = min(kTile.columns, static_cast<int>(p.n) - col0);
@@ -152,10 +179,11 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   const float* const b = static_cast<const float*>(p.b.data) + (batch ? batch_offset(p, p.b, batch) : 0) + col0 * p.b.col_stride;
   const int a_line = 4 * static_cast<int>(p.a.row_stride), a_k = 4 * static_cast<int>(p.a.col_stride);
   const int b_line = 4 * static_cast<int>(p.b.col_stride), b_k = 4 * static_cast<int>(p.b.row_stride);
-  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = kWarps * shares;
+  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = args.apart ? 1 : kWarps * shares;
   float* const ring = rings + warp * Shape::kRing;
 
-  int next = share * kWarps + warp;
+  const int own_first = args.apart ? 0 : share * kWarps + warp;
+  int next = own_first;
   const auto start_copy = [&](int slot) {
     if (next < chunks) {
       const int k0 = next * kDepth;
@@ -170,64 +198,60 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   ptx::grid_wait();
   ptx::grid_release();
   for (int slot = 0; slot < kStages - 1; ++slot) start_copy(slot);
-  // A reads alike in lanes l and l ^ 1, B in l and l ^ 2: 16-byte reads of a warp then take two passes instead of four.
-  static_assert(kTile.lanes == 8 || kTile.lanes == 4);
-  const int lane_a = kTile.lanes == 8 ? lane / 2 % 8 : lane / 2 % 2 + lane / 16 * 2;
-  const int lane_b = kTile.lanes == 8 ? lane % 2 + lane / 16 * 2 : lane % 2 + lane / 4 % 4 * 2;
-  float sums[A::kOwn][B::kOwn] = {};
+  constexpr int kRowPairs = A::kGroups / 2;
+  double sums[kRowPairs][B::kGroups][4] = {};
   int slot = 0;
-  for (int chunk = share * kWarps + warp; chunk < chunks; chunk += step) {
+  for (int chunk = own_first; chunk < chunks; chunk += step) {
     cp_async_wait<kStages - 2>();
     __syncwarp();  // every lane's copies of this step are there, and every lane has read the one that is overwritten next
     const float* const of_a = ring + slot * Shape::kSlot;
-#pragma unroll kUnroll
-    for (int k = 0; k < kDepth; k += 4) {
-      float fa[4][A::kOwn], fb[4][B::kOwn];
-      A::read(fa, of_a, lane_a, k);
-      B::read(fb, of_a + A::kFloats, lane_b, k);
+    typename A::Fragments fa;
+    typename B::Fragments fb;
+    A::read(fa, of_a, lane);
+    B::read(fb, of_a + A::kFloats, lane);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
+    for (int c = 0; c < B::kGroups; ++c)
 #pragma unroll
-        for (int r = 0; r < A::kOwn; ++r)
-#pragma unroll
-          for (int cc = 0; cc < B::kOwn; ++cc) {
-            const int c = r % 2 ? B::kOwn - 1 - cc : cc;  // to and fro: the operand at the turn is reused
-            sums[r][c] = fmaf(fa[i][r], fb[i][c], sums[r][c]);
-          }
-    }
+      for (int r = 0; r < kRowPairs; ++r) multiply(sums[r][c], reinterpret_cast<const double(&)[2][4]>(fa[2 * r]), fb[c]);
     start_copy(slot == 0 ? kStages - 1 : slot - 1);  // after the products, or the first would wait for its issue
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }
 
   cp_async_wait<0>();
   __syncwarp();
+  // Sums lie as the fragments have them: rows and columns in eights, each the lines of a group.
+  double* const own_sums = reinterpret_cast<double*>(ring);
 #pragma unroll
-  for (int r = 0; r < A::kOwn; ++r) {
-    float* const row = ring + A::line(lane_a, r) * Shape::kSumPitch;
-    if constexpr (kAlongKB) {
+  for (int i = 0; i < A::kGroups; ++i)
 #pragma unroll
-      for (int c = 0; c < B::kOwn; ++c) row[B::line(lane_b, c)] = sums[r][c];
-    } else {
-#pragma unroll
-      for (int c = 0; c < B::kOwn; c += 4)
-        store_vector(row + B::line(lane_b, c), Vector<float, 4>{{sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3]}});
-    }
-  }
-  __syncthreads();
+    for (int c = 0; c < B::kGroups; ++c)
+      store_vector(own_sums + (8 * i + lane / 4) * Shape::kSumPitch + 8 * c + lane % 4 * 2,
+                   Vector<double, 2>{{sums[i / 2][c][i % 2 * 2], sums[i / 2][c][i % 2 * 2 + 1]}});
+  if (args.apart)
+    __syncwarp();
+  else
+    __syncthreads();
 
   const int thread = static_cast<int>(threadIdx.x);
-  const auto place = [&](int quad) { return quad / kQuads * Shape::kSumPitch + quad % kQuads * 4; };
+  double* const of_warps = reinterpret_cast<double*>(rings);
+  const auto place = [&](int quad) { return A::place(quad / kQuads) * Shape::kSumPitch + B::place(quad % kQuads * 4); };
+  constexpr int kNext = kAlongKB ? 1 : 8;  // from one of a quad to the next
+  const auto warp_sum = [](const double* from) {
+    if constexpr (kAlongKB) return simt::load_quad(from);
+    return Sums{{from[0], from[kNext], from[2 * kNext], from[3 * kNext]}};
+  };
   const auto block_sum = [&](int quad) {
-    Vector<float, 4> sum = load_vector<4>(rings + place(quad));
+    Sums sum = warp_sum(of_warps + place(quad));
 #pragma unroll
-    for (int w = 1; w < kWarps; ++w) add(sum, load_vector<4>(rings + w * Shape::kRing + place(quad)));
+    for (int w = 1; w < kWarps; ++w) add(sum, warp_sum(of_warps + w * (Shape::kRing / 2) + place(quad)));
     return sum;
   };
   const auto alpha = static_cast<float>(p.alpha);
-  const auto store = [&](int quad, const Vector<float, 4>& sum) {
+  const auto store = [&](int quad, const Sums& sum) {
     const int row = quad / kQuads, column = quad % kQuads * 4, count = columns - column;
     if (row >= rows || count <= 0) return;
-    Quad<float> x{{sum[0], sum[1], sum[2], sum[3]}};
+    Quad<float> x{
+        {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
     if (args.plain) {  // a path of its own: the other one's code takes long to come
 #pragma unroll
       for (float& v : x.v) v = fmaf(alpha, v, 0.f);
@@ -238,20 +262,30 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
     simt::store_global(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column,
                        x, count, p.n);
   };
+  if (args.apart) {
+#pragma unroll 1
+    for (int quad = lane; quad < kTile.rows * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
+    return;
+  }
   if (shares == 1) {
 #pragma unroll 1
     for (int quad = thread; quad < kTile.rows * kQuads; quad += kThreads) store(quad, block_sum(quad));
     return;
   }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#pragma unroll 1
-  for (int quad = thread; quad < kTile.rows * kQuads; quad += kThreads) store_vector(rings + place(quad), block_sum(quad));
+  constexpr int kOwnQuads = kTile.rows * kQuads / kThreads;
+  Sums own[kOwnQuads];
+#pragma unroll
+  for (int i = 0; i < kOwnQuads; ++i) own[i] = block_sum(thread + i * kThreads);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kOwnQuads; ++i) simt::store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
   ptx::cluster_sync();
 #pragma unroll 1
   for (int quad = share + thread * shares; quad < kTile.rows * kQuads; quad += kThreads * shares) {
-    Vector<float, 4> sum = load_remote(ptx::remote_address(rings + place(quad), 0));
+    Sums sum = load_remote(ptx::remote_address(of_warps + 4 * quad, 0));
     for (int rank = 1; rank < shares; ++rank)
-      add(sum, load_remote(ptx::remote_address(rings + place(quad), static_cast<unsigned>(rank))));
+      add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));
     store(quad, sum);
   }
   ptx::cluster_sync();  // nobody leaves while its sums are read
