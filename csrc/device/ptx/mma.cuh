@@ -10,12 +10,14 @@ namespace xgemm::ptx {
 
 /// Four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 and gets, of matrix i in r[i],
 /// the pair of row l / 4 at column 2 (l % 4).
-__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row) {
+  ldmatrix(r, static_cast<std::uint32_t>(__cvta_generic_to_shared(row)));
 }
 
 /// The same with each matrix transposed: r[i] gets the elements at rows 2 (l % 4) and the next, column l / 4.

@@ -41,13 +41,6 @@ __device__ __forceinline__ unsigned load_pair_of_elements(std::uint32_t address)
   return x;
 }
 
-/// ldmatrix (mma.cuh) by shared-memory address.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
 }  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
@@ -219,13 +212,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
           std::uint32_t r[4];
           if constexpr (kRows == 8) {
             if (s % 2) return;
-            ptx::load_matrices(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
+            ptx::ldmatrix(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
             rows[s][0][0] = r[0], rows[s][0][1] = r[1], rows[s + 1][0][0] = r[2], rows[s + 1][0][1] = r[3];
           } else {
 #pragma unroll
             for (int j = 0; j < kRows / 8; j += 2) {
-              ptx::load_matrices(r,
-                                 from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
+              ptx::ldmatrix(r, from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
               rows[s][j][0] = r[0], rows[s][j][1] = r[1], rows[s][j + 1][0] = r[2], rows[s][j + 1][1] = r[3];
             }
           }

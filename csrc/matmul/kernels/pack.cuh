@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 
+#include "device/arguments.cuh"
 #include "device/index_map.h"
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"
@@ -43,15 +44,6 @@ __device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>&
     index /= g.batch[d];
   }
   return offset;
-}
-
-/// A launch's arguments are in no cache at first: all lines of the constant cache at once.
-template <class Bits>
-__device__ __forceinline__ void fetch_arguments(const PackArguments<Bits>& g) {
-  constexpr int kLine = 64, kLines = static_cast<int>(sizeof(g)) / kLine;
-  static_assert(kLines <= 32);
-  const int word = reinterpret_cast<const int*>(&g)[min(static_cast<int>(threadIdx.x) % 32, kLines - 1) * (kLine / 4)];
-  asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0x7fffabcd;\n@p nanosleep.u32 1;\n}" ::"r"(word));  // a use of it
 }
 
 inline constexpr int kPackThreads = 256, kPackBatch = 2;  // pieces that a thread has under way

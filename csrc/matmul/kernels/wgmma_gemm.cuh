@@ -49,6 +49,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "device/arguments.cuh"
 #include "device/index_map.h"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
@@ -179,15 +180,6 @@ struct WgmmaBoxes {
 
 namespace xgemm::matmul {
 namespace wgmma_detail {
-
-/// A launch's arguments are in no cache at first: all lines of the constant cache at once, so that what needs them later does not
-/// wait for one after the other.
-__device__ __forceinline__ void fetch_arguments(const WgmmaArguments& g) {
-  constexpr int kLine = 64, kLines = static_cast<int>(sizeof(WgmmaArguments)) / kLine;
-  static_assert(kLines <= 32);
-  const int word = reinterpret_cast<const int*>(&g)[min(static_cast<int>(threadIdx.x) % 32, kLines - 1) * (kLine / 4)];
-  asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0x7fffabcd;\n@p nanosleep.u32 1;\n}" ::"r"(word));  // a use of it
-}
 
 struct Tile {
   int row, column, batch;  ///< first row and column of C
@@ -341,7 +333,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       }
       start();
-      wgmma_detail::fetch_arguments(g);
+      fetch_arguments(g);
     }
     bool walks = true;  // over the items: not the warps that bring scales
     if constexpr (!kConfig.gated) {
