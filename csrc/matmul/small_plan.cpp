@@ -48,7 +48,7 @@ std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& g
       if (apart) continue;
     }
     for (std::int64_t shares = 1; shares <= kSlicedMaxShares; ++shares) {
-      if (shares > 1 && (gpu.major != 9 || chunks < kSlicedWarps * shares)) break;
+      if (shares > 1 && chunks < kSlicedWarps * shares) break;
       const std::int64_t blocks = tiles * p.batches * shares, rounds = ceil_div(chunks, kSlicedWarps * shares);
       const double cycles = static_cast<double>(ceil_div(blocks, blocks_at_once(shares, gpu.sm_count))) *
                             (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
@@ -61,9 +61,9 @@ std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& g
 }
 
 /// The large operand has to lie along its lines: else dot.
-std::optional<SmallPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu) {
+std::optional<SmallPlan> plan_sweep(const Problem& p) {
   const bool of_b = p.m <= kGemvLines && p.b.col_stride == 1, of_a = p.n <= kGemvLines && p.a.row_stride == 1;
-  if (gpu.major != 9 || !(of_b || of_a)) return {};
+  if (!of_b && !of_a) return {};
   const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, kSweepColumns) * p.batches;
   if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
   const Operand& w = of_b ? p.b : p.a;
@@ -92,11 +92,11 @@ std::int64_t sweep_shares(std::int64_t lines, std::int64_t k) {
 std::optional<SmallPlan> plan_small(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b || !fits(p))
     return {};
-  if (gpu.smem_per_block < 200 * 1024) return {};
-  if (forced == "sweep") return plan_sweep(p, gpu);
+  if (gpu.major != 9) return {};  // clusters, 227 KiB of shared memory, and fp64 on the tensor cores at fp32's rate
+  if (forced == "sweep") return plan_sweep(p);
   if (forced.starts_with("sliced")) return plan_sliced(p, gpu, forced);
   if (!forced.empty()) return {};
-  const auto sweep = plan_sweep(p, gpu);
+  const auto sweep = plan_sweep(p);
   if (p.precision != Precision::highest) return sweep;  // TF32 is faster than the rest
   const auto sliced = plan_sliced(p, gpu, forced);
   return sweep && (!sliced || sweep->seconds < sliced->seconds) ? sweep : sliced;

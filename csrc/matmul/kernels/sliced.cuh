@@ -11,7 +11,7 @@
 //           each where one chain rounds one: up to 1.1 of SGEMM's error on sparse data.
 //   Shared  an operand that is contiguous along k lies [line][k], else [k][line]; both are read 16 bytes at a time, without bank
 //           conflicts: the first's lines lie in eights, the second's in quads, whose places depend on k.
-//   Archs   sm_80 and later (clusters: sm_90). Limits: sizes under 2^31, strides under 2^29.
+//   Archs   sm_90. Limits: sizes under 2^31, strides under 2^29.
 //
 // Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores as fp32 on its CUDA cores); below 512 a side a launch, one
 // trip to memory and one through shared memory, 3 to 4 us.
@@ -124,14 +124,6 @@ __device__ __forceinline__ void multiply(double (&sums)[4], const double (&a)[2]
       : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
       : "d"(a[0][0]), "d"(a[1][0]), "d"(a[0][1]), "d"(a[1][1]), "d"(a[0][2]), "d"(a[1][2]), "d"(a[0][3]), "d"(a[1][3]), "d"(b[0]),
         "d"(b[1]), "d"(b[2]), "d"(b[3]));
-#else
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-          : "+d"(sums[2 * half]), "+d"(sums[2 * half + 1])
-          : "d"(a[half][i]), "d"(b[i]));
 #endif
 }
 
