@@ -7,8 +7,9 @@
 //   Warp    streams its chunks of w and x through a ring of asynchronous copies of its own; no barrier until the end.
 //   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one block a tile, chunk sums
 //           meet in shared memory and are added in order; with several, they go to the workspace and simt_finish adds them.
-//   Exact   fp32 "highest": what chunks' additions round off is added up beside (compensated.cuh), and up to kExact each
-//   product's. Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
+//   Exact   fp32 "highest": what chunks' additions round off is added up beside (compensated.cuh), and up to K = kExact each
+//           product's.
+//   Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
 //
 // Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a block; 4.3 TB/s needs 26 KiB a multiprocessor.
 #pragma once
@@ -72,7 +73,7 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
 /// Up to which K a sum may be a few products, and each one's rounding shows.
 inline constexpr std::int64_t kExact = 256;
 
-/// fp32 alone is exact.
+/// kExact: fp32 alone.
 template <bool kExact, class Acc>
 __device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, Acc w) {
   if constexpr (kExact)
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
         }
       }
     };
-    if (std::is_same_v<T, float> && args.simt.exact && args.simt.chunks > 1 && p.k <= gemv::kExact)
+    if (std::is_same_v<T, float> && args.simt.exact && p.k <= gemv::kExact)
       multiply.template operator()<std::is_same_v<T, float>>();
     else
       multiply.template operator()<false>();
