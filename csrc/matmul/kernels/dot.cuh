@@ -11,8 +11,7 @@
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
 //   Error   what the last additions round off is added up beside (compensated.cuh), and where K is short the first quad's. Else
-//   every
-//           sum's first product would be rounded where one chain rounds one: 1.15 of SGEMM's error on sparse data.
+//           every sum's first product would be rounded where one chain rounds one: 1.15 of SGEMM's error on sparse data.
 //   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
 //
 // Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB a multiprocessor.
