@@ -263,7 +263,7 @@ def ladder_table(rows: list[dict]) -> str:
     sizes = list(dict.fromkeys((row["case"], row["dtype"]) for row in rows))
     steps = list(dict.fromkeys(row["contender"] for row in rows))
     found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
-    peer = next(name for name in ("cublas", "cublas_fp32", "torch") if name in steps)
+    peer = next(name for name in ("cublas", "torch") if name in steps)
     documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
     unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
     table = []

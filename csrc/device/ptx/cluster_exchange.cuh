@@ -26,5 +26,11 @@ __device__ __forceinline__ void store_async(const void* to, unsigned long long v
                "l"(value), "r"(remote_address(barrier, rank))
                : "memory");
 }
+__device__ __forceinline__ void store_async(const void* to, const float4& value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   remote_address(to, rank)),
+               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_address(barrier, rank))
+               : "memory");
+}
 
 }  // namespace xgemm::ptx

@@ -37,10 +37,12 @@ __device__ __forceinline__ std::uint16_t load_shared2(std::uint32_t address) {
   return v;
 }
 
-/// Sixteen bytes of global memory by one store: left to itself, the compiler makes four of some.
-__device__ __forceinline__ void store_global16(void* to, const uint4& v) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
+/// Sixteen bytes of global memory by one store where `really` says so, without a branch: left to itself, the compiler makes four
+/// of some.
+__device__ __forceinline__ void store_global16_if(void* to, const uint4& v, bool really) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
+                   __cvta_generic_to_global(to)),
+               "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<int>(really))
                : "memory");
 }
 

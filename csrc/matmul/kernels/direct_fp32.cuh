@@ -783,15 +783,15 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           const float sum = total[i] + large[i];
-          float off = large[i] - (sum - total[i]);
-          if constexpr (kHalves()) {  // either may be the larger
+          float off;
+          if constexpr (kHalves()) {  // two steps each; either may be the larger (Compensated::of, but by operators: else it
+                                      // spills)
             const float of_large = sum - total[i];
             off = (total[i] - (sum - of_large)) + (large[i] - of_large);
-          }
-          if constexpr (kHalves()) {  // two steps each
             if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated / 2, off);
             if (__float_as_uint(total[i]) & kTruncatedBits) off = fmaf(total[i], kTruncated / 2, off);
           } else {
+            off = large[i] - (sum - total[i]);
             if (__float_as_uint(large[i]) & kTruncatedBits) off = fmaf(large[i], kTruncated, off);
           }
           small[i] += off;

@@ -209,7 +209,7 @@ class RaggedRows {
     const unsigned shift = static_cast<unsigned>(-2 * skew) & 15;
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      store_global16_if(line + 8 * i * pitch + (column + c), shift_bytes(low[i], high[i], shift), whole && r + 8 * i < rows);
+      ptx::store_global16_if(line + 8 * i * pitch + (column + c), shift_bytes(low[i], high[i], shift), whole && r + 8 * i < rows);
   }
 
   /// What no whole piece holds, of the box at `offset`; before the other buffer is written.
@@ -228,14 +228,6 @@ class RaggedRows {
     if (column == 0) element(piece, skew && piece < min(8 - skew, columns));
     const int tail = (columns + skew) / 8 * 8 - skew + piece;
     if (columns <= 64) element(tail, tail < columns && (tail >= 0 || column > 0));
-  }
-
- private:
-  __device__ __forceinline__ static void store_global16_if(Out* to, const uint4& v, bool really) {  // no branch
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
-                     __cvta_generic_to_global(to)),
-                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<int>(really))
-                 : "memory");
   }
 };
 
@@ -759,13 +751,6 @@ __device__ __forceinline__ void sync_cluster() {
   ptx::cluster_wait();
 }
 
-/// Writes to another CTA's shared memory and completes as many bytes on its barrier; both addresses from remote_address().
-__device__ __forceinline__ void store_counted(std::uint32_t address, const float4& x, std::uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
-               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
-               : "memory");
-}
-
 /// Splits of K. Every consumer thread of every CTA of the cluster calls it with its sums, nothing being under way in this CTA's
 /// slots any more; the producer's warps match its cluster barrier. Sums go to their owner by stores that count on its `arrived`,
 /// as a cluster barrier's release waits for all memory. `parity`: of the CTA's merges. Arrives at `merged` when the slots may be
@@ -787,9 +772,8 @@ __device__ __forceinline__ void merge_tile(const float (&sums)[Config::kValue.ti
 #pragma unroll
     for (int j = 0; j < Config::kValue.tile_n / 8; ++j) {
       if (j >= pieces) break;
-      store_counted(ptx::remote_address(parts + (split * each + at) * kStep + thread, static_cast<unsigned>(owner)),
-                    {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]},
-                    ptx::remote_address(arrived, static_cast<unsigned>(owner)));
+      const float4 four{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
+      ptx::store_async(parts + (split * each + at) * kStep + thread, four, arrived, static_cast<unsigned>(owner));
       if (++at == each) at = 0, ++owner;
     }
   }
