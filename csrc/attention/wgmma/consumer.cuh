@@ -1,0 +1,201 @@
+// The main loop of a consumer warpgroup: 64 rows against their keys. Two schedules (tile.h).
+//
+//   exclusive   S = Q K^T, softmax, O += P V, one after the other; while one warpgroup is at its exponentials, another
+//   multiplies.
+//               The warpgroups take turns at the exponentials, which share one unit. (cuDNN's order on Hopper.)
+//   overlapped  Step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and does the softmax of S(n) under the latter. The
+//               warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
+//
+// P becomes an A operand in registers only when no wgmma is in flight that reads the one before: else ptxas runs each wgmma alone
+// (C7513), or reuses registers that one still reads.
+#pragma once
+#include "attention/wgmma/epilogue.cuh"
+#include "attention/wgmma/mask.cuh"
+#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/shared.cuh"
+#include "attention/wgmma/softmax.cuh"
+#include "device/ptx/ring.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/ptx/wgmma.cuh"
+
+namespace xgemm::attention {
+
+/// Warpgroups one after the other, round and round: the first may begin.
+template <int kWarpgroups>
+struct Turns {
+  int warpgroup;
+  __device__ __forceinline__ explicit Turns(int mine) : warpgroup(mine) {
+    if (mine == kWarpgroups - 1) ptx::named_barrier_arrive(kTurnBarrier, 256);
+  }
+  __device__ __forceinline__ void wait() const { ptx::named_barrier_sync(kTurnBarrier + warpgroup, 256); }
+  /// `last`: nobody will wait for it.
+  __device__ __forceinline__ void pass(bool last) const {
+    const int next = warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1;
+    if (!last || next != 0) ptx::named_barrier_arrive(kTurnBarrier + next, 256);
+  }
+};
+
+template <class Element, int kIndex>
+struct Consumer {
+  using S = Shared<kIndex>;
+  static constexpr WgmmaTile kTile = S::kTile;
+  static constexpr int kKeys = kTile.keys;
+
+  const WgmmaArguments& g;
+  const S shared;
+  const Turns<kTile.consumers> turns;
+  const int warpgroup;
+  ptx::Ring<kTile.query_slots> query;
+  ptx::Ring<kTile.stages> key, value;
+  float scores[kKeys / 2], outputs[kTile.value_size / 2];
+  std::uint32_t weights[kKeys / 16][4];
+  OnlineSoftmax<kKeys> softmax;
+  int begin[2], end[2];  ///< keys that this thread's rows see
+
+  __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
+      : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
+
+  /// Issues S = Q K^T of the slots at hand, and commits it.
+  __device__ __forceinline__ void multiply_keys() {
+    const auto q = S::Query::descriptor_low(ptx::shared_address(shared.queries + query.slot * kTile.query_bytes()) +
+                                            warpgroup * 64 * WgmmaTile::kBlockBytes);
+    const auto k = S::Key::descriptor_low(ptx::shared_address(shared.keys + key.slot * kTile.key_bytes()));
+    ptx::wgmma_pin(scores);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTile.head_size / 16; ++step)
+      ptx::Wgmma<Element, true, true>::mma(
+          scores, S::Query::descriptor(q, step / 4 * S::kQueryBlock + step % 4 * S::Query::kStepBytes),
+          S::Key::descriptor(k, step / 4 * S::kKeyBlock + step % 4 * S::Key::kStepBytes), step != 0);
+    ptx::wgmma_commit();
+  }
+  /// Issues O += P V, and commits it.
+  __device__ __forceinline__ void multiply_values() {
+    const auto v = S::Value::descriptor_low(ptx::shared_address(shared.values + value.slot * kTile.value_bytes()));
+    ptx::wgmma_pin(outputs);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(weights[step]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step)
+      ptx::WgmmaRegisters<Element, false>::mma(outputs, weights[step], S::Value::descriptor(v, step * S::Value::kStepBytes),
+                                               true);
+    ptx::wgmma_commit();
+  }
+
+  /// A warp's part of giving a slot back to the producer.
+  template <int kSlots>
+  __device__ __forceinline__ static void release(ptx::Barrier* empty, ptx::Ring<kSlots>& ring) {
+    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty + ring.slot);
+    ring.advance();
+  }
+  __device__ __forceinline__ void wait_keys() { ptx::barrier_wait(shared.key_full + key.slot, key.parity); }
+  __device__ __forceinline__ void wait_values() { ptx::barrier_wait(shared.value_full + value.slot, value.parity); }
+  __device__ __forceinline__ void release_keys() { release(shared.key_empty, key); }
+  __device__ __forceinline__ void release_values() { release(shared.value_empty, value); }
+
+  __device__ __forceinline__ void convert_weights() {
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) to_fragment<Element>(weights[step], scores, step);
+  }
+
+  __device__ __forceinline__ void run_exclusive(const KeyTiles<kKeys>& tiles, bool last_item) {
+#pragma unroll 1
+    for (int n = tiles.end - 1; n >= tiles.begin; --n) {
+      wait_keys();
+      multiply_keys();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(scores);
+      release_keys();
+      if (tiles.masked(n)) mask_edges<kKeys>(scores, n * kKeys, begin, end);
+      softmax.raise_maximum(scores, g.scale_log2);
+      turns.wait();
+      softmax.exponentiate(scores, g.scale_log2);
+      softmax.rescale(outputs);
+      convert_weights();
+      turns.pass(last_item && n == tiles.begin);
+      wait_values();
+      multiply_values();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(outputs);
+      release_values();
+    }
+  }
+
+  __device__ __forceinline__ void run_overlapped(const KeyTiles<kKeys>& tiles, bool last_item) {
+    if (tiles.begin == tiles.end) return;
+    const auto soften = [&](int n) {
+      if (tiles.masked(n)) mask_edges<kKeys>(scores, n * kKeys, begin, end);
+      softmax.raise_maximum(scores, g.scale_log2);
+      softmax.exponentiate(scores, g.scale_log2);
+    };
+    wait_keys();
+    turns.wait();
+    multiply_keys();
+    turns.pass(false);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(scores);
+    release_keys();
+    soften(tiles.end - 1);
+    convert_weights();
+#pragma unroll 1
+    for (int n = tiles.end - 2; n >= tiles.begin; --n) {
+      wait_keys();
+      turns.wait();
+      multiply_keys();
+      wait_values();
+      multiply_values();
+      turns.pass(false);
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(scores);
+      release_keys();
+      soften(n);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(outputs);
+      release_values();
+      softmax.rescale(outputs);
+      convert_weights();
+    }
+    turns.wait();
+    wait_values();
+    multiply_values();
+    turns.pass(last_item);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(outputs);
+    release_values();
+  }
+
+  __device__ __forceinline__ void run() {
+    const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+    for (ItemLoop item(g); item.valid();) {
+      const RowTile<S::kRows> tile(g, item.index);
+      const KeyTiles<kKeys> tiles(g, tile.row, S::kRows);
+      item.next();
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int position = position_of(g, tile.row + row_in_tile + 8 * h);
+        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
+      }
+      softmax = {};
+#pragma unroll
+      for (float& output : outputs) output = 0;
+
+      ptx::barrier_wait(shared.query_full + query.slot, query.parity);
+      if constexpr (kTile.schedule == Schedule::exclusive)
+        run_exclusive(tiles, !item.valid());
+      else
+        run_overlapped(tiles, !item.valid());
+
+      unsigned char* const slot = shared.queries + query.slot * kTile.query_bytes();
+      store_outputs<Element, kIndex>(outputs, softmax, g, tile, slot);
+      if (threadIdx.x % 32 == 0) {
+        ptx::tma_store_wait_read<0>();
+        ptx::barrier_arrive(shared.query_empty + query.slot);
+      }
+      __syncwarp();
+      query.advance();
+    }
+  }
+};
+
+}  // namespace xgemm::attention

@@ -1,0 +1,63 @@
+// Which tiles of rows a CTA computes, and which keys a row sees.
+//
+// Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
+// mask it is the longest. CTAs take items in turn, there and back (0 .. n-1, n-1 .. 0, ...), so that each gets long and short
+// ones alike: no counter, and the same order in the producer and the consumers.
+#pragma once
+#include "attention/wgmma/arguments.h"
+#include "attention/wgmma/tile.h"
+
+namespace xgemm::attention {
+
+/// The items of this CTA: `for (ItemLoop item(g); item.valid(); item.next())`.
+struct ItemLoop {
+  const WgmmaArguments& g;
+  int index, round = 0;
+  __device__ __forceinline__ explicit ItemLoop(const WgmmaArguments& arguments)
+      : g(arguments), index(static_cast<int>(blockIdx.x)) {}
+  __device__ __forceinline__ bool valid() const { return index < g.items; }
+  __device__ __forceinline__ void next() {
+    const int ctas = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
+    ++round;
+    index = round * ctas + (round % 2 ? ctas - 1 - cta : cta);
+  }
+};
+
+/// One tile of rows.
+template <int kRows>
+struct RowTile {
+  int row;           ///< first packed row
+  int head;          ///< query head within its group; 0 where the group is packed
+  int inner, outer;  ///< batch
+  __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
+    const int section = g.section.divide(item), within = item - section * static_cast<int>(g.section.divisor);
+    const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
+    const int tile_head = section * heads + within - from_last * heads;
+    const int batch = g.tile_heads.divide(tile_head);
+    row = (g.row_tiles - 1 - from_last) * kRows;
+    head = tile_head - batch * static_cast<int>(g.tile_heads.divisor);
+    outer = g.inner.divide(batch);
+    inner = batch - outer * static_cast<int>(g.inner.divisor);
+  }
+};
+
+/// Keys [begin, end) that the query of a packed row sees; the same limits for all rows behind the last one.
+__device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
+__device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
+__device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
+
+/// The tiles of keys that a tile of rows needs, [begin, end), and those, [inner, edge), of which every row sees every key.
+template <int kKeys>
+struct KeyTiles {
+  int begin, inner, edge, end;
+  __device__ __forceinline__ KeyTiles(const WgmmaArguments& g, int row, int rows) {
+    const int first = position_of(g, row), last = position_of(g, row + rows - 1);
+    begin = keys_begin(g, first) / kKeys;
+    inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
+    edge = keys_end(g, first) / kKeys;
+    end = max(begin, (keys_end(g, last) + kKeys - 1) / kKeys);
+  }
+  __device__ __forceinline__ bool masked(int tile) const { return tile < inner || tile >= edge; }
+};
+
+}  // namespace xgemm::attention

@@ -1,0 +1,92 @@
+// The online softmax of a warpgroup's 64 rows in registers (Milakov and Gimelshein 2018; FlashAttention-2, Dao 2023).
+//
+// A thread holds two rows, h = 0 and 1, of wgmma's accumulators; four neighbouring lanes share them. Scores stay unscaled;
+// weights are 2^(score * scale_log2 - base), base = maximum * scale_log2 rounded once, so that an unchanged maximum rescales by
+// exactly 1. A tile without a visible key leaves a row's state as it is: maximum -inf, sum 0, outputs 0.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "device/numeric.cuh"
+#include "device/warp.cuh"
+
+namespace xgemm::attention {
+
+template <int kKeys>
+struct OnlineSoftmax {
+  float maximum[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
+  float base[2];          ///< of the maximum; 0 for infinite ones: a score of +inf then makes the row NaN, as softmax does
+  float factor[2];        ///< for what was summed under the maximum before
+
+  /// The running maximum over `scores` too, and what follows from it. NaN loses here and comes back through the sum.
+  __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float largest = fmaxf(scores[2 * h], scores[2 * h + 1]);
+#pragma unroll
+      for (int j = 1; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
+      largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
+      const float before = __fmul_rn(maximum[h], scale_log2);
+      maximum[h] = fmaxf(maximum[h], largest);
+      base[h] = isinf(maximum[h]) ? 0.f : __fmul_rn(maximum[h], scale_log2);
+      factor[h] = exp2_approx(before - base[h]);
+    }
+  }
+
+  /// Scores to weights, and their sum.
+  __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], float scale_log2) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sums[2] = {0, 0};  // two chains
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float& score = scores[4 * j + 2 * h + c];
+          score = exp2_approx(fmaf(score, scale_log2, -base[h]));
+          sums[c] += score;
+        }
+      sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void rescale(float (&outputs)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) outputs[i] *= factor[i / 2 % 2];
+  }
+
+  /// After the last tile: the whole row's sum, in all four lanes.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] = warp_reduce<4>(sum[h], [](float a, float b) { return a + b; });
+  }
+  /// Natural log-sum-exp of the scaled scores.
+  __device__ __forceinline__ float log_sum(int h, float scale) const {
+    if (sum[h] == 0.f) return -INFINITY;
+    return (isinf(maximum[h]) ? 0.f : maximum[h] * scale) + logf(sum[h]);
+  }
+};
+
+/// Two numbers as T in one register, the first in the lower half.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_pair(float first, float second) {
+  if constexpr (std::is_same_v<T, half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  }
+}
+
+/// 16 columns of accumulators, from column 16 k on, as the A fragment of one wgmma (device/ptx/wgmma.cuh): the same thread holds
+/// them in both layouts.
+template <class T, int kCount>
+__device__ __forceinline__ void to_fragment(std::uint32_t (&fragment)[4], const float (&accumulators)[kCount], int k) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) fragment[i] = pack_pair<T>(accumulators[8 * k + 2 * i], accumulators[8 * k + 2 * i + 1]);
+}
+
+}  // namespace xgemm::attention
