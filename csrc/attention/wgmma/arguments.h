@@ -1,30 +1,43 @@
 // What the host hands to the tensor-core kernel.
 #pragma once
 #include <cuda.h>
+#include <vector_types.h>
 
 #include "device/index_map.h"
 
 namespace xgemm::attention {
 
 struct WgmmaArguments {
-  /// Query and output: dims (D, group, Sq, inner batch, outer batch), boxes of 64 columns by a CTA's rows and by a warp's 16
-  /// rows. Key and value: dims (D, Sk, inner batch, outer batch), boxes of 64 columns by a tile's keys.
+  /// Query and output: dims (D, group, Sq, inner batch, outer batch), boxes of 64 columns by a tile's rows and by a warp's 16.
+  /// Key and value: dims (D, Sk, inner batch, outer batch), boxes of 64 columns by a tile's keys.
   CUtensorMap query, key, value, output;
   /// Steps of the maps' batch dims from one batch to the next: 0 where one tensor serves all.
   struct Steps {
     int inner, outer;
   } query_steps, key_steps, value_steps;
+  void* out;   ///< the output again: contiguous (outer, inner, group, Sq, dv)
   float* lse;  ///< contiguous (outer, inner, group, Sq); may be null
-  int sq, sk;
-  int packed;               ///< query heads whose rows a tile interleaves: row r is position r / packed of head r % packed
+  int sq, sk, dv;
   int first, last;          ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
   float scale, scale_log2;  ///< of the scores; that times log2(e)
-  int items, row_tiles;     ///< tiles of rows in all, and of a head (of `packed` heads)
-  ShortDivider pack;        ///< by `packed`
-  ShortDivider section;     ///< items whose keys and values are in L2 together: row_tiles * section_heads
-  ShortDivider section_heads;
-  ShortDivider tile_heads;  ///< tiles of a key head that differ by query head: group / packed
-  ShortDivider inner;       ///< inner batches
+
+  // Work (scheduler.cuh). A tile head is as many query heads as share a tile's rows: `pack` of them.
+  ShortDivider pack;           ///< packed row r is position r / pack of head r % pack
+  int tile_rows, row_tiles;    ///< rows of a tile that are used; tiles of rows of a tile head
+  ShortDivider section_heads;  ///< tile heads whose keys and values are in L2 together
+  ShortDivider section;        ///< their tiles of rows
+  ShortDivider tile_heads;     ///< tile heads of a key head
+  ShortDivider inner;          ///< inner batches
+  ShortDivider parts;          ///< parts of the keys, `part_tiles` tiles of them each
+  int part_tiles;
+  int items;  ///< tiles of rows times parts
+
+  // Where results meet in memory (parts.cuh): several parts, or rows that TMA cannot store.
+  bool through_memory;
+  int part_rows;        ///< rows of a tile that there is room for
+  float* part_outputs;  ///< [tile][part][row][value_size], unnormalised
+  float2* part_states;  ///< [tile][part][row]: maximum of the unscaled scores, sum of the weights
+  unsigned* counters;   ///< [tile][warpgroup], zero before and after
 };
 
 }  // namespace xgemm::attention

@@ -11,6 +11,7 @@
 #pragma once
 #include "attention/wgmma/epilogue.cuh"
 #include "attention/wgmma/mask.cuh"
+#include "attention/wgmma/parts.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"
@@ -25,13 +26,15 @@ template <int kWarpgroups>
 struct Turns {
   int warpgroup;
   __device__ __forceinline__ explicit Turns(int mine) : warpgroup(mine) {
-    if (mine == kWarpgroups - 1) ptx::named_barrier_arrive(kTurnBarrier, 256);
+    if (kWarpgroups > 1 && mine == kWarpgroups - 1) ptx::named_barrier_arrive(kTurnBarrier, 256);
   }
-  __device__ __forceinline__ void wait() const { ptx::named_barrier_sync(kTurnBarrier + warpgroup, 256); }
+  __device__ __forceinline__ void wait() const {
+    if (kWarpgroups > 1) ptx::named_barrier_sync(kTurnBarrier + warpgroup, 256);
+  }
   /// `last`: nobody will wait for it.
   __device__ __forceinline__ void pass(bool last) const {
     const int next = warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1;
-    if (!last || next != 0) ptx::named_barrier_arrive(kTurnBarrier + next, 256);
+    if (kWarpgroups > 1 && (!last || next != 0)) ptx::named_barrier_arrive(kTurnBarrier + next, 256);
   }
 };
 
@@ -168,8 +171,8 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
     for (ItemLoop item(g); item.valid();) {
-      const RowTile<S::kRows> tile(g, item.index);
-      const KeyTiles<kKeys> tiles(g, tile.row, S::kRows);
+      const RowTile tile(g, item.index);
+      const KeyTiles<kKeys> tiles(g, tile);
       item.next();
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -186,8 +189,12 @@ struct Consumer {
       else
         run_overlapped(tiles, !item.valid());
 
-      unsigned char* const slot = shared.queries + query.slot * kTile.query_bytes();
-      store_outputs<Element, kIndex>(outputs, softmax, g, tile, slot);
+      softmax.finish();
+      if (!g.through_memory) {
+        store_outputs<Element, kIndex>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+      } else {
+        store_part<Element, kIndex>(outputs, softmax, g, tile, shared.flags + warpgroup);
+      }
       if (threadIdx.x % 32 == 0) {
         ptx::tma_store_wait_read<0>();
         ptx::barrier_arrive(shared.query_empty + query.slot);

@@ -33,10 +33,10 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wg
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
-    ptx::release_registers<S::kTile.producer_registers()>();
+    if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers()>();
     if (threadIdx.x < 32 && ptx::elect_one()) produce<kIndex>(g, shared);
   } else {
-    ptx::acquire_registers<S::kTile.consumer_registers()>();
+    if constexpr (S::kTile.lends_registers()) ptx::acquire_registers<S::kTile.consumer_registers()>();
     Consumer<Element, kIndex>(g, shared, warpgroup - 1).run();
   }
 #endif

@@ -18,8 +18,8 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
   ptx::Ring<kTile.query_slots> query;
   ptx::Ring<kTile.stages> key, value;
   for (ItemLoop item(g); item.valid(); item.next()) {
-    const RowTile<S::kRows> tile(g, item.index);
-    const KeyTiles<S::kKeys> tiles(g, tile.row, S::kRows);
+    const RowTile tile(g, item.index);
+    const KeyTiles<S::kKeys> tiles(g, tile);
 
     const auto load_keys = [&](int n) {
       ptx::barrier_wait(shared.key_empty + key.slot, key.parity ^ 1);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
 
     if (tiles.begin < tiles.end) load_keys(tiles.end - 1);
     ptx::barrier_wait(shared.query_empty + query.slot, query.parity ^ 1);
-    ptx::barrier_arrive_expect(shared.query_full + query.slot, S::kHeadBlocks * S::kQueryBlock);
+    ptx::barrier_arrive_expect(shared.query_full + query.slot, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
     for (int block = 0; block < S::kHeadBlocks; ++block)
       ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query,
                     shared.query_full + query.slot, 64 * block, tile.head, g.pack.divide(tile.row),

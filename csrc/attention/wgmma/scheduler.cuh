@@ -23,21 +23,29 @@ struct ItemLoop {
   }
 };
 
-/// One tile of rows.
-template <int kRows>
+/// One tile of rows against all keys, or against one part of them.
 struct RowTile {
+  int index, part;
   int row;           ///< first packed row
   int head;          ///< query head within its group; 0 where the group is packed
   int inner, outer;  ///< batch
   __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
-    const int section = g.section.divide(item), within = item - section * static_cast<int>(g.section.divisor);
+    index = g.parts.divide(item), part = item - index * static_cast<int>(g.parts.divisor);
+    const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
     const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
     const int tile_head = section * heads + within - from_last * heads;
     const int batch = g.tile_heads.divide(tile_head);
-    row = (g.row_tiles - 1 - from_last) * kRows;
+    row = (g.row_tiles - 1 - from_last) * g.tile_rows;
     head = tile_head - batch * static_cast<int>(g.tile_heads.divisor);
     outer = g.inner.divide(batch);
     inner = batch - outer * static_cast<int>(g.inner.divisor);
+  }
+  /// The index of a packed row of this tile among all rows of the output; negative behind the last position.
+  __device__ __forceinline__ std::int64_t output_row(const WgmmaArguments& g, int packed_row) const {
+    const int position = g.pack.divide(packed_row), in_group = head + packed_row - position * static_cast<int>(g.pack.divisor);
+    const std::int64_t batch = static_cast<std::int64_t>(outer) * static_cast<int>(g.inner.divisor) + inner;
+    const std::int64_t group = static_cast<std::int64_t>(g.tile_heads.divisor) * g.pack.divisor;
+    return position < g.sq ? (batch * group + in_group) * g.sq + position : -1;
   }
 };
 
@@ -46,16 +54,16 @@ __device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { r
 __device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
 __device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
 
-/// The tiles of keys that a tile of rows needs, [begin, end), and those, [inner, edge), of which every row sees every key.
+/// The tiles of keys that an item needs, [begin, end), and those, [inner, edge), of which every row sees every key.
 template <int kKeys>
 struct KeyTiles {
   int begin, inner, edge, end;
-  __device__ __forceinline__ KeyTiles(const WgmmaArguments& g, int row, int rows) {
-    const int first = position_of(g, row), last = position_of(g, row + rows - 1);
-    begin = keys_begin(g, first) / kKeys;
+  __device__ __forceinline__ KeyTiles(const WgmmaArguments& g, const RowTile& tile) {
+    const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
+    begin = max(keys_begin(g, first) / kKeys, tile.part * g.part_tiles);
     inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
     edge = keys_end(g, first) / kKeys;
-    end = max(begin, (keys_end(g, last) + kKeys - 1) / kKeys);
+    end = max(begin, min((keys_end(g, last) + kKeys - 1) / kKeys, (tile.part + 1) * g.part_tiles));
   }
   __device__ __forceinline__ bool masked(int tile) const { return tile < inner || tile >= edge; }
 };

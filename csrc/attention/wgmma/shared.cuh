@@ -23,6 +23,7 @@ struct Shared {
 
   unsigned char *queries, *keys, *values;
   ptx::Barrier *query_full, *query_empty, *key_full, *key_empty, *value_full, *value_empty;
+  unsigned* flags;  ///< one a consumer warpgroup
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory) {
     queries = memory + ((1024 - (ptx::shared_address(memory) & 1023)) & 1023);
@@ -34,6 +35,7 @@ struct Shared {
     key_empty = key_full + kTile.stages;
     value_full = key_empty + kTile.stages;
     value_empty = value_full + kTile.stages;
+    flags = reinterpret_cast<unsigned*>(value_empty + kTile.stages);
   }
 
   /// By one thread; a CTA barrier follows.

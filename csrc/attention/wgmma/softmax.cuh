@@ -12,12 +12,27 @@
 
 namespace xgemm::attention {
 
+/// What is subtracted from scores, in units of log2, under this maximum; 0 for infinite ones: a score of +inf then makes the row
+/// NaN, as softmax does.
+__device__ __forceinline__ float base_of(float maximum, float scale_log2) {
+  return isinf(maximum) ? 0.f : __fmul_rn(maximum, scale_log2);
+}
+/// Factor for sums under the maximum `before`.
+__device__ __forceinline__ float factor_of(float before, float base, float scale_log2) {
+  return exp2_approx(__fmul_rn(before, scale_log2) - base);
+}
+/// Natural log-sum-exp of a row's scaled scores.
+__device__ __forceinline__ float log_sum(float maximum, float sum, float scale) {
+  if (sum == 0.f) return -INFINITY;
+  return (isinf(maximum) ? 0.f : maximum * scale) + logf(sum);
+}
+
 template <int kKeys>
 struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
-  float base[2];          ///< of the maximum; 0 for infinite ones: a score of +inf then makes the row NaN, as softmax does
-  float factor[2];        ///< for what was summed under the maximum before
+  float base[2];
+  float factor[2];  ///< for what was summed under the maximum before
 
   /// The running maximum over `scores` too, and what follows from it. NaN loses here and comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
@@ -27,10 +42,10 @@ struct OnlineSoftmax {
 #pragma unroll
       for (int j = 1; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
-      const float before = __fmul_rn(maximum[h], scale_log2);
-      maximum[h] = fmaxf(maximum[h], largest);
-      base[h] = isinf(maximum[h]) ? 0.f : __fmul_rn(maximum[h], scale_log2);
-      factor[h] = exp2_approx(before - base[h]);
+      const float before = maximum[h];
+      maximum[h] = fmaxf(before, largest);
+      base[h] = base_of(maximum[h], scale_log2);
+      factor[h] = factor_of(before, base[h], scale_log2);
     }
   }
 
@@ -61,11 +76,6 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] = warp_reduce<4>(sum[h], [](float a, float b) { return a + b; });
-  }
-  /// Natural log-sum-exp of the scaled scores.
-  __device__ __forceinline__ float log_sum(int h, float scale) const {
-    if (sum[h] == 0.f) return -INFINITY;
-    return (isinf(maximum[h]) ? 0.f : maximum[h] * scale) + logf(sum[h]);
   }
 };
 
