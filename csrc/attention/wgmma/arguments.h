@@ -3,9 +3,37 @@
 #include <cuda.h>
 #include <vector_types.h>
 
+#include "device/dtype.h"
 #include "device/index_map.h"
 
 namespace xgemm::attention {
+
+/// An attention mask and what mask_tiles.cuh has found out about it, a tile of rows by a tile of keys at a time.
+struct WgmmaMask {
+  /// Steps from one (outer batch, inner batch, query head, position) to the next: of the mask in elements, and of the index of a
+  /// mask tile (outer batch, inner batch, tile head, tile of rows). 0 where the mask is broadcast.
+  struct {
+    std::int64_t outer, inner, head, row, column;
+  } strides;
+  struct {
+    int outer, inner, head, row;
+  } steps;
+  const void* values;
+  DType dtype;
+  bool pairs;              ///< two neighbouring columns may be loaded as one word
+  int key_tiles;           ///< of a mask tile
+  unsigned char* classes;  ///< [mask tile][key tile]: TileClass
+  uint2* bits;             ///< bool: [mask tile][key tile][consumer thread]: bit 2 j + c of word h for accumulator 4 j + 2 h + c
+};
+
+/// What mask_tiles.cuh is given.
+struct MaskTilesArguments {
+  WgmmaMask mask;
+  int heads, row_tiles, inner;  ///< sizes of the mask's tile heads, tiles of rows, inner batches: 1 where broadcast
+  int rows, pack, tile_rows;    ///< packed rows of a tile head; see WgmmaArguments
+  int sk;
+  bool vector;  ///< bool: 16 keys are one aligned load
+};
 
 struct WgmmaArguments {
   /// Query and output: dims (D, group, Sq, inner batch, outer batch), boxes of 64 columns by a tile's rows and by a warp's 16.
@@ -31,6 +59,8 @@ struct WgmmaArguments {
   ShortDivider parts;          ///< parts of the keys, `part_tiles` tiles of them each
   int part_tiles;
   int items;  ///< tiles of rows times parts
+
+  WgmmaMask mask;
 
   // Where results meet in memory (parts.cuh): several parts, or rows that TMA cannot store.
   bool through_memory;

@@ -31,14 +31,16 @@ struct Turns {
   __device__ __forceinline__ void wait() const {
     if (kWarpgroups > 1) ptx::named_barrier_sync(kTurnBarrier + warpgroup, 256);
   }
-  /// `last`: nobody will wait for it.
-  __device__ __forceinline__ void pass(bool last) const {
-    const int next = warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1;
-    if (kWarpgroups > 1 && (!last || next != 0)) ptx::named_barrier_arrive(kTurnBarrier + next, 256);
+  __device__ __forceinline__ void pass() const {
+    if (kWarpgroups > 1) ptx::named_barrier_arrive(kTurnBarrier + (warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1), 256);
+  }
+  /// After the last turn: leaves no arrival behind.
+  __device__ __forceinline__ void end() const {
+    if (warpgroup == 0) wait();
   }
 };
 
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 struct Consumer {
   using S = Shared<kIndex>;
   static constexpr WgmmaTile kTile = S::kTile;
@@ -102,21 +104,32 @@ struct Consumer {
     for (int step = 0; step < kKeys / 16; ++step) to_fragment<Element>(weights[step], scores, step);
   }
 
-  __device__ __forceinline__ void run_exclusive(const KeyTiles<kKeys>& tiles, bool last_item) {
+  using Walk = KeyWalk<kKeys, kMasking>;
+  using Mask = TileMask<kKeys, kMasking>;
+
+  __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
+    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.scale);
+    if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+  }
+  /// Factor of what the mask leaves, which is unscaled scores but for an additive one.
+  __device__ __forceinline__ float scale_log2() const { return kMasking == Masking::additive ? kLog2E : g.scale_log2; }
+
+  __device__ __forceinline__ void run_exclusive(Walk& walk, Mask& mask) {
 #pragma unroll 1
-    for (int n = tiles.end - 1; n >= tiles.begin; --n) {
+    for (; walk.valid(); walk.next()) {
       wait_keys();
       multiply_keys();
+      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(scores);
       release_keys();
-      if (tiles.masked(n)) mask_edges<kKeys>(scores, n * kKeys, begin, end);
-      softmax.raise_maximum(scores, g.scale_log2);
+      mask_scores(walk, mask);
+      softmax.raise_maximum(scores, scale_log2());
       turns.wait();
-      softmax.exponentiate(scores, g.scale_log2);
+      softmax.exponentiate(scores, scale_log2());
       softmax.rescale(outputs);
       convert_weights();
-      turns.pass(last_item && n == tiles.begin);
+      turns.pass();
       wait_values();
       multiply_values();
       ptx::wgmma_wait<0>();
@@ -125,34 +138,35 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run_overlapped(const KeyTiles<kKeys>& tiles, bool last_item) {
-    if (tiles.begin == tiles.end) return;
-    const auto soften = [&](int n) {
-      if (tiles.masked(n)) mask_edges<kKeys>(scores, n * kKeys, begin, end);
-      softmax.raise_maximum(scores, g.scale_log2);
-      softmax.exponentiate(scores, g.scale_log2);
+  __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
+    if (!walk.valid()) return;
+    const auto soften = [&] {
+      release_keys();
+      mask_scores(walk, mask);
+      softmax.raise_maximum(scores, scale_log2());
+      softmax.exponentiate(scores, scale_log2());
     };
     wait_keys();
     turns.wait();
     multiply_keys();
-    turns.pass(false);
+    turns.pass();
+    mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
-    release_keys();
-    soften(tiles.end - 1);
+    soften();
     convert_weights();
 #pragma unroll 1
-    for (int n = tiles.end - 2; n >= tiles.begin; --n) {
+    for (walk.next(); walk.valid(); walk.next()) {
       wait_keys();
       turns.wait();
       multiply_keys();
       wait_values();
       multiply_values();
-      turns.pass(false);
+      turns.pass();
+      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(scores);
-      release_keys();
-      soften(n);
+      soften();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
       release_values();
@@ -162,7 +176,7 @@ struct Consumer {
     turns.wait();
     wait_values();
     multiply_values();
-    turns.pass(last_item);
+    turns.pass();
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(outputs);
     release_values();
@@ -170,13 +184,14 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-    for (ItemLoop item(g); item.valid();) {
+    for (ItemLoop item(g); item.valid(); item.next()) {
       const RowTile tile(g, item.index);
-      const KeyTiles<kKeys> tiles(g, tile);
-      item.next();
+      Walk walk(g, tile);
+      const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
+      Mask mask(g, tile, rows);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, tile.row + row_in_tile + 8 * h);
+        const int position = position_of(g, rows[h]);
         begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
       }
       softmax = {};
@@ -185,9 +200,9 @@ struct Consumer {
 
       ptx::barrier_wait(shared.query_full + query.slot, query.parity);
       if constexpr (kTile.schedule == Schedule::exclusive)
-        run_exclusive(tiles, !item.valid());
+        run_exclusive(walk, mask);
       else
-        run_overlapped(tiles, !item.valid());
+        run_overlapped(walk, mask);
 
       softmax.finish();
       if (!g.through_memory) {
@@ -202,6 +217,7 @@ struct Consumer {
       __syncwarp();
       query.advance();
     }
+    turns.end();
   }
 };
 

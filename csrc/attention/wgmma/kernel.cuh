@@ -18,7 +18,7 @@
 
 namespace xgemm::attention {
 
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wgmma(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shared<kIndex>;
@@ -34,10 +34,10 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wg
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
     if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers()>();
-    if (threadIdx.x < 32 && ptx::elect_one()) produce<kIndex>(g, shared);
+    if (threadIdx.x < 32) produce<kIndex, kMasking>(g, shared);
   } else {
     if constexpr (S::kTile.lends_registers()) ptx::acquire_registers<S::kTile.consumer_registers()>();
-    Consumer<Element, kIndex>(g, shared, warpgroup - 1).run();
+    Consumer<Element, kIndex, kMasking>(g, shared, warpgroup - 1).run();
   }
 #endif
 }

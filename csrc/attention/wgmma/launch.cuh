@@ -7,22 +7,36 @@
 
 namespace xgemm::attention {
 
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 void launch_instance(const WgmmaArguments& g, int ctas, cudaStream_t stream) {
   constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
-  constexpr auto kernel = attention_wgmma<Element, kIndex>;
-  allow_shared<kernel, kTile.shared_bytes()>();
-  enqueue(
-      kernel,
-      {.blocks = static_cast<unsigned>(ctas), .threads = kTile.threads(), .shared_bytes = kTile.shared_bytes(), .early = true},
-      stream, g);
+  if constexpr (kTile.serves(kMasking)) {
+    constexpr auto kernel = attention_wgmma<Element, kIndex, kMasking>;
+    allow_shared<kernel, kTile.shared_bytes()>();
+    enqueue(
+        kernel,
+        {.blocks = static_cast<unsigned>(ctas), .threads = kTile.threads(), .shared_bytes = kTile.shared_bytes(), .early = true},
+        stream, g);
+  }
+}
+
+/// Calls f(std::integral_constant<int, tile>{}).
+template <class F>
+void with_tile(int tile, F&& f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    ((tile == kIndex ? f(std::integral_constant<int, kIndex>{}) : void()), ...);
+  }(std::make_integer_sequence<int, static_cast<int>(kWgmmaTiles.size())>{});
 }
 
 template <class Element>
-void launch_tile(int tile, const WgmmaArguments& g, int ctas, cudaStream_t stream) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    ((tile == kIndex ? launch_instance<Element, kIndex>(g, ctas, stream) : void()), ...);
-  }(std::make_integer_sequence<int, static_cast<int>(kWgmmaTiles.size())>{});
+void launch_tile(int tile, Masking masking, const WgmmaArguments& g, int ctas, cudaStream_t stream) {
+  with_tile(tile, [&](auto index) {
+    switch (masking) {
+      case Masking::edges: return launch_instance<Element, index, Masking::edges>(g, ctas, stream);
+      case Masking::boolean: return launch_instance<Element, index, Masking::boolean>(g, ctas, stream);
+      case Masking::additive: return launch_instance<Element, index, Masking::additive>(g, ctas, stream);
+    }
+  });
 }
 
 }  // namespace xgemm::attention

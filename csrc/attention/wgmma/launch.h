@@ -7,11 +7,11 @@
 
 namespace xgemm::attention {
 
-/// Does the kernel take these operands, apart from their sizes? sm_90 is the caller's to check.
-bool serves_wgmma(const Arguments& arguments);
+/// What plan_wgmma() asks, but for the GPU: the caller adds `sm_count`, and leaves the kernel to sm_90.
+WgmmaProblem wgmma_problem(const Arguments& arguments);
 
-/// `counters`, `partials`: plan.counter_bytes() zeros, which it leaves zeros, and plan.partial_bytes() of anything. False if the
-/// driver makes no tensor maps: nothing was launched.
-bool launch_wgmma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* partials, cudaStream_t stream);
+/// `counters`: plan.counter_bytes() zeros, which it leaves zeros; `memory`: plan.memory_bytes() of anything. False if the driver
+/// makes no tensor maps: nothing was launched.
+bool launch_wgmma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
 }  // namespace xgemm::attention

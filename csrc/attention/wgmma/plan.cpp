@@ -38,7 +38,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   if (p.sq + p.sk + 1024 > kInt) return {};
   const bool few = all_rows <= kFewRows;
   const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [&](const WgmmaTile& t) {
-    return (t.consumers == 1) == few && p.d <= t.head_size && p.dv <= t.value_size;
+    return (t.consumers == 1) == few && t.serves(p.masking) && p.d <= t.head_size && p.dv <= t.value_size;
   });
   if (tile == kWgmmaTiles.end()) return {};
 
@@ -60,6 +60,13 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   plan.part_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(std::min<std::int64_t>(plan.items(), p.sm_count));
+  plan.masking = p.masking;
+  if (p.masking != Masking::edges) {
+    plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile->keys));
+    plan.mask_tiles = p.mask_batches * (p.mask_heads ? p.group / plan.packed : 1) *
+                      (p.mask_rows || (p.mask_heads && plan.packed > 1) ? row_tiles : 1);
+    if (plan.mask_tiles * plan.key_tiles > kInt) return {};
+  }
   if (p.causal) {  // tiles differ in length: the longest of several heads first. Else one head after the other.
     const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (2 * p.sk * (p.d + p.dv)), 1);
     std::int64_t section = std::min(key_heads * (p.group / plan.packed), heads);

@@ -9,12 +9,15 @@ namespace xgemm::attention {
 
 /// What the choice depends on.
 struct WgmmaProblem {
-  bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), no mask, scale > 0
+  bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads in all
   std::int64_t group = 1;    ///< query heads that share each
   std::int64_t sq = 0, sk = 0, d = 0, dv = 0;
   int sm_count = 0;
+  Masking masking = Masking::edges;
+  std::int64_t mask_batches = 1;               ///< with masks of their own
+  bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
 };
 
 struct WgmmaPlan {
@@ -29,6 +32,9 @@ struct WgmmaPlan {
   bool through_memory = false;  ///< results meet in memory: several parts, or rows that TMA cannot store
   int part_rows = 0;            ///< rows of a tile that partial results have room for
   int ctas = 0;
+  Masking masking = Masking::edges;
+  std::int64_t mask_tiles = 0;  ///< tiles of rows with masks of their own
+  int key_tiles = 0;            ///< tiles of keys of each, of all keys
 
   std::int64_t items() const { return tiles * parts; }
   const WgmmaTile& info() const { return kWgmmaTiles[static_cast<std::size_t>(tile)]; }
@@ -37,6 +43,9 @@ struct WgmmaPlan {
   std::int64_t partial_bytes() const {
     return state_bytes() + (through_memory ? 4 * items() * part_rows * info().value_size : 0);
   }
+  std::int64_t mask_bit_bytes() const { return masking == Masking::boolean ? 16 * mask_tiles * key_tiles * info().rows() : 0; }
+  /// Workspace: partial results, then the mask's bits and classes.
+  std::int64_t memory_bytes() const { return partial_bytes() + mask_bit_bytes() + mask_tiles * key_tiles; }
 };
 
 /// Nothing where the kernel does not take the problem.

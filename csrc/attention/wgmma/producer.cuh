@@ -1,4 +1,4 @@
-// The producer: one thread that brings queries, keys and values to shared memory by TMA.
+// The producer: one warp that brings queries, keys and values to shared memory by TMA.
 //
 // Keys are walked from the last tile to the first, so that the masked tiles come first and a row tile ends where the next one has
 // what it needs in L2. The first keys come before the queries, and keys one tile ahead of values: what a consumer waits for
@@ -11,44 +11,54 @@
 
 namespace xgemm::attention {
 
-template <int kIndex>
+/// All lanes walk and wait, one issues.
+template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex>& shared) {
   using S = Shared<kIndex>;
   constexpr WgmmaTile kTile = S::kTile;
+  const bool leads = ptx::elect_one();
   ptx::Ring<kTile.query_slots> query;
   ptx::Ring<kTile.stages> key, value;
   for (ItemLoop item(g); item.valid(); item.next()) {
     const RowTile tile(g, item.index);
-    const KeyTiles<S::kKeys> tiles(g, tile);
+    KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
     const auto load_keys = [&](int n) {
       ptx::barrier_wait(shared.key_empty + key.slot, key.parity ^ 1);
-      ptx::barrier_arrive_expect(shared.key_full + key.slot, kTile.key_bytes());
-      for (int block = 0; block < S::kHeadBlocks; ++block)
-        ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, shared.key_full + key.slot,
-                      64 * block, n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
+      if (leads) {
+        ptx::barrier_arrive_expect(shared.key_full + key.slot, kTile.key_bytes());
+        for (int block = 0; block < S::kHeadBlocks; ++block)
+          ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, shared.key_full + key.slot,
+                        64 * block, n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
+      }
       key.advance();
     };
     const auto load_values = [&](int n) {
       ptx::barrier_wait(shared.value_empty + value.slot, value.parity ^ 1);
-      ptx::barrier_arrive_expect(shared.value_full + value.slot, kTile.value_bytes());
-      for (int block = 0; block < S::kValueBlocks; ++block)
-        ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value,
-                      shared.value_full + value.slot, 64 * block, n * S::kKeys, tile.inner * g.value_steps.inner,
-                      tile.outer * g.value_steps.outer);
+      if (leads) {
+        ptx::barrier_arrive_expect(shared.value_full + value.slot, kTile.value_bytes());
+        for (int block = 0; block < S::kValueBlocks; ++block)
+          ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value,
+                        shared.value_full + value.slot, 64 * block, n * S::kKeys, tile.inner * g.value_steps.inner,
+                        tile.outer * g.value_steps.outer);
+      }
       value.advance();
     };
 
-    if (tiles.begin < tiles.end) load_keys(tiles.end - 1);
+    if (walk.valid()) load_keys(walk.n);
     ptx::barrier_wait(shared.query_empty + query.slot, query.parity ^ 1);
-    ptx::barrier_arrive_expect(shared.query_full + query.slot, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
-    for (int block = 0; block < S::kHeadBlocks; ++block)
-      ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query,
-                    shared.query_full + query.slot, 64 * block, tile.head, g.pack.divide(tile.row),
-                    tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+    if (leads) {
+      ptx::barrier_arrive_expect(shared.query_full + query.slot, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      for (int block = 0; block < S::kHeadBlocks; ++block)
+        ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query,
+                      shared.query_full + query.slot, 64 * block, tile.head, g.pack.divide(tile.row),
+                      tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+    }
     query.advance();
-    for (int n = tiles.end - 1; n >= tiles.begin; --n) {
-      if (n > tiles.begin) load_keys(n - 1);
+    while (walk.valid()) {
+      const int n = walk.n;
+      walk.next();
+      if (walk.valid()) load_keys(walk.n);
       load_values(n);
     }
   }

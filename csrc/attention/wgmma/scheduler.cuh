@@ -6,6 +6,7 @@
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
+#include "device/warp.cuh"
 
 namespace xgemm::attention {
 
@@ -26,16 +27,17 @@ struct ItemLoop {
 /// One tile of rows against all keys, or against one part of them.
 struct RowTile {
   int index, part;
-  int row;           ///< first packed row
-  int head;          ///< query head within its group; 0 where the group is packed
-  int inner, outer;  ///< batch
+  int row_tile, row;  ///< of its head; first packed row
+  int head;           ///< query head within its group; 0 where the group is packed
+  int inner, outer;   ///< batch
   __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
     index = g.parts.divide(item), part = item - index * static_cast<int>(g.parts.divisor);
     const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
     const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
     const int tile_head = section * heads + within - from_last * heads;
     const int batch = g.tile_heads.divide(tile_head);
-    row = (g.row_tiles - 1 - from_last) * g.tile_rows;
+    row_tile = g.row_tiles - 1 - from_last;
+    row = row_tile * g.tile_rows;
     head = tile_head - batch * static_cast<int>(g.tile_heads.divisor);
     outer = g.inner.divide(batch);
     inner = batch - outer * static_cast<int>(g.inner.divisor);
@@ -54,18 +56,62 @@ __device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { r
 __device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
 __device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
 
-/// The tiles of keys that an item needs, [begin, end), and those, [inner, edge), of which every row sees every key.
-template <int kKeys>
-struct KeyTiles {
-  int begin, inner, edge, end;
-  __device__ __forceinline__ KeyTiles(const WgmmaArguments& g, const RowTile& tile) {
+/// The tiles of keys that an item needs, from the last to the first: `for (KeyWalk walk(g, tile); walk.valid(); walk.next())`.
+/// Whole warps walk together.
+template <int kKeys, Masking kMasking>
+struct KeyWalk {
+  int n;            ///< the tile at hand
+  int begin;        ///< the last tile of the walk is not before it
+  int inner, edge;  ///< of tiles [inner, edge) every row sees every key
+  // With a mask: which of the 32 tiles from `window` on are left, and which of them the mask changes.
+  int window;
+  unsigned present, mixed;
+  const unsigned char* classes;
+
+  __device__ __forceinline__ KeyWalk(const WgmmaArguments& g, const RowTile& tile) {
     const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
     begin = max(keys_begin(g, first) / kKeys, tile.part * g.part_tiles);
     inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
     edge = keys_end(g, first) / kKeys;
-    end = max(begin, min((keys_end(g, last) + kKeys - 1) / kKeys, (tile.part + 1) * g.part_tiles));
+    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (tile.part + 1) * g.part_tiles);
+    n = end - 1;
+    if constexpr (kMasking != Masking::edges) {
+      classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;
+      window = end;
+      present = 0;
+      next();
+    }
   }
-  __device__ __forceinline__ bool masked(int tile) const { return tile < inner || tile >= edge; }
+  static __device__ __forceinline__ std::int64_t mask_tile(const WgmmaArguments& g, const RowTile& tile) {
+    const auto& steps = g.mask.steps;
+    return static_cast<std::int64_t>(tile.outer) * steps.outer + tile.inner * steps.inner + tile.head * steps.head +
+           tile.row_tile * steps.row;
+  }
+
+  __device__ __forceinline__ bool valid() const { return n >= begin; }
+  __device__ __forceinline__ void next() {
+    if constexpr (kMasking == Masking::edges) {
+      --n;
+    } else {
+      while (present == 0 && window > begin) {  // the 32 tiles before, or as many as there are
+        const int end = window;
+        window = max(begin, end - 32);
+        const int mine = window + static_cast<int>(threadIdx.x) % 32;
+        const int tile_class = mine < end ? __ldg(classes + mine) : kEmpty;
+        present = __ballot_sync(kFullWarp, tile_class != kEmpty);
+        mixed = __ballot_sync(kFullWarp, tile_class == kMixed);
+      }
+      const int last = 31 - __clz(static_cast<int>(present));
+      n = present == 0 ? begin - 1 : window + last;
+      present &= ~(1u << (last & 31));
+    }
+  }
+
+  /// Do some rows not see some keys of the tile at hand, apart from the mask? Does the mask?
+  __device__ __forceinline__ bool on_edge() const { return n < inner || n >= edge; }
+  __device__ __forceinline__ bool on_mask() const {
+    return kMasking != Masking::edges && (mixed >> ((n - window) & 31) & 1) != 0;
+  }
 };
 
 }  // namespace xgemm::attention
