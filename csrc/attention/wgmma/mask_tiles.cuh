@@ -11,6 +11,12 @@
 
 namespace xgemm::attention {
 
+/// Bit i: is byte i of the word not 0?
+__device__ __forceinline__ unsigned nonzero_bytes(unsigned word) {
+  const unsigned tops = (word | ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu)) >> 7 & 0x01010101u;
+  return tops * 0x10204080u >> 28;
+}
+
 template <int kRows, int kKeys>
 __global__ void __launch_bounds__(2 * kRows) classify_mask(const __grid_constant__ MaskTilesArguments m) {
   constexpr int kChunks = kKeys / 16;  // of 16 keys
@@ -37,9 +43,9 @@ __global__ void __launch_bounds__(2 * kRows) classify_mask(const __grid_constant
     if (m.mask.dtype == DType::boolean) {
       const auto* const from = static_cast<const unsigned char*>(m.mask.values) + at;
       if (m.vector && keys == 16) {
-        const auto bytes = load_vector<16>(from);
+        const auto words = load_vector<4>(reinterpret_cast<const unsigned*>(from));
 #pragma unroll
-        for (int k = 0; k < 16; ++k) bits |= (bytes[k] != 0 ? 1u : 0u) << k;
+        for (int w = 0; w < 4; ++w) bits |= nonzero_bytes(words[w]) << (4 * w);
       } else {
         for (int k = 0; k < keys; ++k) bits |= (from[k * strides.column] != 0 ? 1u : 0u) << k;
       }
