@@ -1,6 +1,6 @@
 """Rewrites what nvcc understands and g++ does not, so that csrc's files compile unmodified in the emulator.
 
-__shared__ variables become references into the emulated CTA's memory, asm statements calls of assembly.h, <<<>>> a call.
+__shared__ variables become references into the emulated CTA's memory, asm statements calls of assembly.h, <<<>>> calls.
 """
 
 import re
