@@ -108,11 +108,9 @@ struct Consumer {
   using Mask = TileMask<kKeys, kMasking>;
 
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
-    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.scale);
+    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.score_scale);
     if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
   }
-  /// Factor of what the mask leaves, which is unscaled scores but for an additive one.
-  __device__ __forceinline__ float scale_log2() const { return kMasking == Masking::additive ? kLog2E : g.scale_log2; }
 
   __device__ __forceinline__ void run_exclusive(Walk& walk, Mask& mask) {
 #pragma unroll 1
@@ -124,9 +122,9 @@ struct Consumer {
       ptx::wgmma_pin(scores);
       release_keys();
       mask_scores(walk, mask);
-      softmax.raise_maximum(scores, scale_log2());
+      softmax.raise_maximum(scores, g.scale_log2);
       turns.wait();
-      softmax.exponentiate(scores, scale_log2());
+      softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       convert_weights();
       turns.pass();
@@ -143,8 +141,8 @@ struct Consumer {
     const auto soften = [&] {
       release_keys();
       mask_scores(walk, mask);
-      softmax.raise_maximum(scores, scale_log2());
-      softmax.exponentiate(scores, scale_log2());
+      softmax.raise_maximum(scores, g.scale_log2);
+      softmax.exponentiate(scores, g.scale_log2);
     };
     wait_keys();
     turns.wait();

@@ -8,7 +8,8 @@ namespace xgemm::attention {
 void launch_classify(int tile, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
   with_tile(tile, [&](auto index) {
     constexpr WgmmaTile kTile = kWgmmaTiles[index];
-    classify_mask<kTile.rows(), kTile.keys><<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
+    constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
+    kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
   });
 }
 
