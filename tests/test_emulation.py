@@ -101,7 +101,7 @@ def test_translation_keeps_lines_and_leaves_other_text_alone():
     source = (
         "void f() {\n  extern __shared__ __align__(16) unsigned char shared[];\n  __shared__ float a[2][kN], b;\n"
         '  asm volatile("mov.u32 %0, %%tid.x;"\n               : "=r"(x));\n  asm volatile("" : "+r"(y)::"memory");\n'
-        '  kernel<3><<<1, 2, 3, stream>>>(a);\n  // asm("nothing")\n}\n'
+        '  kernel<f(), 3><<<1, 2, 3, stream>>>(a);\n  // asm("nothing")\n}\n'
     )
     out = translate(source, "x.cu").splitlines()
     assert out[0] == '#line 1 "x.cu"'
@@ -110,6 +110,6 @@ def test_translation_keeps_lines_and_leaves_other_text_alone():
     assert "auto& b = ::emulation::static_shared<float>(" in out[3]
     assert out[4] == "  ::emulation::assembly::thread_index(x)" and out[5] == ";"
     assert out[6] == "  ::emulation::assembly::nothing(y);"
-    assert out[7] == "  ::emulation::configured(kernel<3>, 1, 2, 3, stream)(a);"
+    assert out[7] == "  ::emulation::configured(kernel<f(), 3>, 1, 2, 3, stream)(a);"
     assert out[8] == '  // asm("nothing")'
     assert translate("int x;  // __shared__ memory\n", "x.h") is None
