@@ -7,6 +7,7 @@ The program includes "emulation.h" and csrc's headers as csrc's own files do. cs
 
 import argparse
 import hashlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +65,8 @@ def _translated(folder: Path, sources: list[Path]) -> list[Path]:
 
 
 def _compile(source: Path, out: Path, includes: list[str], more: list[str]) -> None:
-    command = ["g++", *FLAGS, *includes, *more, "-c", str(source), "-o", str(out)]
+    cache = ["ccache"] if shutil.which("ccache") else []
+    command = [*cache, "g++", *FLAGS, *includes, *more, "-c", str(source), "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")

@@ -92,6 +92,7 @@ void CopyStream::step() {
   const Copy copy = copies.front();
   copies.pop_front();
   ++done;
+  wake_all(waiters);
   if (copy.barrier) return arrive(*block, copy.barrier, 0, copy.where);
   std::memset(copy.to, 0, static_cast<std::size_t>(copy.bytes));
   if (copy.count > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.count));
@@ -103,7 +104,10 @@ void cp_async_commit() {
 void cp_async_wait(int pending) {
   CopyStream& stream = copies_of(*current);
   while (stream.groups.size() > static_cast<std::size_t>(pending)) {
-    while (stream.done < stream.groups.front()) stream.step();
+    while (stream.done < stream.groups.front()) {
+      stream.waiters.push_back(current);
+      block("cp.async.wait_group", 0, 0, Where::current());
+    }
     stream.groups.pop_front();
   }
 }
@@ -201,6 +205,7 @@ void StoreStream::read_one() {
   unwritten.push_back(std::move(stores.front()));
   stores.pop_front();
   ++read;
+  wake_all(waiters);
 }
 void StoreStream::step() {
   if (!stores.empty() && (unwritten.empty() || random_bits() % 2)) return read_one();
@@ -215,7 +220,10 @@ void bulk_commit() {
 void bulk_wait_read(int pending) {
   StoreStream& stream = stores_of(*current);
   while (stream.groups.size() > static_cast<std::size_t>(pending)) {
-    while (stream.read < stream.groups.front()) stream.read_one();
+    while (stream.read < stream.groups.front()) {
+      stream.waiters.push_back(current);
+      block("cp.async.bulk.wait_group.read", 0, 0, Where::current());
+    }
     stream.groups.pop_front();
   }
 }

@@ -51,7 +51,9 @@ struct Machine {
   void* main_sp = nullptr;
   std::string error;
   Cluster* ended = nullptr;
+  std::uint32_t first_dynamic = 0;
   long long ticks = 0, spins = 0;
+  bool in_stream = false;  ///< what happens is asynchronous, not the running thread's
 };
 Machine* machine = nullptr;
 std::vector<unsigned char*> free_stacks, free_windows;
@@ -80,7 +82,9 @@ unsigned char* new_window() {
 }
 
 void run_stream(Stream& stream) {
+  machine->in_stream = true;
   if (stream.ready()) stream.step();
+  machine->in_stream = false;
   if (stream.ready()) return;
   machine->active[stream.place] = machine->active.back();
   machine->active[stream.place]->place = stream.place;
@@ -185,8 +189,7 @@ void start_cluster(unsigned first, dim3 grid, dim3 threads, std::size_t shared_b
     block->cluster = cluster.get();
     block->window = new_window();
     std::memset(block->window, 0xff, Block::kWindow);
-    // Dynamic shared memory starts at any multiple of 16, or of the alignment that the kernel declares.
-    block->first_dynamic = Block::kFirst + Block::kGuard + static_cast<unsigned>(random_bits() % 64 * 16);
+    block->first_dynamic = m.first_dynamic;
     block->dynamic_end = static_cast<std::uint32_t>(shared_bytes);  // its size, until it has a place
     block->live = count;
     block->warps.resize((count + 31) / 32);
@@ -238,6 +241,8 @@ void draw_delays(Machine& m, std::uint64_t seed) {
     m.later[kind] = kLater[mode];
   }
   m.any_later = random_bits() % 2 ? 0x08000000u : 0x00400000u;
+  // Dynamic shared memory starts at any multiple of 16, or of the alignment that the kernel declares; in all CTAs at the same.
+  m.first_dynamic = Block::kFirst + Block::kGuard + static_cast<unsigned>(random_bits() % 64 * 16);
   constexpr std::uint32_t kYields[3] = {0, 0x10000000u, 0x80000000u};
   m.yields = kYields[random_bits() % 3];
 }
@@ -260,7 +265,7 @@ long long clock_ticks() { return machine->ticks; }
 void fail(const std::string& message) {
   machine->error = message;
   if (!current) throw Error(message);
-  if (message.find("CTA ") == std::string::npos) machine->error += " (" + name_of(*current) + ")";
+  if (message.find("CTA ") == std::string::npos && !machine->in_stream) machine->error += " (" + name_of(*current) + ")";
   void* nowhere;
   switch_from(&nowhere, nullptr);
   __builtin_unreachable();

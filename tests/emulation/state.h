@@ -26,8 +26,9 @@ struct Stream {
   virtual void step() = 0;         ///< the next thing
   virtual bool ready() const = 0;  ///< is there one that can be done?
   const Kind kind;
-  int place = -1;      ///< among the active ones
-  bool owned = false;  ///< by the list of active ones
+  std::vector<Fiber*> waiters;  ///< looked at after each step
+  int place = -1;               ///< among the active ones
+  bool owned = false;           ///< by the list of active ones
   Cluster* home = nullptr;
 };
 /// After something was added to a stream or became ready; may do it at once.
@@ -126,7 +127,6 @@ struct WgmmaRecord {
 struct Warpgroup final : Stream {
   std::deque<WgmmaRecord> records;
   std::uint64_t done = 0;  ///< index of records.front()
-  std::vector<Fiber*> waiters;
   Block* block;
   explicit Warpgroup(Block* block) : Stream(kMma), block(block) {}
   void step() override;

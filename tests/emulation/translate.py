@@ -34,7 +34,7 @@ STATIC_SHARED = re.compile(
     r"(?:\[\[maybe_unused\]\]\s*)?__shared__\s+(?:alignas\((\w+)\)\s+)?([\w:]+(?:<[\w:, ]+>)?(?:\s[\w:]+)*?)\s+"
     r"(\w+(?:\[[^\];]*\])*(?:,\s*\w+(?:\[[^\];]*\])*)*);"
 )
-TRIPLE = re.compile(r"([\w:]+(?:<[\w:, ]+>)?)<<<(.*?)>>>\(", re.S)
+TRIPLE = re.compile(r"([\w:]+(?:<[^<>;{}]*>)?)<<<(.*?)>>>\(", re.S)
 
 
 def _operands(tokens: list[str]) -> list[str]:

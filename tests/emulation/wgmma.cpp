@@ -158,10 +158,7 @@ void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint6
   record.d[slot] = mine;
   record.a[slot] = a;
   if (a) std::memcpy(record.a_values[slot].data(), a, 16);
-  if (++record.arrived == 128 && index == 0) {
-    wake_all(group.waiters);
-    stream_changed(group);
-  }
+  if (++record.arrived == 128 && index == 0) stream_changed(group);
 }
 
 void wgmma_commit(Where) {
@@ -180,10 +177,6 @@ void wgmma_wait(int pending, Where where) {
     thread.wgmma_groups.pop_front();
   }
   while (group.done < until) {
-    if (group.ready()) {
-      group.step();
-      continue;
-    }
     group.waiters.push_back(current);
     block("wgmma.wait: other warps of the warpgroup have not issued", 0, 0, where);
   }

@@ -1,6 +1,5 @@
 // csrc/attention/kernels/tile.cuh against attention in double: ragged sizes, a causal mask, strided rows, several dtypes.
 #include "attention/kernels/launch.cuh"
-
 #include "check.h"
 
 using namespace xgemm;
@@ -10,7 +9,9 @@ namespace {
 
 template <class T, int kTile>
 void check(int heads, int sq, int sk, int d, int dv, bool causal, std::uint64_t seed) {
-  const auto n = [](int x, int y, int z) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y) * static_cast<std::size_t>(z); };
+  const auto n = [](int x, int y, int z) {
+    return static_cast<std::size_t>(x) * static_cast<std::size_t>(y) * static_cast<std::size_t>(z);
+  };
   const Buffer<T> query = random_numbers<T>(n(heads, sq, d), seed), key = random_numbers<T>(n(heads, sk, d), seed + 1),
                   value = random_numbers<T>(n(heads, sk, dv), seed + 2);
   Buffer<T> output(n(heads, sq, dv), static_cast<T>(NAN));
@@ -36,7 +37,9 @@ void check(int heads, int sq, int sk, int d, int dv, bool causal, std::uint64_t 
   launch_tile<kTile>(plan, a, nullptr);
 
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size(), 1e-5);
-  const auto at = [](const Buffer<T>& x, int i) { return static_cast<double>(static_cast<float>(x[static_cast<std::size_t>(i)])); };
+  const auto at = [](const Buffer<T>& x, int i) {
+    return static_cast<double>(static_cast<float>(x[static_cast<std::size_t>(i)]));
+  };
   for (int h = 0; h < heads; ++h)
     for (int i = 0; i < sq; ++i) {
       std::vector<double> weights(static_cast<std::size_t>(sk));

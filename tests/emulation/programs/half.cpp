@@ -1,9 +1,8 @@
 // Half-precision products against double: csrc/matmul/kernels/wgmma_gemm.cuh (K- and MN-major operands, pairs of CTAs with
 // multicast, K split over a cluster) and kernels/mma_gemm.cuh, through csrc's own plans and host code.
+#include "check.h"
 #include "matmul/kernels/mma_launch.cuh"
 #include "matmul/kernels/wgmma_launch.cuh"
-
-#include "check.h"
 
 using namespace xgemm;
 using namespace xgemm::matmul;
@@ -21,8 +20,10 @@ void check(const char* name, const Case& c, std::uint64_t seed, int alignment, c
   const auto ld = [&](int inner) { return (inner + alignment - 1) / alignment * alignment; };
   const int lda = ld(c.k_major_a ? c.k : c.m), ldb = ld(c.k_major_b ? c.k : c.n);
   const auto size = [](int x, int y) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y); };
-  const Buffer<T> a = random_numbers<T>(size(lda, c.k_major_a ? c.m : c.k), seed), b = random_numbers<T>(size(ldb, c.k_major_b ? c.n : c.k), seed + 1),
-                  bias = random_numbers<T>(static_cast<std::size_t>(c.n), seed + 2), residual = random_numbers<T>(size(c.m, c.n), seed + 3);
+  const Buffer<T> a = random_numbers<T>(size(lda, c.k_major_a ? c.m : c.k), seed),
+                  b = random_numbers<T>(size(ldb, c.k_major_b ? c.n : c.k), seed + 1),
+                  bias = random_numbers<T>(static_cast<std::size_t>(c.n), seed + 2),
+                  residual = random_numbers<T>(size(c.m, c.n), seed + 3);
   Buffer<T> out(size(c.m, c.n), static_cast<T>(NAN));
   Problem p;
   p.dtype = std::is_same_v<T, half> ? DType::f16 : DType::bf16;
@@ -57,7 +58,8 @@ void check_wgmma(int m, int n, int k, bool epilogue, std::uint64_t seed, const C
     auto plan = plan_tensor(p, kGpu, info(kTile).name);
     require(plan && plan->tile == kTile && !plan->a.copied && !plan->b.copied, "a plan");
     change(*plan);
-    Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes) + 256), counters(static_cast<std::size_t>(plan->counter_bytes) + 4096);
+    Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes) + 256),
+        counters(static_cast<std::size_t>(plan->counter_bytes) + 4096);
     Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
     emulation::launch_options() = {.seed = seed, .all_ctas = true};
     const WgmmaLaunch launch{p, *plan, workspace.data(), counters.data(), partials.data(), kGpu.sm_count, nullptr};
