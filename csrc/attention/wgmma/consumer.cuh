@@ -54,7 +54,7 @@ struct Consumer {
   ptx::Ring<kTile.stages> key, value;
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
-  OnlineSoftmax<kKeys> softmax;
+  OnlineSoftmax<kKeys, kMasking> softmax;
   int begin[2], end[2];  ///< keys that this thread's rows see
 
   __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
@@ -204,9 +204,9 @@ struct Consumer {
 
       softmax.finish();
       if (!g.through_memory) {
-        store_outputs<Element, kIndex>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+        store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
       } else {
-        store_part<Element, kIndex>(outputs, softmax, g, tile, shared.flags + warpgroup);
+        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
       }
       if (threadIdx.x % 32 == 0) {
         ptx::tma_store_wait_read<0>();

@@ -7,28 +7,45 @@
 #include <cmath>
 #include <cstdint>
 
+#include "attention/wgmma/tile.h"
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
 
-/// What is subtracted from scores, in units of log2, under this maximum; 0 for infinite ones: a score of +inf then makes the row
-/// NaN, as softmax does.
-__device__ __forceinline__ float base_of(float maximum, float scale_log2) {
-  return isinf(maximum) ? 0.f : __fmul_rn(maximum, scale_log2);
-}
-/// Factor for sums under the maximum `before`.
-__device__ __forceinline__ float factor_of(float before, float base, float scale_log2) {
-  return exp2_approx(__fmul_rn(before, scale_log2) - base);
-}
+/// Exponentials of scores under a maximum. Its `base` is what is subtracted, 0 for infinite ones: a score of +inf then makes the
+/// row NaN, as softmax does.
+template <Masking kMasking>
+struct Exponentials {
+  /// Unscaled scores: one multiply-add each, in units of log2.
+  static __device__ __forceinline__ float base(float maximum, float scale_log2) {
+    return isinf(maximum) ? 0.f : __fmul_rn(maximum, scale_log2);
+  }
+  static __device__ __forceinline__ float weight(float score, float base, float scale_log2) {
+    return exp2_approx(fmaf(score, scale_log2, -base));
+  }
+  /// For sums under the maximum `before`; exactly 1 if it has not changed.
+  static __device__ __forceinline__ float factor(float before, float base, float scale_log2) {
+    return exp2_approx(__fmul_rn(before, scale_log2) - base);
+  }
+};
+template <>
+struct Exponentials<Masking::additive> {
+  /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
+  static __device__ __forceinline__ float base(float maximum, float) { return isinf(maximum) ? 0.f : maximum; }
+  static __device__ __forceinline__ float weight(float score, float base, float) { return exp_of(score - base); }
+  static __device__ __forceinline__ float factor(float before, float base, float) { return exp_of(before - base); }
+};
+
 /// Natural log-sum-exp of a row's scaled scores.
 __device__ __forceinline__ float log_sum(float maximum, float sum, float scale) {
   if (sum == 0.f) return -INFINITY;
   return (isinf(maximum) ? 0.f : maximum * scale) + logf(sum);
 }
 
-template <int kKeys>
+template <int kKeys, Masking kMasking>
 struct OnlineSoftmax {
+  using Exp = Exponentials<kMasking>;
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
   float base[2];
@@ -44,8 +61,8 @@ struct OnlineSoftmax {
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
       maximum[h] = fmaxf(before, largest);
-      base[h] = base_of(maximum[h], scale_log2);
-      factor[h] = factor_of(before, base[h], scale_log2);
+      base[h] = Exp::base(maximum[h], scale_log2);
+      factor[h] = Exp::factor(before, base[h], scale_log2);
     }
   }
 
@@ -59,7 +76,7 @@ struct OnlineSoftmax {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[4 * j + 2 * h + c];
-          score = exp2_approx(fmaf(score, scale_log2, -base[h]));
+          score = Exp::weight(score, base[h], scale_log2);
           sums[c] += score;
         }
       sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);
