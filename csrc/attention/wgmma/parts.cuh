@@ -28,7 +28,7 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
     float maximum = -INFINITY;
 #pragma unroll 8
     for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, __ldcg(&states[part * g.part_rows].x));
-    const float base = Exponentials<kMasking>::base(maximum, g.scale_log2);
+    const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
     float sum = 0;
     Vector<float, 4> output = {};
     for (int first = 0; first < parts; first += kTogether) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
 #pragma unroll
       for (int p = 0; p < kTogether; ++p) {
         if (first + p >= parts) break;
-        const float factor = Exponentials<kMasking>::factor(state[p].x, base, g.scale_log2);
+        const float factor = exponentials.factor(state[p].x, g.scale_log2);
         sum = fmaf(state[p].y, factor, sum);
         output[0] = fmaf(value[p].x, factor, output[0]), output[1] = fmaf(value[p].y, factor, output[1]);
         output[2] = fmaf(value[p].z, factor, output[2]), output[3] = fmaf(value[p].w, factor, output[3]);

@@ -13,28 +13,29 @@
 
 namespace xgemm::attention {
 
-/// Exponentials of scores under a maximum. Its `base` is what is subtracted, 0 for infinite ones: a score of +inf then makes the
-/// row NaN, as softmax does.
+/// Exponentials of scores under a row's maximum. An infinite one is not subtracted: without a key everything is 0, and a score of
+/// +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
 template <Masking kMasking>
 struct Exponentials {
-  /// Unscaled scores: one multiply-add each, in units of log2.
-  static __device__ __forceinline__ float base(float maximum, float scale_log2) {
-    return isinf(maximum) ? 0.f : __fmul_rn(maximum, scale_log2);
-  }
-  static __device__ __forceinline__ float weight(float score, float base, float scale_log2) {
+  float maximum, base;
+  __device__ __forceinline__ Exponentials(float m, float scale_log2)
+      : maximum(m), base(isinf(m) ? 0.f : __fmul_rn(m, scale_log2)) {}
+  /// Of an unscaled score: one multiply-add, in units of log2.
+  __device__ __forceinline__ float weight(float score, float scale_log2) const {
     return exp2_approx(fmaf(score, scale_log2, -base));
   }
   /// For sums under the maximum `before`; exactly 1 if it has not changed.
-  static __device__ __forceinline__ float factor(float before, float base, float scale_log2) {
-    return exp2_approx(__fmul_rn(before, scale_log2) - base);
+  __device__ __forceinline__ float factor(float before, float scale_log2) const {
+    return isinf(maximum) ? 1.f : exp2_approx(__fmul_rn(before, scale_log2) - base);
   }
 };
 template <>
 struct Exponentials<Masking::additive> {
+  float maximum, base;
+  __device__ __forceinline__ Exponentials(float m, float) : maximum(m), base(isinf(m) ? 0.f : m) {}
   /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
-  static __device__ __forceinline__ float base(float maximum, float) { return isinf(maximum) ? 0.f : maximum; }
-  static __device__ __forceinline__ float weight(float score, float base, float) { return exp_of(score - base); }
-  static __device__ __forceinline__ float factor(float before, float base, float) { return exp_of(before - base); }
+  __device__ __forceinline__ float weight(float score, float) const { return exp_of(score - base); }
+  __device__ __forceinline__ float factor(float before, float) const { return isinf(maximum) ? 1.f : exp_of(before - base); }
 };
 
 /// Natural log-sum-exp of a row's scaled scores.
@@ -45,13 +46,11 @@ __device__ __forceinline__ float log_sum(float maximum, float sum, float scale) 
 
 template <int kKeys, Masking kMasking>
 struct OnlineSoftmax {
-  using Exp = Exponentials<kMasking>;
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
-  float base[2];
-  float factor[2];  ///< for what was summed under the maximum before
+  float factor[2];        ///< for what was summed under the maximum before
 
-  /// The running maximum over `scores` too, and what follows from it. NaN loses here and comes back through the sum.
+  /// The running maximum over `scores` too, and the factor that follows from it. NaN loses here and comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -61,8 +60,7 @@ struct OnlineSoftmax {
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
       maximum[h] = fmaxf(before, largest);
-      base[h] = Exp::base(maximum[h], scale_log2);
-      factor[h] = Exp::factor(before, base[h], scale_log2);
+      factor[h] = Exponentials<kMasking>(maximum[h], scale_log2).factor(before, scale_log2);
     }
   }
 
@@ -70,13 +68,14 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      const Exponentials<kMasking> exponentials(maximum[h], scale_log2);
       float sums[2] = {0, 0};  // two chains
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[4 * j + 2 * h + c];
-          score = Exp::weight(score, base[h], scale_log2);
+          score = exponentials.weight(score, scale_log2);
           sums[c] += score;
         }
       sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);

@@ -140,7 +140,10 @@ void check(const Case& c) {
       for (int x = 0; x < c.d; ++x)
         score += at(query, q + x) * at(key, o * a.key.batch[0] + kv * a.key.batch[1] + j * a.key.row + x);
       score *= a.scale;
-      if (c.mask) score += bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+      if (c.mask) {
+        const double b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+        score = c.mask == 1 && b != 0 ? b : score + b;
+      }
       weights[place(j)] = score, largest = std::max(largest, score);
     }
     const bool seen =
