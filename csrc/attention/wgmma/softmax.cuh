@@ -13,20 +13,23 @@
 
 namespace xgemm::attention {
 
+/// In units of log2, rounded once: an unchanged maximum then rescales by exactly 1.
+__device__ __forceinline__ float log2_units(float score, float scale_log2) { return __fmul_rn(score, scale_log2); }
+
 /// Exponentials of scores under a row's maximum. An infinite one is not subtracted: without a key everything is 0, and a score of
 /// +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
 template <Masking kMasking>
 struct Exponentials {
   float maximum, base;
   __device__ __forceinline__ Exponentials(float m, float scale_log2)
-      : maximum(m), base(isinf(m) ? 0.f : __fmul_rn(m, scale_log2)) {}
+      : maximum(m), base(isinf(m) ? 0.f : log2_units(m, scale_log2)) {}
   /// Of an unscaled score: one multiply-add, in units of log2.
   __device__ __forceinline__ float weight(float score, float scale_log2) const {
     return exp2_approx(fmaf(score, scale_log2, -base));
   }
-  /// For sums under the maximum `before`; exactly 1 if it has not changed.
+  /// For sums under the maximum `before`.
   __device__ __forceinline__ float factor(float before, float scale_log2) const {
-    return isinf(maximum) ? 1.f : exp2_approx(__fmul_rn(before, scale_log2) - base);
+    return isinf(maximum) ? 1.f : exp2_approx(log2_units(before, scale_log2) - base);
   }
 };
 template <>
