@@ -1,9 +1,13 @@
-"""Plans of products, asked without a GPU: a C++ program for each plan reads problems as `ask` writes them."""
+"""Plans of products, asked without a GPU: a C++ program for each plan reads problems as `ask` writes them.
+
+The planners of csrc/matmul are compiled once for all these programs.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
-from common import by_name, compile_program, conversation
+from common import CSRC, by_name, compile_host_code, compile_program, conversation
 
 HIGHEST, IEEE, HIGH, MEDIUM = range(4)
 Ask = Callable[..., "dict[str, float | str] | str | None"]
@@ -52,7 +56,16 @@ bool read(Question& q) {
 """
 
 
-def plan_fixture(program: str, fields: Sequence[str], *sources: str, usually: int = HIGHEST) -> Callable:
+def planners(factory: pytest.TempPathFactory) -> list[Path]:
+    """Object files of the planners and of the choice between them."""
+    folder = factory.getbasetemp() / "matmul_planners"
+    if not folder.exists():
+        folder.mkdir()
+        compile_host_code(folder, "-c", *CSRC.glob("matmul/*plan.cpp"), CSRC / "matmul" / "choice.cpp")
+    return sorted(folder.glob("*.o"))
+
+
+def plan_fixture(program: str, fields: Sequence[str] = (), usually: int = HIGHEST) -> Callable:
     """A fixture that asks `program`, which follows READER; `usually`: the precision where none is named.
 
     The answer is a dict of `fields`, or the line itself where there are none.
@@ -60,7 +73,7 @@ def plan_fixture(program: str, fields: Sequence[str], *sources: str, usually: in
 
     @pytest.fixture(scope="module")
     def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-        compiled = compile_program(tmp_path_factory.mktemp("plan"), READER + program, *sources)
+        compiled = compile_program(tmp_path_factory.mktemp("plan"), READER + program, *planners(tmp_path_factory))
         with conversation(compiled) as answer:
 
             def ask(
@@ -71,6 +84,7 @@ def plan_fixture(program: str, fields: Sequence[str], *sources: str, usually: in
                 *,
                 layout: str = "nn",
                 ld: int = 0,  # of A, where not the contiguous one
+                strides: "tuple[tuple[int, int], tuple[int, int]] | None" = None,  # of A and B, instead of the layout's
                 offset: int = 0,  # of A, in bytes
                 offset_b: int = 0,
                 dtype: int = 0,
@@ -86,6 +100,7 @@ def plan_fixture(program: str, fields: Sequence[str], *sources: str, usually: in
                 flags = [int(batch_invariant), int(gated), int(prepared), int(residual), major]
                 a = (1, ld or m) if layout[0] == "t" else (ld or k, 1)
                 b = (1, k) if layout[1] == "t" else (n, 1)
+                a, b = strides or (a, b)
                 words = answer(dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, sm_count, forced)
                 return by_name(fields, words) if fields else " ".join(words)
 

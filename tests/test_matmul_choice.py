@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from common import CSRC
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
@@ -68,8 +67,7 @@ int main() {
   }
 }
 """
-SOURCES = [str(path.relative_to(CSRC)) for path in CSRC.glob("matmul/*plan.cpp")] + ["matmul/choice.cpp"]
-plan = plan_fixture(PROGRAM, [], *SOURCES)
+plan = plan_fixture(PROGRAM)
 F32, F16, BF16, F64 = range(4)
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]
