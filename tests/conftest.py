@@ -3,7 +3,7 @@
 import functools
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,3 +58,11 @@ def emulated() -> Callable[..., Path]:
         return build([source, *more], folder / name, folder)
 
     return make
+
+
+@pytest.fixture
+def float32_precision() -> Iterator[Callable[[str], None]]:
+    """Sets torch's float32 matmul precision, until the end of the test."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
