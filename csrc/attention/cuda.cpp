@@ -8,6 +8,7 @@
 #include "attention/arguments.h"
 #include "attention/call.h"
 #include "attention/wgmma/launch.h"
+#include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {
@@ -32,6 +33,24 @@ bool wants_wgmma() {
   return wanted != nullptr && std::string_view(wanted) == "wgmma";
 }
 
+/// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
+bool aligned(const TensorView& v) {
+  bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
+  for (std::int64_t i = 0; i + 1 < v.dim(); ++i) result = result && (v.size(i) == 1 || v.stride(i) % 8 == 0);
+  return result;
+}
+
+/// A copy with zeros behind the columns, up to whole vectors of them.
+Tensor aligned_copy(const TensorView& v) {
+  Shape shape(v.sizes.begin(), v.sizes.end());
+  shape.back() = round_up(shape.back(), 8);
+  Tensor copy = empty(shape, v.dtype, v);
+  if (shape.back() != v.size(-1)) torch::stable::zero_(copy);
+  Tensor columns = torch::stable::narrow(copy, -1, 0, v.size(-1));
+  torch::stable::copy_(columns, *v.tensor);
+  return copy;
+}
+
 /// False where the tensor-core kernel does not take the call.
 bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
   WgmmaProblem problem = wgmma_problem(k);
@@ -47,6 +66,19 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
+  const bool tensor_cores =
+      scope.properties().major == 9 && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double && wants_wgmma();
+  if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
+    Call b = a;
+    std::array<Tensor, 3> copies;
+    TensorView* const views[] = {&b.query, &b.key, &b.value};
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      if (!aligned(*views[i])) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
+    b.d = b.query.size(-1), b.dv = b.value.size(-1);
+    Result r = attention_cuda(b, want_lse);
+    if (b.dv != a.dv) r.output = torch::stable::contiguous(torch::stable::narrow(r.output, -1, 0, a.dv));
+    return r;
+  }
   Result r = empty_result(a, want_lse);
   if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
   const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
@@ -108,7 +140,6 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.partial_max = base + rows * tile.head_size * bytes;
     k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
   }
-  const bool tensor_cores = scope.properties().major == 9 && wants_wgmma();
   // Dims beyond what the kernels count are loops here.
   const std::array<const void*, 4> bases = {k.query.data, k.key.data, k.value.data, k.mask.data};
   const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
