@@ -128,6 +128,14 @@ def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path]
     assert "first" in lines[0] and "naive" in lines[1]
 
 
+def test_every_kernel_of_the_library_is_in_a_namespace_named_after_its_folder() -> None:
+    """A kernel elsewhere would belong to no result file, and its change would make none out of date."""
+    folders = [path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()]
+    prefixes = tuple(machine_code.prefix_of(f"csrc/{folder}") for folder in folders)
+    for names in machine_code.kernels(machine_code.LIBRARY).values():
+        assert all(name.startswith(prefixes) for name in names), names
+
+
 def test_the_library_and_its_result_files() -> None:
     """Every result file of a GPU records a digest; checking them all is quick."""
     for path in machine_code.RESULTS.glob("nvidia_*/*.json"):
