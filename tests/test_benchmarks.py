@@ -20,7 +20,7 @@ import torch
 from torch.utils.benchmark import Compare, Measurement, Timer
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, report, results, run, softmax, tune
+from benchmarks import attention, common, matmul, results, run, softmax, tune
 from benchmarks import sum as sum_benchmark
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -526,156 +526,6 @@ def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyP
     assert os.environ["XGEMM_TEST_PLAN"] == "outside"
 
 
-# ---- report ----------------------------------------------------------------------------------------------------------
-
-
-def example_row(case: str, contender: str, us: float, /, **changes: object) -> dict:
-    n = int(case.split("x")[0])
-    row = {"case": case, "shape": {"m": n, "n": n, "k": n, "batch": 1, "layout": "nn"}, "dtype": "float32"}
-    row |= {"mode": "highest", "l2": "hot", "graph": False, "contender": contender, "us": us}
-    row |= {"us_quartiles": [us * 0.99, us * 1.01], "tflops": 2 * n**3 / us / 1e6, "gbps": None, "floor_us": us / 2}
-    return row | {"error": {"fro": 3e-7, "max": 1e-7}} | changes
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "benchmarks" / "results" / "nvidia_h200"
-    folder.mkdir(parents=True)
-    (tmp_path / "docs").mkdir()
-    marked = "before\n<!-- results:begin{} -->\n<!-- results:end -->\nafter\n"
-    (tmp_path / "README.md").write_text(marked.format(""))
-    (tmp_path / "docs" / "matmul.md").write_text(marked.format(" matmul"))
-    (tmp_path / "docs" / "other.md").write_text("no marks\n")
-    document = {
-        "op": "matmul",
-        "gpu": "NVIDIA H200",
-        "date": "2026-11-21T10:00:00Z",
-        "commit": "abc",
-        "versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"},
-        "clocks_mhz": [1700, 1980],
-        "sources": {"paths": ["csrc/device"], "sha256": "0" * 16},
-        "rows": [
-            example_row("1024x1024x1024", "xgemm", 50.0),
-            example_row("1024x1024x1024", "torch", 60.0),
-            example_row("4096x4096x4096", "xgemm", 1000.0),
-            example_row("4096x4096x4096", "torch", 2000.0),
-            example_row("4096x4096x4096", "torch_tf32", 400.0),
-            example_row("1024x1024x1024", "xgemm", 40.0, graph=True),
-            example_row("1024x1024x1024", "torch", 20.0, graph=True),
-        ],
-    }
-    (folder / "matmul.json").write_text(results.dump(document))
-    return tmp_path
-
-
-def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--check"], project) == 1
-    assert report.main([], project) == 0
-    assert report.main(["--check"], project) == 0
-    readme, page = (project / "README.md").read_text(), (project / "docs" / "matmul.md").read_text()
-    assert readme.startswith("before\n<!-- results:begin -->\nNVIDIA H200") and readme.endswith("end -->\nafter\n")
-    # Two cases, the graph's figure for the small one: 0.5 and 2.0; TF32 is no peer of "highest".
-    assert "| matmul, float32, highest | 2 | 1.00 | 0.50 to 2.00 | 4096x4096x4096: 1000 us, 137.4 TFLOP/s |" in readme
-    assert "headline.png" in readme and "../benchmarks/results/nvidia_h200/matmul.png" in page
-    assert "400.0 (0.40)" in page and page.count("| 1024x1024x1024 |") == 2
-    assert {path.name for path in project.rglob("*.png")} == {"matmul.png", "headline.png"}
-    assert report.main(["--check"], project) == 0
-
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text())
-    document["rows"][2]["us"] = 1100.0
-    path.write_text(results.dump(document))
-    capsys.readouterr()
-    assert report.main(["--check"], project) == 1
-    assert "README.md is not what" in capsys.readouterr().out
-    (project / "README.md").write_text(readme.replace("137.4", "139.9"))
-    assert report.main(["--check"], project) == 1
-
-
-def test_report_sums_up_groups_of_cases(project: Path) -> None:
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text())
-    assert "geomean, worst" not in report.overview(report.Results.read(path.parent))
-    named = {"1024x1024x1024": ["peers", "few rows"], "4096x4096x4096": ["peers"]}
-    document["rows"] = [row | {"groups": named[row["case"]]} for row in document["rows"]]
-    for contender, us in (("xgemm", 80.0), ("torch", 60.0)):
-        row = example_row("1024x1024x1024", contender, us, l2="cold", groups=named["1024x1024x1024"])
-        document["rows"] += [row, example_row("64x64x64", contender, 1.0, dtype="bfloat16", mode=None, groups=["odd"])]
-    path.write_text(results.dump(document))
-    table = report.case_groups_table("matmul", report.Results.read(path.parent), name_worst=True)
-    assert table.splitlines()[0] == "| matmul: geomean, worst | shapes | float32 highest | bfloat16 |"
-    assert table.splitlines()[2:] == [
-        "| peers | 2 | 1.00, 0.50 (1024x1024x1024) |  |",
-        "| few rows | 1 | 0.75, 0.75 (1024x1024x1024) |  |",  # the cold figure
-        "| odd | 1 |  | 1.00, 1.00 (64x64x64) |",
-    ]
-    assert report.main([], project) == 0
-    assert "| peers | 2 | 1.00, 0.50 |  |" in (project / "README.md").read_text()
-    page = (project / "docs" / "matmul.md").read_text()
-    assert page.count("| 1024x1024x1024 |") == 3 and page.count("| 64x64x64 |") == 1
-
-
-def test_report_of_a_ladder(project: Path) -> None:
-    page = project / "docs" / "other.md"
-    page.write_text("<!-- results:begin lab_sgemm -->\n<!-- results:end -->\n")
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text()) | {"op": "lab_sgemm"}
-    document["rows"] = [
-        example_row("1024x1024x1024", "01_naive", 400.0, document=None),
-        example_row("4096x4096x4096", "01_naive", 8000.0, document="1 %"),
-        example_row("4096x4096x4096", "cublas", 1000.0, document=None),
-    ]
-    (path.parent / "lab_sgemm.json").write_text(results.dump(document))
-    assert report.main([], project) == 0
-    assert "| 01_naive | 5.37 | 17.18 | 0.125 | 3.0e-07 | 1 % |" in page.read_text()
-    assert "| cublas |  | 137.44 | 1.000 | 3.0e-07 |  |" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    "marks", ["<!-- results:begin matmul -->\n<!-- results:end matmul -->\n", "<!-- results:end -->\n"]
-)
-def test_report_refuses_half_a_mark(project: Path, marks: str) -> None:
-    (project / "docs" / "other.md").write_text(marks)
-    with pytest.raises(ValueError, match=r"other\.md: a results:begin without"):
-        report.main([], project)
-
-
-def test_report_refuses_an_unknown_op(project: Path) -> None:
-    (project / "docs" / "other.md").write_text("<!-- results:begin outer -->\n<!-- results:end -->\n")
-    with pytest.raises(ValueError, match="no results are kept of outer"):
-        report.main([], project)
-
-
-def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
-    (project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json").unlink()
-    assert report.main(["--check"], project) == 0
-
-
-def test_plots_are_deterministic(project: Path) -> None:
-    found = report.Results.read(project / "benchmarks" / "results" / "nvidia_h200")
-    first = {path: path.read_bytes() for path in report.draw(found)}
-    assert first and {path: path.read_bytes() for path in report.draw(found)} == first
-
-
-def test_all_plots_draw(tmp_path: Path) -> None:
-    """Every plot on rows of the real case lists, as a GPU run would write them."""
-    options = common.Options(device=torch.device("cuda"))
-    documents = {}
-    for module in run.SHARES:
-        rows = []
-        for index, case in enumerate(module.cases(options)):
-            for contender in case.contenders:
-                row = example_row("1x", contender.name, 10.0 + index, case=case.name, shape=case.shape, mode=case.mode)
-                row["groups"] = list(case.groups)
-                row |= {"dtype": str(case.dtype).removeprefix("torch."), "gbps": 1000.0}
-                rows.append(row)
-        documents[module.OP] = {"rows": rows}
-    found = report.Results(tmp_path, documents)
-    drawn = {path.stem for path in report.draw(found)}
-    assert drawn == {"matmul", "sum", "logsumexp", "softmax", "log_softmax", "attention", "headline"}
-    assert len(report.headline_panels(found)) == 3
-
-
 def test_case_lists_hold_the_peers_table() -> None:
     options = common.Options(device=torch.device("cuda"))
     keys = {case.key for module in run.SHARES for case in module.cases(options)}
@@ -707,8 +557,9 @@ def test_case_lists_hold_the_peers_table() -> None:
 
 
 def test_merge_keeps_order_and_input() -> None:
-    old = [example_row("1x", "xgemm", 1.0), example_row("2x", "xgemm", 2.0)]
+    shared = {"dtype": "float32", "mode": None, "l2": "hot", "graph": False}
+    old = [{"case": case, "us": us, **shared} for case, us in (("1x", 1.0), ("2x", 2.0))]
     before = copy.deepcopy(old)
-    merged = results.merge_rows(old, [example_row("1x", "xgemm", 3.0), example_row("3x", "xgemm", 4.0)])
+    merged = results.merge_rows(old, [{"case": case, "us": us, **shared} for case, us in (("1x", 3.0), ("3x", 4.0))])
     assert [(row["case"], row["us"]) for row in merged] == [("1x", 3.0), ("2x", 2.0), ("3x", 4.0)]
     assert old == before
