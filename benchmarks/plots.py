@@ -162,7 +162,7 @@ def plot_headline(results: Results, figure: Figure) -> None:
             axes.set_ylim(0, 1.4 * axes.dataLim.ymax)
 
 
-MARKERS = {"eager": "o", "CUDA graph": "s", "compiled": "^"}
+MARKERS = {"eager": "o", "eager, CUDA graph": "s", "compiled": "^", "compiled, CUDA graph": "D"}
 
 
 def plot_models(results: Results, figure: Figure) -> None:
@@ -173,7 +173,7 @@ def plot_models(results: Results, figure: Figure) -> None:
     time, error = figure.subplots(1, 2, sharey=True)
     for row in rows:
         name = row["contender"].removesuffix("_compile")
-        how = "compiled" if name != row["contender"] else "CUDA graph" if row["graph"] else "eager"
+        how = ("eager" if name == row["contender"] else "compiled") + (", CUDA graph" if row["graph"] else "")
         y = cases.index((row["case"], row["dtype"]))
         style = {"marker": MARKERS[how], "color": COLOURS.get(name), "linestyle": "", "markersize": 6, "alpha": 0.8}
         time.plot(row["ms"], y, label=f"{LABELS.get(name, name)}, {how}", **style)

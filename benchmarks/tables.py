@@ -298,7 +298,7 @@ def models_table(results: Results) -> str:
             if OURS not in found or "torch" not in found:
                 continue
             first = found[OURS]
-            how = "compiled" if compiled else "CUDA graph" if first["graph"] else "eager"
+            how = ("compiled" if compiled else "eager") + (", CUDA graph" if first["graph"] else "")
             times = [f"{found[name]['ms']:.2f}" if name in found else "" for name in ("torch", TF32, OURS)]
             errors = [f"{found[name]['error']['fro']:.1e}" if name in found else "" for name in ("torch", TF32, OURS)]
             ratio = f"{found['torch']['ms'] / first['ms']:.2f}"

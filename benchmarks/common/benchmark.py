@@ -130,7 +130,7 @@ class Benchmark:
         self.wrong += isinstance(error, WrongResult)
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"
-        ours = name in ("xgemm", "case") and not isinstance(error, torch.OutOfMemoryError)
+        ours = (name == "case" or name.startswith("xgemm")) and not isinstance(error, torch.OutOfMemoryError)
         (self.failures if ours else self.notes).append(f"{self.op}: {text}")
         error.__traceback__ = None  # its frames hold tensors
         alive()
@@ -160,7 +160,8 @@ class Benchmark:
         by_nature = data >= 4 * self.where.l2
         l2 = "cold" if by_nature else "hot"
         runners = self._ready(case, passed, eager_runner, [inputs], l2, False)
-        short = bool(runners) and min(runner.call_s for runner in runners) < LAUNCH_BOUND_S
+        shortest_s = min((runner.call_s for runner in runners), default=math.inf)
+        short = shortest_s < LAUNCH_BOUND_S or case.whole_model
         if case.eager or by_nature or not short:
             yield l2, False, runners
         if not runners or by_nature:
@@ -200,8 +201,7 @@ class Benchmark:
         bandwidth = not case.host and self.where.memory_bound(case)
         for runner in runners:
             measurement = runner.measurement()
-            us = measurement.median * 1e6
-            low, high = quartiles_s(measurement)
+            us, (low, high) = measurement.median * 1e6, quartiles_s(measurement)
             row = {
                 "case": case.name,
                 "shape": case.shape,
@@ -210,12 +210,17 @@ class Benchmark:
                 "l2": l2,
                 "graph": graph,
                 "contender": runner.contender.name,
-                "us": round(us, 3),
-                "us_quartiles": [round(low * 1e6, 3), round(high * 1e6, 3)],
-                "tflops": round(case.flops / us / 1e6, 2) if case.flops and not case.host else None,
-                "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
-                "floor_us": round(floor, 3) if floor is not None else None,
             }
+            if case.whole_model:
+                row |= {"ms": round(us / 1e3, 4), "ms_quartiles": [round(low * 1e3, 4), round(high * 1e3, 4)]}
+            else:
+                row |= {
+                    "us": round(us, 3),
+                    "us_quartiles": [round(low * 1e6, 3), round(high * 1e6, 3)],
+                    "tflops": round(case.flops / us / 1e6, 2) if case.flops and not case.host else None,
+                    "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
+                    "floor_us": round(floor, 3) if floor is not None else None,
+                }
             groups = {"groups": list(case.groups)} if case.groups else {}
             measurement.metadata = row | errors[runner.contender.name] | groups
             rows.append(measurement.metadata)

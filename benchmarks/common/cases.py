@@ -48,6 +48,7 @@ class Case:
     groups: tuple[str, ...] = ()  # what a report sums up together
     eager: bool = True  # False: a call that is short enough for a CUDA graph is measured there only
     peak_memory: bool = False
+    whole_model: bool = False  # in a CUDA graph too, however long it takes; its rows have milliseconds and no rates
 
     @property
     def key(self) -> str:

@@ -30,11 +30,12 @@ def summary(benchmark: Benchmark) -> str:
     for group in grouped(benchmark.rows):
         if ours := group.get("xgemm"):
             how = f"{ours['case']} {ours['dtype']} {ours['l2']}" + (", graph" if ours["graph"] else "")
-            times = {name: row["us"] for name, row in group.items() if name != "xgemm"}
-            if ours["floor_us"]:
+            unit = "ms" if "ms" in ours else "us"
+            times = {name: row[unit] for name, row in group.items() if name != "xgemm"}
+            if ours.get("floor_us"):
                 times["floor"] = ours["floor_us"]
-            for name, us in times.items():
-                ratios.setdefault(name, []).append((us / ours["us"], how))
+            for name, time in times.items():
+                ratios.setdefault(name, []).append((time / ours[unit], how))
     lines = []
     for name, entries in ratios.items():
         mean, (worst, how) = geomean([value for value, _ in entries]), min(entries)

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from benchmarks.common.benchmark import Benchmark
 
 
-def write_results(benchmark: "Benchmark", **extra: object) -> Path | None:
+def write_results(benchmark: "Benchmark") -> Path | None:
     """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
 
     Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is
     written there and, when DIR has none yet, starts from the committed one: a partial run brings a whole file back.
-    `extra`: more fields of the document.
     """
     if not benchmark.rows:
         return None
@@ -51,7 +50,7 @@ def write_results(benchmark: "Benchmark", **extra: object) -> Path | None:
             "copy": round(where.copy_gbps, 1) if where.copy_gbps else None,
             "read": round(where.read_gbps, 1) if where.read_gbps else None,
         },
-        **extra,
+        **({} if benchmark.options.cuda else {"threads": torch.get_num_threads()}),
         "sources": sources,
         "rows": merge_rows(old_rows, benchmark.rows),
     }
