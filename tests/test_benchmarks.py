@@ -226,6 +226,9 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways(dataclasses.replace(compute_bound, eager=False), 10_000) == [("hot", False)]  # too long for a graph
     monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 1.0)
     assert ways(dataclasses.replace(case, eager=False), 10_000) == [("hot", True), ("cold", True)]
+    monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 0.0)
+    model = dataclasses.replace(case, whole_model=True, read=0, written=0, flops=0.0)
+    assert ways(model, 10_000) == [("hot", False), ("hot", True)]  # in a graph however long it takes
 
 
 class CountedTimer:
@@ -494,7 +497,11 @@ def test_out_starts_from_the_committed_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run.main(["--quick", "--device", "cpu", "--filter", "64x|sum|softmax", "--out", str(tmp_path)]) == 0
+    saved = tmp_path / "saved.pkl"
+    options = ["--quick", "--device", "cpu", "--filter", "64x|sum|softmax", "--out", str(tmp_path)]
+    assert run.main([*options, "--measurements", str(saved)]) == 0
+    labels = {measurement.label for measurement in pickle.loads(saved.read_bytes())}
+    assert labels == {path.stem for path in tmp_path.glob("*.json")}
     text = capsys.readouterr().out
     assert "No NVIDIA GPU here" in text and "geometric mean" in text
     assert {path.stem for path in tmp_path.glob("*.json")} == {
@@ -524,6 +531,17 @@ def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyP
     assert [row["contender"] for row in rows] == ["chosen", "a", "b", "torch"]
     assert set(seen) == {"None", "a", "b"}
     assert os.environ["XGEMM_TEST_PLAN"] == "outside"
+
+
+def test_tune_names_the_fastest_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = benchmark(keep=False)
+    bench.measure(tune.variants(tiny_case(), "XGEMM_TEST_PLAN", [tune.CHOICE, "a", "b"]))
+    for row, us in zip(bench.rows, (30.0, 10.0, 20.0, 5.0), strict=True):
+        row["us"] = us
+    tune.show(bench, [tune.CHOICE, "a", "b"])
+    printed = capsys.readouterr().out.splitlines()
+    assert [name.strip() for name in printed[1].split("|")] == ["", "chosen", "a", "b", "torch"]
+    assert printed[-1] == "fastest plan of 7x5x16 float32 hot: a, 3.00x"  # torch is no plan
 
 
 def test_case_lists_hold_the_peers_table() -> None:
