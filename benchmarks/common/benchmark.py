@@ -19,6 +19,7 @@ from benchmarks.results import commit, sources_digest
 
 LAUNCH_BOUND_S = 300e-6  # a call shorter than this is also measured inside a CUDA graph
 GRAPH_CALLS_S = 1e-3  # work captured into one graph
+MOST_S = 60.0  # for a case, where no budget says less
 MAX_COPIES = 256  # of a case's data, when they rotate; smaller data than this can make cold are measured hot only
 
 
@@ -76,7 +77,7 @@ class Benchmark:
                     )
                     break
                 progress(case.key)
-                self.measure(case, left / (len(cases) - index))
+                self.measure(case, min(left / (len(cases) - index), MOST_S))
                 if self.keep and time.monotonic() - written > 5:
                     write_results(self)
                     written = time.monotonic()
@@ -84,7 +85,7 @@ class Benchmark:
             if self.keep:
                 write_results(self)
 
-    def measure(self, case: Case, share_s: float = 60.0) -> list[dict]:
+    def measure(self, case: Case, share_s: float = MOST_S) -> list[dict]:
         """Checks every contender of `case`, then times those that are right; returns (and keeps) the rows."""
         started = time.monotonic()
         rows: list[dict] = []
