@@ -34,6 +34,7 @@ from torch_ext.functional import (  # noqa: E402
 )
 from torch_ext.replace import replace  # noqa: E402
 
+_lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
 _lazy.after_import("torch.utils.flop_counter", "torch_ext.flops")
 
 __all__ = [
