@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,36 @@ def test_two_processes(check: str, results: dict[str, str | None]) -> None:
 
 def test_every_check_is_listed(results: dict[str, str | None]) -> None:
     assert set(results) <= set(CHECKS)
+
+
+def test_the_strategies_come_with_dtensor() -> None:
+    """And not before: its import takes far longer than torch_ext's."""
+    program = """
+import sys, torch, torch_ext
+assert "torch.distributed.tensor" not in sys.modules and "torch_ext.distributed" not in sys.modules
+from torch.distributed.tensor import DTensor
+assert "torch_ext.distributed" in sys.modules
+from torch._library.simple_registry import singleton
+for name in torch_ext.distributed._STRATEGIES:
+    assert singleton.find(f"xgemm::{name}").torch_dispatch_rules.find(DTensor)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_operator_has_a_strategy() -> None:
+    import torch_ext.distributed
+
+    schemas = {s.name for s in torch._C._jit_get_all_schemas() if s.name.startswith("xgemm::")}
+    assert schemas == {f"xgemm::{name}" for name in torch_ext.distributed._STRATEGIES}
+
+
+def test_example(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.tensor_parallel", "--processes", "2", "--width", "128", "--length", "32"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run(
+        [*command, "--seconds", "0.1"], cwd=TESTS.parent, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    rates = re.search(r"torch +(\d+) tokens/s\n +xgemm +(\d+) tokens/s.*differ by (\S+)\n", run.stdout)
+    assert rates and int(rates[1]) > 0 and int(rates[2]) > 0 and float(rates[3]) < 1e-5, run.stdout
+    assert "calls that stayed on torch: none" in run.stdout
