@@ -80,6 +80,7 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
         ({"input": (2, 3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 1)}, {}),
         ({"input": (3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 4)}, {"activation": "gelu"}),
         ({"input": (6,), "weight": (4, 6)}, {}),
+        ({"input": (3, 6), "weight": (6,)}, {}),
     ],
     "linear_prepared": [({"input": (2, 3, 6), "weight": (4, 6), "prepared": (0,), "bias": (4,)}, {})],
     "gated_linear": [({"input": (2, 3, 6), "weight_gate": (4, 6), "weight_up": (4, 6), "bias_up": (4,)}, {})],
@@ -371,7 +372,7 @@ def main(rank: int, size: int, backend: str, folder: Path) -> None:
     if device == "cuda":
         torch.cuda.set_device(rank)
     meeting = f"file://{folder / 'meeting'}"
-    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=timedelta(minutes=2))
     mesh = init_device_mesh(device, (size,)) if size == 2 else init_device_mesh(device, (2, size // 2))
     results: dict[str, str | None] = {}
     for name, run in CHECKS.items():

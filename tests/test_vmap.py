@@ -50,6 +50,7 @@ CASES = [
     ("addmm", {"input": (2, 1), "mat1": (2, 3), "mat2": (3, 4)}, {}),
     ("addmm", {"input": (), "mat1": (2, 3), "mat2": (3, 4)}, {"beta": 0}),
     ("linear", {"input": (2, 3), "weight": (4, 3)}, {}),
+    ("linear", {"input": (2, 3), "weight": (3,), "residual": (2,)}, {"activation": "relu"}),
     ("linear", {"input": (3,), "weight": (4, 3), "bias": (4,), "residual": (4,)}, {"activation": "gelu"}),
     ("linear", {"input": (5, 2, 3), "weight": (4, 3), "bias": (4,), "residual": (2, 1)}, {"activation": "gelu_tanh"}),
     ("linear", {"input": (2, 3), "weight": (4, 3), "bias": (4,)}, {"activation": "relu", "precision": "ieee"}),

@@ -99,7 +99,7 @@ def _linear(
         added = None if residual is None else residual.front(rank)
         op, copy = (_ops.linear, ()) if prepared is None else (_ops.linear_prepared, (prepared.x,))
         return op(input.x, weight.x, *copy, _plain(bias), activation=activation, residual=added, **options)
-    y = _matmul(input, _Operand(weight.x.mT, weight.batched), **options)
+    y = _matmul(input, _Operand(weight.x.mT if weight.rank > 1 else weight.x, weight.batched), **options)
     y = y if bias is None else y + bias.front(rank).to(y.dtype)
     y = _ACTIVATIONS[activation](y)
     return y if residual is None else y + residual.front(rank).to(y.dtype)
