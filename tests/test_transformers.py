@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
+import torch_ext  # noqa: E402
 from torch_ext.integrations import transformers as integration  # noqa: E402
 
 integration.register()
@@ -170,6 +171,29 @@ def test_the_models_mask_is_seen(device: torch.device) -> None:
         changed = {**given, "input_ids": given["input_ids"].clone()}
         changed["input_ids"][:, position] = 3 + (given["input_ids"][:, position] - 2) % 96
         assert torch.equal(logits(model, "xgemm", changed)[:, -1], before[:, -1]) != seen
+
+
+@torch.no_grad()
+def test_packed_sequences(device: torch.device) -> None:
+    """Two texts in one row, told apart by their positions."""
+    model = build("llama", device)
+    tokens = torch.randint(3, 99, (1, 9), device=device)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]], device=device)
+    given = {"input_ids": tokens, "position_ids": positions, "use_cache": False}
+    packed = logits(model, "xgemm", given)
+    apart = [logits(model, "eager", {"input_ids": t, "use_cache": False}) for t in (tokens[:, :4], tokens[:, 4:])]
+    torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_of_a_replaced_model(device: torch.device) -> None:
+    model, given = build("llama", device), inputs("llama", device, "left")
+    expected = logits(model, "eager", given)
+    torch_ext.replace(model)
+    with Calls() as calls:
+        actual = logits(model, "xgemm", given)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    assert calls.counts["xgemm.attention.default"] == 2 and calls.counts["xgemm.linear.default"] == 15
 
 
 @torch.no_grad()
