@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from common import randn
+from named import make
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
@@ -66,8 +67,6 @@ def same(actual: object, expected: object) -> None:
 
 # ---- every operator, whatever the placements -------------------------------------------------------------------------
 
-CLASSES = {"target": 5}
-BOOL = {"mask", "attn_mask"}
 SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
     "matmul": [
         ({"a": (4, 6), "b": (6, 5)}, {}),
@@ -121,17 +120,6 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
 assert set(SWEEPS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
 
 
-def make(name: str, shape: tuple[int, ...], mesh: DeviceMesh) -> torch.Tensor:
-    device = mesh.device_type
-    if name in CLASSES:
-        return torch.randint(0, CLASSES[name], shape, device=device)
-    if name in BOOL:
-        return (torch.rand(shape, device=device) > 0.3).index_fill_(-1, torch.tensor(0, device=device), True)
-    if name == "prepared":
-        return torch.empty(shape, dtype=torch.uint8, device=device)
-    return randn(*shape, device=device)
-
-
 def choices(x: torch.Tensor) -> list[Placement]:
     sums = [Partial()] if x.is_floating_point() else []
     return [R, *sums, *(Shard(d) for d in range(x.dim()))]
@@ -141,7 +129,7 @@ def sweep(name: str) -> Callable[[DeviceMesh], None]:
     def run(mesh: DeviceMesh) -> None:
         order = random.Random(0)  # the same in every process
         for shapes, options in SWEEPS[name]:
-            tensors = {n: make(n, shape, mesh) for n, shape in shapes.items()}
+            tensors = {n: make(n, shape, torch.float32, mesh.device_type) for n, shape in shapes.items()}
             expected = getattr(op, name)(**tensors, **options)
             combinations = list(itertools.product(*(choices(x) for x in tensors.values() for _ in range(mesh.ndim))))
             for combination in order.sample(combinations, min(len(combinations), 16)):
@@ -232,6 +220,7 @@ class Block(torch.nn.Module):
 
     def __init__(self, linear: type[torch.nn.Linear]) -> None:
         super().__init__()
+        self.ours = linear is torch_ext.nn.Linear
         self.norm1, self.norm2 = torch.nn.LayerNorm(16), torch.nn.LayerNorm(16)
         self.q, self.k, self.v, self.out = linear(16, 16), linear(16, 8), linear(16, 8), linear(16, 16)
         self.up, self.down = linear(16, 32), linear(32, 16)
@@ -239,10 +228,10 @@ class Block(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm1(x)
         q, k, v = (f(y).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        attention = F.scaled_dot_product_attention if type(self.q) is torch.nn.Linear else torch_ext.attention
-        if "xgemm" in str(self.q):  # replaced: its functions are caught
-            attention = F.scaled_dot_product_attention
-        y = attention(q, k, v, is_causal=True, enable_gqa=True)
+        if self.ours:
+            y = torch_ext.attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.out(y.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -340,7 +329,9 @@ def fully_sharded(mesh: DeviceMesh) -> None:
 def compiled(mesh: DeviceMesh) -> None:
     model, x, expected = blocks(mesh, torch_ext.nn.Linear)
     parallelize(model, mesh)
-    close(torch.compile(model, backend="aot_eager")(x), expected)
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        close(torch.compile(model, backend="aot_eager", dynamic=dynamic)(x), expected)
 
 
 @check

@@ -18,20 +18,21 @@ def run(backend: str, folder: Path, size: int = 2) -> dict[str, str | None]:
     """What went wrong in each check, in any process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "OMP_NUM_THREADS": "1"}
     commands = [[sys.executable, WORKER, str(rank), str(size), backend, folder] for rank in range(size)]
-    processes = [
-        subprocess.Popen(c, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for c in commands
-    ]
-    errors = []
+    logs = [folder / f"{rank}.log" for rank in range(size)]
+    processes = []
+    for command, log in zip(commands, logs, strict=True):
+        with log.open("w") as file:
+            processes.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
     try:
-        errors = [p.communicate(timeout=300)[1] for p in processes]
+        for p in processes:
+            p.wait(timeout=300)
     finally:
         for p in processes:
             p.kill()
     results: dict[str, str | None] = {}
-    for rank, error in enumerate(errors):
+    for rank, log in enumerate(logs):
         file = folder / f"{rank}.json"
-        assert file.exists(), f"process {rank} ended early:\n{error}"
+        assert file.exists(), f"process {rank} ended early:\n{log.read_text()}"
         for name, wrong in json.loads(file.read_text()).items():
             results[name] = results.get(name) or wrong
     return results

@@ -6,30 +6,12 @@ import warnings
 import pytest
 import torch
 from common import randn
+from named import make
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_ext
 
 BATCH = 3
-TENSORS = {
-    "target": "classes",
-    "mask": "bool",
-    "attn_mask": "bool",
-    "prepared": "bytes",
-}  # others are of the op's dtype
-
-
-def make(name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    kind = TENSORS.get(name)
-    if kind == "classes":
-        return torch.randint(0, 5, shape, device=device)
-    if kind == "bool":
-        return (torch.rand(shape, device=device) > 0.3).index_fill_(-1, torch.tensor(0, device=device), True)
-    if kind == "bytes":  # on the CPU and for float64 no product uses a copy
-        return torch.empty(shape, dtype=torch.uint8, device=device)
-    return randn(*shape, dtype=dtype, device=device)
-
-
 # op, shapes of its tensors, the other arguments
 CASES = [
     *(

@@ -80,8 +80,11 @@ def _matmul(a: _Operand, b: _Operand, **options) -> Tensor:
 
 
 def _addmm(input: _Operand, mat1: _Operand, mat2: _Operand, *, beta: float = 1, alpha: float = 1, **options) -> Tensor:
-    y = alpha * _matmul(mat1, mat2, **options)
-    return y.expand(_size(input, mat1, mat2), *y.shape[-2:]) if beta == 0 else y + beta * input.front(2).to(y.dtype)
+    y = _matmul(mat1, mat2, **options)
+    y = y if alpha == 1 else alpha * y
+    if beta == 0:
+        return y.expand(_size(input, mat1, mat2), *y.shape[-2:])
+    return torch.add(y, input.front(2).to(y.dtype), alpha=beta)
 
 
 def _linear(
