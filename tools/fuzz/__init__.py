@@ -10,3 +10,5 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT / "tests") not in sys.path:
     sys.path.append(str(ROOT / "tests"))
+
+import torch_ext  # noqa: E402, F401  (registers torch.ops.xgemm, which the tests' helpers look up)

@@ -1,11 +1,12 @@
 """Fuzzes every operator: random calls, valid and not, against float64 and torch's own samples (docs/fuzz.md).
 
-``python -m tools.fuzz`` runs for 5 minutes on the GPU, or on the CPU where there is none. Cases run in worker processes,
-so that a crash or a hang costs one case. A failure prints the command that replays it:
+``python -m tools.fuzz`` runs for 5 minutes on the GPU, or on the CPU where there is none. Cases run in worker
+processes, so that a crash or a hang costs one case. A failure prints the command that replays it:
 ``python -m tools.fuzz --replay 'softmax 7 1234'``. The exit status is 1 when something failed.
 """
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -61,7 +62,7 @@ class Died(Exception):
 class Worker:
     """A process that runs cases, and its pipes."""
 
-    def __init__(self, device: str, threads: int, modules: list[str], timeout: float) -> None:
+    def __init__(self, device: str, modules: list[str], timeout: float) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="fuzz")
         self.position, self.log = Path(self.folder.name, "position"), Path(self.folder.name, "stderr")
         self.position.write_bytes(POSITION.pack(-1, 0))
@@ -71,14 +72,17 @@ class Worker:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                env={"OMP_NUM_THREADS": "1", **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,
             )
         self.buffer = b""
-        self.answer(STARTING)
+        try:
+            self.answer(STARTING)
+        except BaseException:
+            self.end()
+            raise
 
     def at(self) -> tuple[int, int]:
         return POSITION.unpack(self.position.read_bytes())
@@ -119,11 +123,9 @@ class Worker:
             report(answer["number"], answer["case"], answer["message"])
 
     def end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.process.kill()
+        with suppress(BrokenPipeError):
+            self.process.communicate()
         self.folder.cleanup()
 
 
@@ -133,7 +135,8 @@ class Fuzzer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.lock = threading.Lock()
-        self.ended: set[str] = set()
+        self.ended: set[str] = set()  # streams without further cases
+        self.stopped = False
         self.cases: Counter[str] = Counter()
         self.findings: dict[tuple[str, int], dict[str, Any]] = {}
         self.start = time.monotonic()
@@ -153,11 +156,12 @@ class Fuzzer:
                     return
                 if stream in self.ended:
                     continue
-                size = CHUNK if left is None else min(CHUNK, left)
-                if size == 0:
-                    return
-                if left is not None:
+                size = CHUNK
+                if left is not None and not stream.startswith("opinfo."):  # torch's samples come on top
+                    size = min(CHUNK, left)
                     left -= size
+                if self.stopped or size == 0:
+                    return
                 number += 1
                 if number % count == index - 1:
                     yield Work(stream, self.options.seed, first, size, self.block)
@@ -193,8 +197,7 @@ class Fuzzer:
                     work = todo.pop()
                     try:
                         if worker is None:
-                            options = self.options
-                            worker = Worker(options.device, options.threads, options.use, options.timeout)
+                            worker = Worker(self.options.device, self.options.use, self.options.timeout)
                         ran, ended = worker.run(work, lambda *what, stream=work.stream: self.record(stream, *what))
                         self.count(work.stream, ran)
                         if ended:
@@ -202,10 +205,10 @@ class Fuzzer:
                                 self.ended.add(work.stream)
                     except Died as died:
                         if worker is None:
-                            raise SystemExit("fuzz: a worker did not start") from None
+                            raise RuntimeError(f"a worker did not start: {died}") from None
                         worker.end()
                         worker = None
-                        todo += self.after(work, died)
+                        todo = [] if self.stopped else [*todo, *self.after(work, died)]
         finally:
             if worker:
                 worker.end()
@@ -223,8 +226,11 @@ class Fuzzer:
 
     def run(self) -> dict[str, Any]:
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            for job in [pool.submit(self.job) for _ in range(self.options.jobs)]:
-                job.result()
+            try:
+                for job in [pool.submit(self.job) for _ in range(self.options.jobs)]:
+                    job.result()
+            finally:
+                self.stopped = True
         failed = [f for f in self.findings.values() if not f["known"]]
         of = Counter(stream for (stream, _), f in self.findings.items() if not f["known"])
         kept: list[dict[str, Any]] = []
@@ -266,25 +272,24 @@ def main(arguments: list[str] | None = None) -> int:
     )
     cuda = torch.cuda.is_available()
     parser.add_argument("--minutes", type=float, help="how long (default: 5, or without end where --cases is given)")
-    parser.add_argument("--cases", type=int, help="how many cases of all ops together")
+    parser.add_argument("--cases", type=int, help="how many random cases of all ops together")
     parser.add_argument("--seed", type=int, help="which cases (default: others at every run)")
     parser.add_argument("--ops", nargs="+", metavar="OP", default=STREAMS, help=f"some of: {' '.join(STREAMS)}")
     parser.add_argument("--device", default="cuda" if cuda else "cpu", help="cpu or cuda")
-    parser.add_argument("--jobs", type=int, help="worker processes (default: 8 on a GPU, else half the cores)")
+    parser.add_argument("--jobs", type=int, help="worker processes (default: a core each, at most 8)")
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="a case that takes longer has hung")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run the I-th of N parts of the cases only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and failures")
-    parser.add_argument("--use", nargs="+", default=[], metavar="MODULE", help="imported by each worker first")
+    parser.add_argument("--use", nargs="+", default=[], metavar="MODULE", help="imported by the workers first")
     parser.add_argument("--replay", metavar="'OP SEED CASE'", help="run one case in this process")
     options = parser.parse_args(arguments)
     if options.replay:
+        for module in options.use:
+            importlib.import_module(module)
         return replay(options.replay, options.device)
     if unknown := set(options.ops) - set(STREAMS):
         parser.error(f"--ops: expected some of {' '.join(STREAMS)}, got {' '.join(sorted(unknown))}")
-    cores = os.cpu_count() or 1
-    on_gpu = torch.device(options.device).type == "cuda"
-    options.jobs = options.jobs or (min(8, cores) if on_gpu else max(1, cores // 2))
-    options.threads = max(1, cores // options.jobs)
+    options.jobs = options.jobs or min(8, os.cpu_count() or 1)
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     if options.minutes is None and options.cases is None:
         options.minutes = 5.0

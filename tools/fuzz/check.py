@@ -172,8 +172,9 @@ def worst(found: Tensor, exact: Tensor, excess: Tensor) -> str:
     """The element that is farthest out."""
     excess = excess.expand(found.shape)
     at = tuple(int(i) for i in torch.unravel_index(excess.argmax(), found.shape))
-    count, of = int((excess > 0).sum()), found.numel()
-    return f"[{', '.join(map(str, at))}] is {found[at].item()!r}, not {exact[at].item()!r}, {excess[at].item():.3g} times the bound; {count} of {of} are wrong"
+    where, times = ", ".join(map(str, at)), f"{excess[at].item():.3g}"
+    wrong = f"{int((excess > 0).sum())} of {found.numel()} are wrong"
+    return f"[{where}] is {found[at].item()!r}, not {exact[at].item()!r}, {times} times the bound; {wrong}"
 
 
 def check_shape(found: Tensor, exact: Tensor, dtype: torch.dtype, device: torch.device) -> None:

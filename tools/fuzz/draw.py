@@ -33,6 +33,7 @@ class Draw:
 
     def __init__(self, stream: str, seed: int, number: int, device: torch.device) -> None:
         self.rng = random.Random(f"{stream} {seed} {number}")
+        self.number = number
         self.device = device
         self.cuda = device.type == "cuda"
         self.theme = self.rng.choices(KINDS, [40, 15, 12, 6, 6, 6, 8, 7])[0]
@@ -71,6 +72,15 @@ class Draw:
             sizes[largest] = self.size(max(1, sizes[largest] // 2))
         return sizes
 
+    def product_sizes(self, batch: Sequence[int], budget: int) -> tuple[int, int, int]:
+        """m, n and k of a batch of products with at most `budget` multiplications and MOST numbers an operand."""
+        batches = math.prod(max(1, n) for n in batch)
+        while True:
+            m, n, k = self.sizes(3, max(1, budget // batches))
+            if max(m * n, n * k, m * k) * batches <= MOST:
+                return m, n, k
+            budget //= 4
+
     def batch(self, most: int = 5) -> list[int]:
         rank = min(most, self.rng.choices(range(6), [50, 25, 14, 7, 2, 2])[0])
         return [0 if self.chance(0.02) else self.rng.randint(1, 3) for _ in range(rank)]
@@ -78,8 +88,9 @@ class Draw:
     def shape(self, budget: int = MOST) -> list[int]:
         """Of any number of dims, a few of them long."""
         rank = self.rng.choices(range(7), [3, 15, 37, 25, 12, 5, 3])[0]
-        long = self.sizes(min(rank, self.rng.randint(1, 3)), budget // 81) if rank else []
-        shape = long + [self.rng.randint(1, 3) for _ in range(rank - len(long))]
+        long = min(rank, self.rng.randint(1, 3))
+        shape = [self.rng.randint(1, 3) for _ in range(rank - long)]
+        shape += self.sizes(long, budget // math.prod(shape)) if long else []
         self.rng.shuffle(shape)
         return shape
 
@@ -180,8 +191,10 @@ class Draw:
 def describe(name: str, value: Any) -> str:
     if not isinstance(value, Tensor):
         return f"{name}={value!r}"
+    if value.is_nested:
+        return f"{name}=nested {value.dtype}"
     text = f"{name}={str(value.dtype)[6:]}{list(value.shape)}"
-    if value.layout is not torch.strided or value.is_nested or value.device.type not in ("cpu", "cuda"):
+    if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda"):
         return f"{text} {value.layout} on {value.device}"
     if not value.is_contiguous():
         text += f" strides {list(value.stride())}"

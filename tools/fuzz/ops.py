@@ -11,7 +11,7 @@ from test_linear import ACTIVATIONS
 from torch import Tensor
 
 from tools.fuzz.check import Bound, Case, Inputs, raw
-from tools.fuzz.draw import HALVES, Draw
+from tools.fuzz.draw import HALVES, MOST, Draw
 
 PRECISIONS = ["highest", "highest", "ieee", "high", "medium"]
 PLANS = ["simt", "gemv", "dot", "sweep", "sliced", "wgmma", "direct", "tf32", "mma", "wgmma_few_rows"]
@@ -60,7 +60,7 @@ def product_options(draw: Draw, dtype: torch.dtype) -> tuple[Inputs, dict[str, s
 
 
 def product_budget(draw: Draw) -> int:
-    return 1 << (27 if draw.cuda else 21)
+    return 1 << (26 if draw.cuda else 21)
 
 
 def rows_unless(case: Case, name: str, dim: int, out_dim: int) -> Case:
@@ -72,8 +72,8 @@ def rows_unless(case: Case, name: str, dim: int, out_dim: int) -> Case:
 
 def matmul(draw: Draw) -> Case:
     dtype = draw.dtype()
-    m, n, k = draw.sizes(3, product_budget(draw))
     batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw))
     a_shape, b_shape = [*draw.broadcast(batch), m, k], [*draw.broadcast(batch), k, n]
     if draw.chance(0.1):
         a_shape = [k]
@@ -102,7 +102,7 @@ def matmul(draw: Draw) -> Case:
 
 def addmm(draw: Draw) -> Case:
     dtype = draw.dtype()
-    m, n, k = draw.sizes(3, product_budget(draw))
+    m, n, k = draw.product_sizes([], product_budget(draw))
     options, environment = product_options(draw, dtype)
     whole = draw.theme == "integers"
     beta = draw.choice([1.0, 0.0, 0.5, 2.0] if whole else [1.0, 1.0, 0.0, 0.5, -1.25, 1e-3])
@@ -142,8 +142,9 @@ def addmm(draw: Draw) -> Case:
 
 def linear(draw: Draw, op: str = "linear") -> Case:
     dtype = draw.dtype()
-    m, n, k = draw.sizes(3, product_budget(draw))
-    batch = [] if draw.chance(0.1) else [*draw.batch(), m]
+    batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw))
+    batch = [] if draw.chance(0.1) else [*batch, m]
     options, environment = product_options(draw, dtype)
     x, w = draw.tensor([*batch, k], dtype), draw.tensor([n, k], dtype)
     bias = draw.tensor([n], dtype) if draw.chance(0.6) else None
@@ -162,7 +163,7 @@ def linear(draw: Draw, op: str = "linear") -> Case:
 
     inputs = {"input": x, "weight": w, "bias": bias, "activation": activation, "residual": residual, **options}
     if op == "linear_prepared":
-        inputs["prepared"] = raw("prepare")(w, precision=options["precision"])
+        inputs["prepared"] = raw("prepare")(weight=w, precision=options["precision"])
     whole = draw.theme == "integers" and activation in ("none", "relu")
     case = Case(op, inputs, widened(torchs), bound, exactly=whole, environment=environment)
     if batch and residual is None:
@@ -182,8 +183,9 @@ def prepare(draw: Draw) -> Case:
 
 def gated_linear(draw: Draw) -> Case:
     dtype = draw.dtype()
-    m, n, k = draw.sizes(3, product_budget(draw) // 2)
-    batch = [] if draw.chance(0.1) else [*draw.batch(), m]
+    batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw) // 2)
+    batch = [] if draw.chance(0.1) else [*batch, m]
     options, environment = product_options(draw, dtype)
     x = draw.tensor([*batch, k], dtype)
     weights = {f"weight_{name}": draw.tensor([n, k], dtype) for name in ("gate", "up")}
@@ -341,9 +343,10 @@ def logsumexp(draw: Draw) -> Case:
 
 def cross_entropy(draw: Draw) -> Case:
     dtype = draw.dtype()
-    classes, rows = (max(1, n) for n in draw.sizes(2, 1 << 18))
+    places = draw.batch(3)
+    classes, rows = (max(1, n) for n in draw.sizes(2, MOST // 27))
     form = draw.choice(["(C)", "(N, C)", "(N, C)", "(N, C, ...)"])
-    shape = {"(C)": [classes], "(N, C)": [rows, classes]}.get(form) or [rows, classes, *draw.batch(3)]
+    shape = {"(C)": [classes], "(N, C)": [rows, classes]}.get(form) or [rows, classes, *places]
     x = draw.tensor(shape, dtype)
     target_shape = shape[:1] + shape[2:] if len(shape) > 1 else []
     small = classes <= 255 and draw.chance(0.15)
@@ -487,14 +490,17 @@ def topk_softmax(draw: Draw) -> Case:
 
 def attention(draw: Draw, op: str = "attention") -> Case:
     dtype = draw.dtype()
-    sq, sk, d, dv = draw.sizes(4, product_budget(draw))
-    d, dv = min(d, 256), min(dv, 256)
     batch, gqa = draw.batch(3), draw.chance(0.2)
+    heads = 8 if gqa else 1
+    sq, sk, d = draw.product_sizes([*batch, heads], product_budget(draw))
+    fitting = MOST // (heads * max(sq, sk, 1) * math.prod(max(1, n) for n in batch))
+    d = min(d, 256)
+    dv = d if draw.chance(0.5) else min(draw.size(256), 256, fitting)
     mode = draw.choice(["full", "full", "top_left", "bottom_right", "bool", "additive"])
     if mode in ("top_left", "bottom_right") and draw.theme == "special":
         mode = "full"  # whether a key that nobody may see spreads its NaN is open
     if gqa:
-        heads, groups, value_groups = (draw.rng.randint(1, 3) for _ in range(3))
+        heads, groups, value_groups = (draw.rng.randint(1, 2) for _ in range(3))
         query_heads = heads * groups * value_groups
         shapes = [[*batch, query_heads, sq, d], [*batch, heads * groups, sk, d], [*batch, heads, sk, dv]]
         batch = [*batch, query_heads]

@@ -1,5 +1,6 @@
 """The process that runs cases. It may die or hang: the parent reads from a file which case it was at."""
 
+import importlib
 import json
 import os
 import struct
@@ -55,7 +56,7 @@ def attempt(stream: str, seed: int, number: int, device: torch.device) -> tuple[
 def run_block(
     stream: str, seed: int, numbers: range, device: torch.device, report: Callable[[int, str, str], None]
 ) -> int:
-    """Runs cases one after the other and waits for the device once; reports the failed ones. How many cases there were."""
+    """Runs cases one after the other, waits for the device once, reports the failed ones: how many cases there were."""
     pending: list[tuple[int, Any, Finding]] = []
     ran = 0
     for number in numbers:
@@ -111,5 +112,5 @@ def main(device: str, position: str) -> None:
 
 if __name__ == "__main__":
     for module in sys.argv[3:]:
-        __import__(module)
+        importlib.import_module(module)
     main(sys.argv[1], sys.argv[2])
