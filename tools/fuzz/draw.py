@@ -156,13 +156,14 @@ class Draw:
                 self.rng.shuffle(order)
             elif kind < 0.85:
                 pad = self.rng.randint(1, 9)
-            else:
-                step = [self.choice([1, 1, 2, 3]) for _ in shape]
+            elif kind < 0.97:
+                for d in self.rng.sample(range(rank), min(rank, 2)):
+                    step[d] = self.choice([1, 2, 3])
         strides, run = [0] * rank, 1
         for d in reversed(order):
             strides[d] = run * step[d]
             run = max(1, run * stored[d] * step[d]) + (pad if run == 1 else 0)
-        if rank > 1 and kind > 0.97 and stored[order[-1]] > 1:  # rows that overlap
+        if rank > 1 and kind >= 0.97 and stored[order[-1]] > 1:  # rows that overlap
             self.irregular = overlaps = True
             strides[order[0]] = self.rng.randint(1, 5)
         offset = self.choice([0, 0, 0, 1, 2, 3, 5, 8, 64])
