@@ -262,10 +262,9 @@ def sum_or_mean(op: str, draw: Draw) -> Case:
     to = None
     if draw.chance(0.25) or (op == "mean" and not floating):
         to = draw.dtype() if op == "mean" or floating or draw.chance(0.5) else torch.int64
-    if op == "mean" and to in HALVES and to is not dtype and not draw.cuda:
-        converted = x.double()  # ATen's CPU op does not round to `to` first
-    else:
-        converted = x if to is None else x.to(to)
+    # ATen's CPU ops round the input to `to` first, or not, as the layout has it.
+    either = to in HALVES and to is not dtype and not draw.cuda
+    converted = x.double() if either else x if to is None else x.to(to)
     out = to or (dtype if floating else torch.int64)
     every, n = reduced(dim, x.dim()), number_of(x, dim)
 
@@ -275,11 +274,15 @@ def sum_or_mean(op: str, draw: Draw) -> Case:
     def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
         total = size_of(input).sum(dim, keepdim)
         scale = total / n if op == "mean" and n else total
-        return Bound(32 * accumulator(out)[0] * (scale + accumulator(out)[1]), total)
+        error = 32 * accumulator(out)[0] * (scale + accumulator(out)[1])
+        if not either:
+            return Bound(error, total)
+        info = torch.finfo(out)
+        return Bound(error + info.eps * scale + n * info.smallest_normal, total.masked_fill(total > info.max, math.inf))
 
     inputs = {"input": x, "dim": dim, "keepdim": keepdim} | ({"dtype": to} if to else {})
     source = {"input": converted, "dim": every, "keepdim": keepdim}
-    whole = draw.theme == "integers" and op == "sum" and out.is_floating_point and floating
+    whole = draw.theme == "integers" and op == "sum" and out.is_floating_point and floating and not either
     judged = bound if out.is_floating_point else None
     return front_rows(Case(op, inputs, torchs, judged, source, out, exactly=whole), "input", dim)
 
