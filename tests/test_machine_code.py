@@ -105,10 +105,12 @@ def test_result_files_out_of_date(compile_code: Callable[..., Path], original: P
     for folder, name, paths, digest in [
         ("nvidia_h200", "matmul", ["csrc/device", "csrc/matmul"], machine_code.digest_of(found, ["csrc/matmul"])),
         ("nvidia_h200", "lab_sgemm", ["csrc/lab/sgemm"], "0" * 16),
-        ("nvidia_h200", "old", ["csrc/matmul"], None),
-        ("cpu", "matmul", ["csrc/matmul"], None),
+        ("nvidia_h200", "old", ["csrc/matmul"], ""),
+        ("some_cpu", "matmul", ["csrc/matmul"], None),
     ]:
-        document = {"sources": {"paths": paths, "sha256": "1" * 16}} | ({"machine_code": digest} if digest else {})
+        document = {"sources": {"paths": paths, "sha256": "1" * 16}} | (
+            {} if digest == "" else {"machine_code": digest}
+        )
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{name}.json").write_text(json.dumps(document))
     lines = list(machine_code.out_of_date(found, tmp_path))
