@@ -10,7 +10,8 @@ memory and its registers. What does not: its name, addresses, line numbers, debu
 parameters, the order of linking. Two things may make a figure look out of date without need, never the other way round:
 code that refers to a symbol outside of its own section (no kernel does today) enters with that symbol's name, and a
 module's initialised data enters all of its kernels. A folder's digest is over the set of its kernels' digests: a kernel
-that two object files hold counts once. The choice between kernels is host code: tests/golden holds it.
+that two object files hold counts once, and two kernels that exchange their names do not show. The choice
+between kernels is host code: tests/golden holds it.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def cubins(file: bytes) -> Iterator[bytes]:
             (arch,), (flags,) = struct.unpack_from("<I", file, at + 28), struct.unpack_from("<Q", file, at + 40)
             if (kind, arch) == (CUBIN_KIND, ARCH):
                 if flags & COMPRESSED:
-                    raise ValueError("compressed device code: build without nvcc's --compress-all")
+                    sys.exit("libxgemm.so's device code is compressed: build without nvcc's --compress-all")
                 yield file[at + header : at + header + size]
             at += header + size
 
@@ -146,15 +147,19 @@ def machine_code(paths: Iterable[str], library: Path = LIBRARY) -> str | None:
 
 
 def out_of_date(found: dict[str, set[str]], results: Path = RESULTS) -> Iterator[str]:
-    """A line for each result file that was measured on other kernels than `found`."""
+    """A line for each result file that was measured on other kernels than `found`.
+
+    A CPU's file records None: it depends on no kernel.
+    """
     for path in sorted(results.glob("*/*.json")):
         document = json.loads(path.read_text())
-        if path.parent.name == "cpu":
-            continue
-        now, measured = digest_of(found, document["sources"]["paths"]), document.get("machine_code")
-        if measured != now:
+        now, measured = (
+            digest_of(found, document["sources"]["paths"]),
+            document.get("machine_code", "of no recorded digest"),
+        )
+        if measured not in (None, now):
             name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-            yield f"{name}: measured on kernels {measured or 'of no recorded digest'}, the library's are {now}"
+            yield f"{name}: measured on kernels {measured}, the library's are {now}"
 
 
 def main() -> None:

@@ -25,6 +25,8 @@
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
+#include "device/tile_order.cuh"
 #include "matmul/kernels/simt.cuh"
 #include "matmul/tf32_plan.h"
 
@@ -61,6 +63,8 @@ struct Tf32Arguments {
 
 namespace tf32_detail {
 
+inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one a warpgroup
+
 template <class Config>
 struct Shared {
   static constexpr Tf32Config kConfig = Config::kValue;
@@ -68,7 +72,7 @@ struct Shared {
   static constexpr int kBytesX = kConfig.x() * kDepth * 4, kBytesY = kConfig.y() * kDepth * 4, kSlotBytes = kBytesX + kBytesY;
   static constexpr int kWarps = 4 * kConfig.warpgroups();
   static constexpr int kStage = 640;  // floats of a warp's sums on their way to C
-  static constexpr int kRest = kWarps * kStage * 4 + 1024 /* alignment */ + 256 /* barriers, flags */;
+  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, flags */;
   static constexpr int kRoom = (kConfig.per_sm() == 1 ? 227 : 113) * 1024;
   static constexpr int kSlots = (kRoom - kRest) / kSlotBytes < 8 ? (kRoom - kRest) / kSlotBytes : 8;
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
@@ -86,14 +90,11 @@ struct Item {
     split = item - tile * g.splits;
     block = static_cast<int>(split * g.split_blocks);
     end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
-    // Groups of tiles along x, one step along y after the other, so that CTAs in flight share operands in L2.
     constexpr unsigned kGroup = Config::kValue.x() == Config::kValue.y() ? 12 : 16;
-    const unsigned per_batch = g.tiles_x * g.tiles_y, b = tile / per_batch, in_batch = tile - b * per_batch,
-                   group = in_batch / (kGroup * g.tiles_y), in_group = in_batch - group * kGroup * g.tiles_y,
-                   height = min(kGroup, g.tiles_x - group * kGroup), step = in_group / height;
-    x = min(static_cast<int>(group * kGroup + in_group - step * height) * Config::kValue.x(), g.last_x);
-    y = min(static_cast<int>(step) * Config::kValue.y(), g.last_y);
-    batch = static_cast<int>(b);
+    const TilePlace at = tile_at<kGroup>(tile, g.tiles_x, g.tiles_y);
+    x = min(static_cast<int>(at.row) * Config::kValue.x(), g.last_x);
+    y = min(static_cast<int>(at.column) * Config::kValue.y(), g.last_y);
+    batch = static_cast<int>(at.batch);
   }
 };
 
@@ -264,7 +265,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
 #pragma unroll
     for (int i = 0; i < kQuads; ++i)
       store_vector(own + 512 * i, Vector<float, 4>{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}});
-    ptx::named_barrier_sync(1 + warpgroup, 128);
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
     if (thread == 0) {
       unsigned* const counter = counters + leader * kWarpgroups;
       __threadfence();
@@ -273,7 +274,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
       *flag = last;
       __threadfence();
     }
-    ptx::named_barrier_sync(1 + warpgroup, 128);
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
     if (!*flag) return false;
     mine = leader;
 #pragma unroll
@@ -297,7 +298,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
         }
       }
     }
-    ptx::named_barrier_sync(1 + warpgroup, 128);  // all have read the flag
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);  // all have read the flag
   }
   return true;
 }
@@ -315,8 +316,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   constexpr int kSums = kY / 2, kSteps = kDepth / 8, kConsumerWarps = Memory::kWarps;
 
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots =
-      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
   const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage)};
   unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
