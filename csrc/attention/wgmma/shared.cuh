@@ -3,6 +3,7 @@
 #include "attention/wgmma/tile.h"
 #include "device/pipeline.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
 
 namespace xgemm::attention {
 
@@ -18,7 +19,7 @@ struct Shared {
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
-  static_assert(kQueryBlock % 1024 == 0 && kKeyBlock % 1024 == 0 && kKeys % 16 == 0);
+  static_assert(kQueryBlock % kSwizzlePattern == 0 && kKeyBlock % kSwizzlePattern == 0 && kKeys % 16 == 0);
   static_assert(kTile.shared_bytes() <= 227 * 1024);
 
   unsigned char *queries, *keys, *values;
@@ -27,7 +28,7 @@ struct Shared {
   unsigned* flags;  ///< one a consumer warpgroup
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory)
-      : queries(memory + ((1024 - (ptx::shared_address(memory) & 1023)) & 1023)),
+      : queries(memory + swizzle_padding(memory)),
         keys(queries + kTile.query_slots * kTile.query_bytes()),
         values(keys + kTile.stages * kTile.key_bytes()),
         query_slots{reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes())},

@@ -1,7 +1,7 @@
 // A small pipelined product (TMA, ring of slots, wgmma, TMA store) and copies of it with one mistake each, which the emulator has
 // to find. Prints a line for each mistake and seed: "<mistake> <seed>: right", "wrong" or the error.
 #include "check.h"
-#include "device/ptx/ring.cuh"
+#include "device/pipeline.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(256, 1) product(const __grid_constant__ Argume
   }
   __syncthreads();
   const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  ptx::Ring<kSlots> ring;
+  PipelineState<kSlots> ring;
   if (warp >= 4) {
     if (kMistake != Mistake::registers || warp == 4) ptx::release_registers<24>();
     if (warp > 4 || !ptx::elect_one()) return;
