@@ -50,6 +50,11 @@ def test_kernels_that_are_right_on_a_gpu(program, name, more):
     assert run(program(name, *more), seeds=12).strip() == "passed"
 
 
+def test_steps_of_the_attention_ladder(program):
+    steps = sorted((CSRC / "lab" / "attention").glob("*.cu"))
+    assert run(program("lab_attention", *steps), seeds=16).strip() == "passed"
+
+
 @pytest.fixture(scope="module")
 def planted(program) -> dict[str, list[str]]:
     """What each mistake of programs/planted.cpp gave, a seed each."""

@@ -3,9 +3,9 @@
 // Since step 03: a warp owns 16 rows, q as A operands in registers for good, and out as accumulators. The scores of mma.sync lie
 // in a lane's registers exactly where the next mma.sync wants its A operand (FlashAttention-2), so weights never pass through
 // shared memory, and a row's four lanes need 2 shuffles in 64 keys. cp.async brings the next keys and values while these are
-// used; 16-byte piece c of row r lies at c ^ (r % 8), so that ldmatrix meets no bank conflict. Limit: each of the 4 warps reads
-// all of K and V from shared memory for its 16 rows: 128 bytes a cycle are half of what the tensor cores could take; and mma.sync
-// itself reaches 62 % of Hopper's peak.
+// used; 16-byte piece c of row r lies at c ^ (r % 8), so that ldmatrix meets no bank conflict. Limits: a block
+// reads all of K and V from L2 for its 64 rows, 64 operations a byte; each of its 4 warps reads them from shared memory for its
+// 16 rows, at 128 bytes a cycle half of what the tensor cores could take; mma.sync itself reaches 62 % of Hopper's peak.
 #include "device/launch.h"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"

@@ -1,8 +1,8 @@
 // Step 06, warp-specialised: a producer that only fetches, two warpgroups of 64 rows that only compute, a ring of two tiles each
 // of keys and values between them.
 //
-// Since step 05: a block owns 128 rows, so that a tile fetched from L2 serves twice as many; fetching runs up to two tiles ahead
-// and no consumer waits for another one. A slot is refilled when all 8 consumer warps have left it. setmaxnreg moves the
+// Since step 05: a block owns 128 rows, so that a byte from L2 serves 128 operations; fetching runs up to two tiles ahead and
+// no consumer waits for another one. A slot is refilled when all 8 consumer warps have left it. setmaxnreg moves the
 // producer's registers to the consumers. 161 KiB a block at d = 128, one block an SM. Limit: nothing keeps the two warpgroups
 // apart: both wait for the same keys, multiply at the same time, and then leave the tensor cores idle while both compute
 // exponentials.
