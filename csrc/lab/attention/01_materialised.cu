@@ -1,9 +1,9 @@
 // Step 01, materialised: three kernels, one a formula: S = Q K^T / sqrt(d); P = softmax(S); out = P V.
 //
-// What a framework without a fused kernel does. S is s x s numbers a head: 4 s^2 bytes of memory, written once, read twice and
-// written by the softmax, read again by the second product. The products are those of the SGEMM ladder's step 03 (32 x 32 tiles
-// in shared memory, a thread an element). Limit: two shared loads an FMA, as there; and memory: at s = 16384 a head's scores take
-// 1 GiB, where Q, K, V and out take 16 MiB.
+// What a framework without a fused kernel does. S is s x s numbers a head: 4 s^2 bytes of memory, written once, read three times
+// and written by the softmax (safe softmax), read again by the second product. The products are those of the SGEMM ladder's step
+// 03 (32 x 32 tiles in shared memory, a thread an element). Limit: two shared loads an FMA, as there; and memory: at s = 16384 a
+// head's scores take 1 GiB, where Q, K, V and out take 16 MiB.
 #include "lab/attention/rows.cuh"
 
 namespace xgemm::lab::attention {
