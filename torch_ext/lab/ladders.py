@@ -63,7 +63,7 @@ SOFTMAX_VARIANTS: dict[str, int | None] = {"naive": 3, "safe": 4, "online": 3, "
 ATTENTION_STEPS: dict[str, str] = {
     "01_materialised": "O(N^2) memory; T4 52.5 ms",
     "02_row_a_warp": "O(N) memory",
-    "03_tiled": "O(N) memory; T4 3.9 ms; A10G 0.50 of SDPA's speed",
+    "03_tiled": "T4 3.9 ms; A10G 0.50 of SDPA's speed",
     "04_mma_sync": "-",
     "05_wgmma_tma": "-",
     "06_warp_specialised": "-",

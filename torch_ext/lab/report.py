@@ -126,7 +126,7 @@ def attention_tables(rows: list[Row]) -> Group:
     for kind, of_kind in _kinds_of_attention(rows).items():
         lengths = list(dict.fromkeys(r["shape"]["s"] for r in of_kind))
         title = f"Attention ladder: TFLOP/s over S, bf16, {kind} (hot L2)"
-        table = _table(title, "step", *map(str, lengths), f"MiB of a call at {lengths[-1]}", "documents")
+        table = _table(title, "step", *map(str, lengths), f"MiB at {lengths[-1]}", "documents")
         for step, document in ATTENTION_STEPS.items():
             found = {r["shape"]["s"]: r for r in of_kind if r["contender"] == step}
             rates = [f"{found[s]['tflops']:,.1f}" if s in found else "-" for s in lengths]
@@ -237,7 +237,7 @@ def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
             rates.set_title(f"bf16, {kind}", fontsize=10)
         axes[0][0].set_ylabel("TFLOP/s")
         axes[1][0].set_ylabel("memory of a call, MiB")
-        axes[0][0].legend(fontsize=7)
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
         figure.suptitle(f"Attention ladder, {gpu}", fontsize=11)
         written.append(folder / "lab_attention.png")
         figure.savefig(written[-1], dpi=120)

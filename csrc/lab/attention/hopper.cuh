@@ -69,12 +69,17 @@ __device__ __forceinline__ void multiply_values(Out<kD>& out, Weights& weights, 
   ptx::wgmma_commit();
 }
 
-/// Scores of the tile of keys from `key` on become weights, and out comes to the new maximum. `first`: the warpgroup's first row.
+/// This thread's row of h = 0; `first`: the warpgroup's first row.
+__device__ __forceinline__ int row_from(int first) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  return first + thread / 32 * 16 + thread % 32 / 4;
+}
+
+/// Scores of the tile of keys from `key` on become weights, and out comes to the new maximum.
 template <int kD>
 __device__ __forceinline__ void soften(Weights& weights, Scores& scores, Out<kD>& out, OnlineSoftmax& softmax, const Problem& p,
                                        int first, int key) {
-  if (key + kKeyRows > keys_of(p, first))
-    mask(scores, p, first + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4, key);
+  if (key + kKeyRows > keys_of(p, first)) mask(scores, p, row_from(first), key);
   softmax.add(scores, out, p.scale_log2);
   to_fragments(weights, scores);
 }
@@ -83,8 +88,7 @@ __device__ __forceinline__ void soften(Weights& weights, Scores& scores, Out<kD>
 template <int kD>
 __device__ __forceinline__ void finish(const Out<kD>& out, OnlineSoftmax& softmax, const Problem& p, int head, int first) {
   softmax.finish();
-  store(p, head, first + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4, out,
-        softmax.sum);
+  store(p, head, row_from(first), out, softmax.sum);
 }
 #endif
 
