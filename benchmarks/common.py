@@ -41,6 +41,7 @@ from benchmarks.results import (
     geomean,
     gpu_folder,
     grouped,
+    machine_code,
     merge_rows,
     sources_digest,
 )
@@ -447,6 +448,7 @@ class Benchmark:
         self.notes: list[str] = []  # peers that failed, cases without room
         self.lost = False  # the CUDA context is gone
         self.digest = sources_digest(sources)  # as they are when the run starts
+        self.machine_code = machine_code(sources) if options.cuda else None
         self.commit = commit()
         self._deadline = time.monotonic() + options.budget
         self._block_s = 0.01  # of the case that is being measured: what a block of calls takes
@@ -618,7 +620,7 @@ class Benchmark:
 def write_results(benchmark: Benchmark) -> Path | None:
     """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
 
-    Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is
+    Rows stay that an earlier run measured on the same sources and kernels; others go. With `--out DIR` the file is
     written there and, when DIR has none yet, starts from the committed one: a partial run brings a whole file back.
     """
     if not benchmark.rows:
@@ -632,7 +634,8 @@ def write_results(benchmark: Benchmark) -> Path | None:
     for candidate in (path, folder / path.name):
         if candidate.exists():
             old = json.loads(candidate.read_text())
-            if old["sources"] == sources and old["gpu"] == where.name:
+            same_kernels = old.get("machine_code") == benchmark.machine_code
+            if old["sources"] == sources and same_kernels and old["gpu"] == where.name:
                 old_rows, clocks = old["rows"], clocks + old["clocks_mhz"]
             break
     document = {
@@ -651,6 +654,7 @@ def write_results(benchmark: Benchmark) -> Path | None:
             "read": round(where.read_gbps, 1) if where.read_gbps else None,
         },
         "sources": sources,
+        "machine_code": benchmark.machine_code,
         "rows": merge_rows(old_rows, benchmark.rows),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

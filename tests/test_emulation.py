@@ -1,37 +1,15 @@
 """The emulator of CUDA kernels (tests/emulation): what is right on a GPU is right in it, planted mistakes are found."""
 
-import functools
-import platform
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from emulation.build import build, cuda_include
 from emulation.translate import translate
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 MATMUL = [CSRC / "matmul" / f"{name}.cpp" for name in ("tensor_plan", "plan", "direct_plan", "mma_plan")]
-
-
-@pytest.fixture(scope="module")
-def program():
-    """Builds tests/emulation/programs/NAME.cpp."""
-    if platform.machine() != "x86_64" or platform.system() != "Linux" or shutil.which("g++") is None:
-        pytest.skip("the emulator needs g++ on x86-64 Linux")
-    try:
-        cuda_include()
-    except RuntimeError as error:
-        pytest.skip(str(error))
-    folder = HERE.parent / "build" / "emulation"
-
-    @functools.cache
-    def make(name: str, *more: Path) -> Path:
-        return build([HERE / "emulation" / "programs" / f"{name}.cpp", *more], folder / name, folder)
-
-    return make
 
 
 def run(path: Path, seeds: int) -> str:
@@ -46,8 +24,8 @@ def run(path: Path, seeds: int) -> str:
         ("attention", [CSRC / "attention" / "plan.cpp"]),
     ],
 )
-def test_kernels_that_are_right_on_a_gpu(program, name, more):
-    assert run(program(name, *more), seeds=12).strip() == "passed"
+def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
+    assert run(emulated(name, *more), seeds=12).strip() == "passed"
 
 
 def test_steps_of_the_attention_ladder(program):
@@ -56,10 +34,10 @@ def test_steps_of_the_attention_ladder(program):
 
 
 @pytest.fixture(scope="module")
-def planted(program) -> dict[str, list[str]]:
+def planted(emulated) -> dict[str, list[str]]:
     """What each mistake of programs/planted.cpp gave, a seed each."""
     found: dict[str, list[str]] = {}
-    for line in run(program("planted"), seeds=24).splitlines():
+    for line in run(emulated("planted"), seeds=24).splitlines():
         mistake, result = re.fullmatch(r"(\w+) \d+: (.*)", line).groups()
         found.setdefault(mistake, []).append(result)
     return found
@@ -97,8 +75,8 @@ def test_planted_mistakes_are_found(planted, mistake, shows, seeds):
     assert sum(re.search(shows, result) is not None for result in results) >= seeds, results
 
 
-def test_runs_with_one_seed_are_equal(program):
-    path = program("planted")
+def test_runs_with_one_seed_are_equal(emulated):
+    path = emulated("planted")
     assert run(path, seeds=3) == run(path, seeds=3)
 
 

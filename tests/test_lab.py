@@ -12,6 +12,7 @@ import torch_ext.lab  # noqa: F401  (fakes)
 pytest.importorskip("rich")
 from rich.console import Console
 
+from benchmarks.results import machine_code
 from torch_ext.lab import experiments, ladders, measure, report
 
 lab = torch.ops.xgemm_lab
@@ -149,6 +150,7 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     assert written.name == "lab_softmax.json" and content["op"] == "lab_softmax" and content["gpu"] == "NVIDIA Test"
     assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
     assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
+    assert content["machine_code"] == machine_code(content["sources"]["paths"])
     assert measure.results_folder().name == "nvidia_test"
 
 

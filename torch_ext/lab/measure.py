@@ -152,6 +152,7 @@ def write_results(folder: Path, op: str, rows: list[Row], clocks: list[int]) -> 
         },
         "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
         "sources": {"paths": SOURCES[op], "sha256": results.sources_digest(SOURCES[op])},
+        "machine_code": results.machine_code(SOURCES[op]),
         "rows": rows,
     }
     path.write_text(results.dump(document))

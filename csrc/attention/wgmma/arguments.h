@@ -46,9 +46,10 @@ struct WgmmaArguments {
   void* out;   ///< the output again: contiguous (outer, inner, group, Sq, dv)
   float* lse;  ///< contiguous (outer, inner, group, Sq); may be null
   int sq, sk, dv;
-  int first, last;          ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
-  float score_scale;        ///< additive masks: of the scores before it is added
-  float scale, scale_log2;  ///< of what the softmax takes, the scores or their masked sums; that times log2(e)
+  int first, last;    ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
+  float scale;        ///< of what the softmax takes: scores, or (1) their sum with an additive mask
+  float scale_log2;   ///< that times log2(e), for scores
+  float score_scale;  ///< of scores before an additive mask
 
   // Work (scheduler.cuh). A tile head is as many query heads as share a tile's rows: `pack` of them.
   ShortDivider pack;           ///< packed row r is position r / pack of head r % pack

@@ -15,7 +15,6 @@
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
 
@@ -50,11 +49,11 @@ struct Consumer {
   const S shared;
   const Turns<kTile.consumers> turns;
   const int warpgroup;
-  ptx::Ring<kTile.query_slots> query;
-  ptx::Ring<kTile.stages> key, value;
+  PipelineState<kTile.query_slots> query;
+  PipelineState<kTile.stages> key, value;
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
-  OnlineSoftmax<kKeys> softmax;
+  OnlineSoftmax<kKeys, kMasking> softmax;
   int begin[2], end[2];  ///< keys that this thread's rows see
 
   __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
@@ -89,15 +88,15 @@ struct Consumer {
   }
 
   /// A warp's part of giving a slot back to the producer.
-  template <int kSlots>
-  __device__ __forceinline__ static void release(ptx::Barrier* empty, ptx::Ring<kSlots>& ring) {
-    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty + ring.slot);
-    ring.advance();
+  template <int kStages>
+  __device__ __forceinline__ static void release(const Pipeline<kStages>& slots, PipelineState<kStages>& at) {
+    if (threadIdx.x % 32 == 0) slots.release(at.slot);
+    at.advance();
   }
-  __device__ __forceinline__ void wait_keys() { ptx::barrier_wait(shared.key_full + key.slot, key.parity); }
-  __device__ __forceinline__ void wait_values() { ptx::barrier_wait(shared.value_full + value.slot, value.parity); }
-  __device__ __forceinline__ void release_keys() { release(shared.key_empty, key); }
-  __device__ __forceinline__ void release_values() { release(shared.value_empty, value); }
+  __device__ __forceinline__ void wait_keys() const { shared.key_slots.wait(key); }
+  __device__ __forceinline__ void wait_values() const { shared.value_slots.wait(value); }
+  __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
+  __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
 
   __device__ __forceinline__ void convert_weights() {
 #pragma unroll
@@ -196,7 +195,7 @@ struct Consumer {
 #pragma unroll
       for (float& output : outputs) output = 0;
 
-      ptx::barrier_wait(shared.query_full + query.slot, query.parity);
+      shared.query_slots.wait(query);
       if constexpr (kTile.schedule == Schedule::exclusive)
         run_exclusive(walk, mask);
       else
@@ -204,16 +203,13 @@ struct Consumer {
 
       softmax.finish();
       if (!g.through_memory) {
-        store_outputs<Element, kIndex>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+        store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
       } else {
-        store_part<Element, kIndex>(outputs, softmax, g, tile, shared.flags + warpgroup);
+        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
       }
-      if (threadIdx.x % 32 == 0) {
-        ptx::tma_store_wait_read<0>();
-        ptx::barrier_arrive(shared.query_empty + query.slot);
-      }
+      if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
+      release(shared.query_slots, query);
       __syncwarp();
-      query.advance();
     }
     turns.end();
   }

@@ -22,10 +22,10 @@ struct Place {
 
 /// `slot`: the tile's queries, which nothing reads any more once all warps of the warpgroup have come here. Leaves one bulk group
 /// of the warp's first lane, which still reads that place.
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
-                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys>& softmax, const WgmmaArguments& g,
-                                              const RowTile& tile, unsigned char* slot) {
+                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
+                                              const WgmmaArguments& g, const RowTile& tile, unsigned char* slot) {
   using S = Shared<kIndex>;
   const Place place;
   if (g.lse != nullptr && place.lane % 4 == 0) {

@@ -122,9 +122,9 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.out = a.output, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
   g.first = -a.sq, g.last = a.causal ? static_cast<int>(a.shift) + 1 : a.sk;
-  const double scale = plan.masking == Masking::additive ? 1 : a.scale;
   g.score_scale = static_cast<float>(a.scale);
-  g.scale = static_cast<float>(scale), g.scale_log2 = static_cast<float>(scale * 1.4426950408889634);
+  g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
+  g.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
 
   g.pack = ShortDivider::of(plan.packed);
   g.tile_rows = plan.tile_rows, g.row_tiles = plan.row_tiles;

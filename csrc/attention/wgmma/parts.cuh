@@ -14,7 +14,7 @@ __device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int ti
 }
 
 /// Outputs and log-sum-exp of the warpgroup's 64 rows from all parts: a thread takes four columns of a row at a time.
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTile& tile, int first_row) {
   constexpr int kQuads = kWgmmaTiles[kIndex].value_size / 4, kTogether = 8;  // parts whose loads are in flight together
   const int parts = static_cast<int>(g.parts.divisor), rows = min(64, g.part_rows - first_row);
@@ -28,7 +28,7 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
     float maximum = -INFINITY;
 #pragma unroll 8
     for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, __ldcg(&states[part * g.part_rows].x));
-    const float base = base_of(maximum, g.scale_log2);
+    const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
     float sum = 0;
     Vector<float, 4> output = {};
     for (int first = 0; first < parts; first += kTogether) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
 #pragma unroll
       for (int p = 0; p < kTogether; ++p) {
         if (first + p >= parts) break;
-        const float factor = factor_of(state[p].x, base, g.scale_log2);
+        const float factor = exponentials.factor(state[p].x, g.scale_log2);
         sum = fmaf(state[p].y, factor, sum);
         output[0] = fmaf(value[p].x, factor, output[0]), output[1] = fmaf(value[p].y, factor, output[1]);
         output[2] = fmaf(value[p].z, factor, output[2]), output[3] = fmaf(value[p].w, factor, output[3]);
@@ -60,10 +60,10 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
 }
 
 /// Leaves this item's results of the warpgroup's rows; the last warpgroup of these rows to come merges. `flag`: in shared memory.
-template <class Element, int kIndex>
+template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_part(const float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
-                                           const OnlineSoftmax<kWgmmaTiles[kIndex].keys>& softmax, const WgmmaArguments& g,
-                                           const RowTile& tile, unsigned* flag) {
+                                           const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
+                                           const WgmmaArguments& g, const RowTile& tile, unsigned* flag) {
   constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
   const Place place;
 #pragma unroll
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_part(const float (&outputs)[kWgmmaTiles[kI
     __threadfence();
   }
   ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
-  if (*flag) merge_parts<Element, kIndex>(g, tile, 64 * place.warpgroup);
+  if (*flag) merge_parts<Element, kIndex, kMasking>(g, tile, 64 * place.warpgroup);
 }
 
 }  // namespace xgemm::attention

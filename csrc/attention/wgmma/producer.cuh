@@ -6,7 +6,6 @@
 #pragma once
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 
 namespace xgemm::attention {
@@ -17,42 +16,40 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
   using S = Shared<kIndex>;
   constexpr WgmmaTile kTile = S::kTile;
   const bool leads = ptx::elect_one();
-  ptx::Ring<kTile.query_slots> query;
-  ptx::Ring<kTile.stages> key, value;
+  PipelineState<kTile.query_slots> query;
+  PipelineState<kTile.stages> key, value;
   for (ItemLoop item(g); item.valid(); item.next()) {
     const RowTile tile(g, item.index);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
     const auto load_keys = [&](int n) {
-      ptx::barrier_wait(shared.key_empty + key.slot, key.parity ^ 1);
+      ptx::Barrier* const landed = shared.key_slots.acquire(key);
       if (leads) {
-        ptx::barrier_arrive_expect(shared.key_full + key.slot, kTile.key_bytes());
+        ptx::barrier_arrive_expect(landed, kTile.key_bytes());
         for (int block = 0; block < S::kHeadBlocks; ++block)
-          ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, shared.key_full + key.slot,
-                        64 * block, n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
+          ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, landed, 64 * block,
+                        n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
       }
       key.advance();
     };
     const auto load_values = [&](int n) {
-      ptx::barrier_wait(shared.value_empty + value.slot, value.parity ^ 1);
+      ptx::Barrier* const landed = shared.value_slots.acquire(value);
       if (leads) {
-        ptx::barrier_arrive_expect(shared.value_full + value.slot, kTile.value_bytes());
+        ptx::barrier_arrive_expect(landed, kTile.value_bytes());
         for (int block = 0; block < S::kValueBlocks; ++block)
-          ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value,
-                        shared.value_full + value.slot, 64 * block, n * S::kKeys, tile.inner * g.value_steps.inner,
-                        tile.outer * g.value_steps.outer);
+          ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value, landed, 64 * block,
+                        n * S::kKeys, tile.inner * g.value_steps.inner, tile.outer * g.value_steps.outer);
       }
       value.advance();
     };
 
     if (walk.valid()) load_keys(walk.n);
-    ptx::barrier_wait(shared.query_empty + query.slot, query.parity ^ 1);
+    ptx::Barrier* const landed = shared.query_slots.acquire(query);
     if (leads) {
-      ptx::barrier_arrive_expect(shared.query_full + query.slot, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
       for (int block = 0; block < S::kHeadBlocks; ++block)
-        ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query,
-                      shared.query_full + query.slot, 64 * block, tile.head, g.pack.divide(tile.row),
-                      tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+        ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
+                      tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
     }
     query.advance();
     while (walk.valid()) {

@@ -1,7 +1,7 @@
 // Shared memory of the tensor-core kernel, and how its operands lie there.
 #pragma once
 #include "attention/wgmma/tile.h"
-#include "device/ptx/mbarrier.cuh"
+#include "device/pipeline.cuh"
 #include "device/ptx/wgmma.cuh"
 
 namespace xgemm::attention {
@@ -22,34 +22,24 @@ struct Shared {
   static_assert(kTile.shared_bytes() <= 227 * 1024);
 
   unsigned char *queries, *keys, *values;
-  ptx::Barrier *query_full, *query_empty, *key_full, *key_empty, *value_full, *value_empty;
+  Pipeline<kTile.query_slots> query_slots;
+  Pipeline<kTile.stages> key_slots, value_slots;
   unsigned* flags;  ///< one a consumer warpgroup
 
-  __device__ __forceinline__ explicit Shared(unsigned char* memory) {
-    queries = memory + ((1024 - (ptx::shared_address(memory) & 1023)) & 1023);
-    keys = queries + kTile.query_slots * kTile.query_bytes();
-    values = keys + kTile.stages * kTile.key_bytes();
-    query_full = reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes());
-    query_empty = query_full + kTile.query_slots;
-    key_full = query_empty + kTile.query_slots;
-    key_empty = key_full + kTile.stages;
-    value_full = key_empty + kTile.stages;
-    value_empty = value_full + kTile.stages;
-    flags = reinterpret_cast<unsigned*>(value_empty + kTile.stages);
-  }
+  __device__ __forceinline__ explicit Shared(unsigned char* memory)
+      : queries(memory + ((1024 - (ptx::shared_address(memory) & 1023)) & 1023)),
+        keys(queries + kTile.query_slots * kTile.query_bytes()),
+        values(keys + kTile.stages * kTile.key_bytes()),
+        query_slots{reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes())},
+        key_slots{query_slots.empty + kTile.query_slots},
+        value_slots{key_slots.empty + kTile.stages},
+        flags(reinterpret_cast<unsigned*>(value_slots.empty + kTile.stages)) {}
 
-  /// By one thread; a CTA barrier follows.
+  /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
   __device__ __forceinline__ void init_barriers() const {
-    for (int s = 0; s < kTile.query_slots; ++s) {
-      ptx::barrier_init(query_full + s, 1);
-      ptx::barrier_init(query_empty + s, kConsumerWarps);
-    }
-    for (int s = 0; s < kTile.stages; ++s) {
-      ptx::barrier_init(key_full + s, 1);
-      ptx::barrier_init(key_empty + s, kConsumerWarps);
-      ptx::barrier_init(value_full + s, 1);
-      ptx::barrier_init(value_empty + s, kConsumerWarps);
-    }
+    query_slots.init(1, kConsumerWarps);
+    key_slots.init(1, kConsumerWarps);
+    value_slots.init(1, kConsumerWarps);
     ptx::fence_barrier_init();
   }
 };

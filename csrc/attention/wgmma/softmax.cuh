@@ -7,34 +7,53 @@
 #include <cmath>
 #include <cstdint>
 
+#include "attention/wgmma/tile.h"
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
 
-/// What is subtracted from scores, in units of log2, under this maximum; 0 for infinite ones: a score of +inf then makes the row
-/// NaN, as softmax does.
-__device__ __forceinline__ float base_of(float maximum, float scale_log2) {
-  return isinf(maximum) ? 0.f : __fmul_rn(maximum, scale_log2);
-}
-/// Factor for sums under the maximum `before`.
-__device__ __forceinline__ float factor_of(float before, float base, float scale_log2) {
-  return exp2_approx(__fmul_rn(before, scale_log2) - base);
-}
+/// In units of log2, rounded once: an unchanged maximum then rescales by exactly 1.
+__device__ __forceinline__ float log2_units(float score, float scale_log2) { return __fmul_rn(score, scale_log2); }
+
+/// Exponentials of scores under a row's maximum. An infinite one is not subtracted: without a key everything is 0, and a score of
+/// +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
+template <Masking kMasking>
+struct Exponentials {
+  float maximum, base;
+  __device__ __forceinline__ Exponentials(float m, float scale_log2)
+      : maximum(m), base(isinf(m) ? 0.f : log2_units(m, scale_log2)) {}
+  /// Of an unscaled score: one multiply-add, in units of log2.
+  __device__ __forceinline__ float weight(float score, float scale_log2) const {
+    return exp2_approx(fmaf(score, scale_log2, -base));
+  }
+  /// For sums under the maximum `before`.
+  __device__ __forceinline__ float factor(float before, float scale_log2) const {
+    return isinf(maximum) ? 1.f : exp2_approx(log2_units(before, scale_log2) - base);
+  }
+};
+template <>
+struct Exponentials<Masking::additive> {
+  float maximum, base;
+  __device__ __forceinline__ Exponentials(float m, float) : maximum(m), base(isinf(m) ? 0.f : m) {}
+  /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
+  __device__ __forceinline__ float weight(float score, float) const { return exp_of(score - base); }
+  __device__ __forceinline__ float factor(float before, float) const { return isinf(maximum) ? 1.f : exp_of(before - base); }
+};
+
 /// Natural log-sum-exp of a row's scaled scores.
 __device__ __forceinline__ float log_sum(float maximum, float sum, float scale) {
   if (sum == 0.f) return -INFINITY;
   return (isinf(maximum) ? 0.f : maximum * scale) + logf(sum);
 }
 
-template <int kKeys>
+template <int kKeys, Masking kMasking>
 struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
-  float base[2];
-  float factor[2];  ///< for what was summed under the maximum before
+  float factor[2];        ///< for what was summed under the maximum before
 
-  /// The running maximum over `scores` too, and what follows from it. NaN loses here and comes back through the sum.
+  /// The running maximum over `scores` too, and the factor that follows from it. NaN loses here and comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -44,8 +63,7 @@ struct OnlineSoftmax {
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
       maximum[h] = fmaxf(before, largest);
-      base[h] = base_of(maximum[h], scale_log2);
-      factor[h] = factor_of(before, base[h], scale_log2);
+      factor[h] = Exponentials<kMasking>(maximum[h], scale_log2).factor(before, scale_log2);
     }
   }
 
@@ -53,13 +71,14 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      const Exponentials<kMasking> exponentials(maximum[h], scale_log2);
       float sums[2] = {0, 0};  // two chains
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[4 * j + 2 * h + c];
-          score = exp2_approx(fmaf(score, scale_log2, -base[h]));
+          score = exponentials.weight(score, scale_log2);
           sums[c] += score;
         }
       sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);

@@ -20,8 +20,8 @@
 #pragma once
 #include <cuda.h>
 
+#include "device/pipeline.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -318,16 +318,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   unsigned char* const slots =
       shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
   float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
-  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage);
-  ptx::Barrier* const empty = full + kSlots;
-  unsigned* const flags = reinterpret_cast<unsigned*>(empty + kSlots);
+  const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage)};
+  unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
 
   const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kSlots; ++s) {
-      ptx::barrier_init(&full[s], 1);
-      ptx::barrier_init(&empty[s], kConsumerWarps);
-    }
+    pipeline.init(1, kConsumerWarps);
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.x);
     ptx::prefetch_tensor_map(&g.y);
@@ -336,18 +332,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   ptx::grid_wait();
   ptx::grid_release();
 
-  ptx::Ring<kSlots> ring;
+  PipelineState<kSlots> state;
   if (warp >= kConsumerWarps) {
     if constexpr (kConfig.lends()) ptx::release_registers<24>();
     if (warp > kConsumerWarps || !ptx::elect_one()) return;
     for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
       const Item<Config> at(g, index);
       const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
-      for (int block = at.block; block < at.end; ++block, ring.advance()) {
+      for (int block = at.block; block < at.end; ++block, state.advance()) {
         const int k = block * kDepth;
-        unsigned char* const target = slots + ring.slot * Memory::kSlotBytes;
-        ptx::Barrier* const landed = &full[ring.slot];
-        ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+        unsigned char* const target = slots + state.slot * Memory::kSlotBytes;
+        ptx::Barrier* const landed = pipeline.acquire(state);
         ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
         if constexpr (kConfig.k_major_x) {
 #pragma unroll
@@ -378,16 +373,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   }();
   const auto release = [&](int slot) {
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&empty[slot]);
+    if (lane == 0) pipeline.release(slot);
   };
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
     const Item<Config> at(g, index);
     float sums[kSums];
     int previous = 0;
-    for (int block = at.block; block < at.end; ++block, ring.advance()) {
-      const std::uint64_t offset = static_cast<unsigned>(ring.slot * (Memory::kSlotBytes / 16));
+    for (int block = at.block; block < at.end; ++block, state.advance()) {
+      const std::uint64_t offset = static_cast<unsigned>(state.slot * (Memory::kSlotBytes / 16));
       const auto at_y = [&](int step) { return base_y + offset + (step / 4 * kY * 128 + step % 4 * 32) / 16; };
-      ptx::barrier_wait(&full[ring.slot], ring.parity);
+      pipeline.wait(state);
       if constexpr (kConfig.k_major_x) {
         ptx::wgmma_fence();
 #pragma unroll
@@ -397,10 +392,11 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
         if (block > at.block) release(previous);
-        previous = ring.slot;
+        previous = state.slot;
       } else {
         std::uint32_t fragments[kSteps][4];
-        const std::uint32_t pairs = ptx::shared_address(slots) + static_cast<unsigned>(ring.slot * Memory::kSlotBytes) + first_at;
+        const std::uint32_t pairs =
+            ptx::shared_address(slots) + static_cast<unsigned>(state.slot * Memory::kSlotBytes) + first_at;
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const auto low = ptx::load_pair(pairs + step * 1024), high = ptx::load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
@@ -418,7 +414,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         ptx::wgmma_pin(sums);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);  // alive until here
-        release(ring.slot);
+        release(state.slot);
       }
     }
     if constexpr (kConfig.k_major_x) {
