@@ -28,9 +28,9 @@ def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
     assert run(emulated(name, *more), seeds=12).strip() == "passed"
 
 
-def test_steps_of_the_attention_ladder(program):
+def test_steps_of_the_attention_ladder(emulated):
     steps = sorted((CSRC / "lab" / "attention").glob("*.cu"))
-    assert run(program("lab_attention", *steps), seeds=16).strip() == "passed"
+    assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
 
 
 @pytest.fixture(scope="module")
