@@ -28,6 +28,11 @@ def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
     assert run(emulated(name, *more), seeds=12).strip() == "passed"
 
 
+def test_steps_of_the_attention_ladder(emulated):
+    steps = sorted((CSRC / "lab" / "attention").glob("*.cu"))
+    assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
+
+
 @pytest.fixture(scope="module")
 def planted(emulated) -> dict[str, list[str]]:
     """What each mistake of programs/planted.cpp gave, a seed each."""
