@@ -9,10 +9,16 @@ Importing this package loads ``libxgemm.so``, which registers the operators. Bes
 
 from torch_ext import _load
 
-_load.load()
+__version__ = "0.1.0"  # the one source: pyproject.toml and CMakeLists.txt read it here
 
-from torch_ext import autocast, autograd, fake, nn  # noqa: E402, F401  (they register with the dispatcher)
-from torch_ext.functional import (  # noqa: E402
+try:
+    _load.load()
+except ImportError as error:
+    _load.report_if_asked(error)
+    raise
+
+from torch_ext import autocast, autograd, fake, nn  # noqa: F401  (they register with the dispatcher)
+from torch_ext.functional import (
     addmm,
     amax,
     amin,
@@ -32,7 +38,7 @@ from torch_ext.functional import (  # noqa: E402
     sum,
     topk_softmax,
 )
-from torch_ext.replace import replace  # noqa: E402
+from torch_ext.replace import replace
 
 __all__ = [
     "addmm",
