@@ -40,13 +40,13 @@ library: $(environment)
 # An editable install: nothing is copied, and the library that is there is not compiled again.
 editable = XGEMM_BUILD_DIR=build $(python) -m pip install --quiet --no-deps --no-build-isolation -e .
 
-.venv/installed: pyproject.toml setup.py | library
+.venv/installed: pyproject.toml setup.py torch_ext/__init__.py | library
 	@$(editable)
 	@touch $@
 
 build: library $(if $(environment),.venv/installed) ## build torch_ext/libxgemm.so; `import torch_ext` then works in .venv from any folder
 
-install: library ## the same import for the Python of make PYTHON=...
+install: library ## editable install into the Python of make PYTHON=... (make build does it for .venv)
 	@$(setup) setuptools wheel
 	@$(editable)
 
@@ -76,9 +76,9 @@ lint: $(environment) ## check formatting and lint
 	@$(python) -m ruff format --check .
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format --dry-run -Werror
 
-tidy: build ## clang-tidy over the host code
+tidy: build ## clang-tidy over the plans
 	@$(setup) clang_tidy
-	@git ls-files 'csrc/*.cpp' | xargs -P $(MAX_JOBS) -n 1 clang-tidy -p build --quiet
+	@git ls-files 'csrc/*plan.cpp' | xargs -P $(MAX_JOBS) -n 1 clang-tidy -p build --quiet
 
 format: $(environment) ## format everything
 	@$(setup) ruff clang_format
