@@ -146,11 +146,217 @@ Result empty_result(const Call& a, bool want_lse) {
   return r;
 }
 
-// ---- CPU: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------------
+/// One batch dim that every operand steps through evenly.
+struct BatchDim {
+  std::int64_t size;
+  std::array<std::int64_t, 4> strides;  ///< of query, key, value and mask
+};
 
-/// (batch..., rows, cols) of `v` in the accumulator type, flattened to (batches, rows, cols).
-Tensor flattened(const Call& a, const TensorView& v, std::int64_t group) {
-  Tensor x = torch::stable::to(*v.tensor, accumulator(a));
+/// Dims of size 1 left out, neighbours merged where every operand steps through both as through one. `heads_apart`: the last dim
+/// stays as it is.
+std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, 4>& strides, bool heads_apart) {
+  std::vector<BatchDim> dims;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool heads = heads_apart && i + 1 == sizes.size();
+    if (sizes[i] == 1 && !heads) continue;
+    const BatchDim now{sizes[i], {strides[0][i], strides[1][i], strides[2][i], strides[3][i]}};
+    bool merge = !dims.empty() && !heads;
+    for (std::size_t o = 0; merge && o < now.strides.size(); ++o) merge = dims.back().strides[o] == now.strides[o] * now.size;
+    if (merge)
+      dims.back() = {dims.back().size * now.size, now.strides};
+    else
+      dims.push_back(now);
+  }
+  return dims;
+}
+
+/// Strides of query, key, value and mask over a.batch and their last two dims; over the heads as the operand stores them, which
+/// may be grouped.
+std::array<Shape, 4> strides_of(const Call& a) {
+  Shape full = a.batch;
+  full.insert(full.end(), {a.sq, a.sk});
+  const auto of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
+  return {of(a.query), of(a.key), of(a.value), a.mask ? of(*a.mask) : Shape(full.size(), 0)};
+}
+
+/// Calls `f` with each operand's offset for every position in the first `count` of `dims`.
+template <class F>
+void for_each(const std::vector<BatchDim>& dims, std::size_t count, const F& f, std::array<std::int64_t, 4> offset = {},
+              std::size_t dim = 0) {
+  if (dim == count) return f(offset);
+  for (std::int64_t i = 0; i < dims[dim].size; ++i) {
+    for_each(dims, count, f, offset, dim + 1);
+    for (std::size_t o = 0; o < offset.size(); ++o) offset[o] += dims[dim].strides[o];
+  }
+}
+
+// ---- CPU: SDPA's kernel, where its result is what docs/attention.md promises -------------------------------------------------
+
+/// What the CPU multiplies in, the half types aside that SDPA's kernel reads as they are: never fewer bits than the
+/// accumulator's.
+ScalarType arithmetic(const Call& a) {
+  return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
+}
+
+/// `v` in `type` with rows of adjacent elements that do not overlap, which BLAS needs; `copy` owns it where it is not `v` itself.
+TensorView readable(const TensorView& v, ScalarType type, Tensor& copy) {
+  copy = v.dtype == type ? *v.tensor : torch::stable::to(*v.tensor, type);
+  TensorView x = view(v.op, v.name, copy);
+  const bool rows = x.size(-2) == 1 || (x.stride(-2) >= x.size(-1) && x.stride(-2) <= std::numeric_limits<std::int32_t>::max());
+  if (rows && (x.size(-1) == 1 || x.stride(-1) == 1)) return x;
+  copy = aten("clone", "", copy, std::optional(torch::headeronly::MemoryFormat::Contiguous));
+  return view(v.op, v.name, copy);
+}
+
+/// The mask as SDPA's kernel reads it: additive, of `type` (fp32 beside a half type too), its last dim dense.
+TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
+  copy = *mask.tensor;
+  if (mask.dtype == ScalarType::Bool)
+    copy = aten("where", "self", copy, scalar(0, type), scalar(-std::numeric_limits<double>::infinity(), type));
+  else if (mask.dtype != ScalarType::Float || type == ScalarType::Double)
+    copy = torch::stable::to(copy, type);
+  TensorView x = view(mask.op, mask.name, copy);
+  if (x.dim() > 0 && x.size(-1) != 1 && x.stride(-1) != 1) {
+    copy = torch::stable::contiguous(copy);
+    x = view(mask.op, mask.name, copy);
+  }
+  return x;
+}
+
+/// Rows of which SDPA's log-sum-exp does not say that its output is right: where no key took part it gives 0 for both, but also
+/// for a row of NaN scores, which it can overlook; with Inf and NaN the exponentials decide.
+template <class T, class Bits>
+std::vector<std::int64_t> unsure_rows(const Tensor& lse, const Tensor& output, std::int64_t rows, std::int64_t dv) {
+  const T* const l = static_cast<const T*>(lse.data_ptr());
+  const Bits* const o = static_cast<const Bits*>(output.data_ptr());
+  std::vector<std::int64_t> unsure;
+  for (std::int64_t i = 0; i < rows; ++i)
+    if (!std::isfinite(l[i]) || (l[i] == 0 && static_cast<Bits>(o[i * dv] << 1) == 0)) unsure.push_back(i);
+  return unsure;
+}
+
+/// Whether each of `rows` is one that `mask` hides whole and SDPA left 0; then its log-sum-exp becomes -inf.
+template <class T>
+bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t>& rows) {
+  if (rows.empty()) return true;
+  if (!a.mask) return false;
+  const double inf = std::numeric_limits<double>::infinity();
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  const Tensor& mask = *a.mask->tensor;
+  Tensor largest = a.mask->dim() == 0 ? mask : aten("amax", "", mask, Shape{-1}, false);
+  largest = aten("eq", "Tensor", largest, scalar(-inf, a.mask->dtype));
+  const Tensor hidden = torch::stable::contiguous(aten("expand", "", largest, shape, false));
+  T* const l = static_cast<T*>(lse.data_ptr());
+  for (const std::int64_t i : rows) {
+    if (l[i] != 0 || !static_cast<const bool*>(hidden.data_ptr())[i]) return false;
+    l[i] = static_cast<T>(-inf);
+  }
+  return true;
+}
+
+Shape contiguous_strides(ShapeRef shape) {
+  Shape strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0; step *= std::max<std::int64_t>(shape[i], 1)) strides[i] = step;
+  return strides;
+}
+
+std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
+  if (call.d != call.dv || call.d == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
+  if (call.causal && (call.shift != 0 || call.scale <= 0)) return std::nullopt;  // it scales what it has masked
+  // Half types go in as they are where this CPU multiplies them: then the exponentials are good for the output, but not for a
+  // log-sum-exp in fp32.
+  const ScalarType own = call.query.dtype;
+  const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && multiplies(own));
+  const ScalarType type = as_is ? own : arithmetic(call);
+  const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  Call a = call;
+  std::array<Tensor, 4> copies;
+  a.query = readable(call.query, type, copies[0]);
+  a.key = readable(call.key, type, copies[1]);
+  a.value = readable(call.value, type, copies[2]);
+  if (a.mask) a.mask = additive(*call.mask, type, copies[3]);
+
+  // Query heads that share a key head are a dim of their own.
+  Shape sizes = a.batch;
+  std::array<Shape, 4> strides = strides_of(a);
+  if (a.key_group != 1) {
+    const auto heads = static_cast<std::ptrdiff_t>(sizes.size()) - 1;
+    sizes.back() /= a.key_group;
+    sizes.push_back(a.key_group);
+    for (std::size_t o = 0; o < strides.size(); ++o) {
+      const bool shared = o == 1 || o == 2;
+      const auto at = strides[o].begin() + heads;
+      const std::int64_t step = *at;
+      if (!shared) *at *= a.key_group;
+      strides[o].insert(at + 1, shared ? 0 : step);
+    }
+  }
+
+  // The kernel takes two batch dims; there is seldom a third one.
+  std::vector<BatchDim> dims = merged(sizes, strides, false);
+  while (dims.size() < 2) dims.push_back({1, {}});
+  const std::size_t outer = dims.size() - 2;
+  const BatchDim batch = dims[outer], heads = dims[outer + 1];
+  const auto operand = [&](std::size_t o, const TensorView& v, std::int64_t offset) {
+    const std::int64_t rows = v.dim() < 2 ? 1 : v.size(-2), columns = v.dim() < 1 ? 1 : v.size(-1);
+    const std::int64_t row = rows == 1 ? columns : v.stride(-2);
+    const auto size = [&](const BatchDim& d) { return o == 3 && d.strides[o] == 0 ? 1 : d.size; };
+    return strided(*v.tensor, std::array{size(batch), size(heads), rows, columns},
+                   std::array{batch.strides[o], heads.strides[o], row, std::int64_t{1}}, offset);
+  };
+  const std::int64_t n = a.batches(), inner = batch.size * heads.size;
+  Tensor output, lse;                                                // (n, Sq, Dv) and (n, Sq), contiguous
+  const bool direct = outer == 0 && (heads.size == 1 || a.sq == 1);  // the kernel writes (batch, Sq, heads, Dv)
+  if (!direct) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
+  std::int64_t done = 0;
+  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+    const Tensor q = operand(0, a.query, offset[0]), k = operand(1, a.key, offset[1]), v = operand(2, a.value, offset[2]);
+    std::optional<Tensor> mask;
+    if (a.mask) mask = operand(3, *a.mask, offset[3]);
+    AtenTensorHandle bias = mask ? mask->get() : nullptr, out = nullptr, sum = nullptr;
+    double scale = a.scale;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+        q.get(), k.get(), v.get(), 0, a.causal, mask ? &bias : nullptr, &scale, &out, &sum));
+    Tensor o(out), l(sum);
+    if (direct) {
+      output = o, lse = l;
+      return;
+    }
+    Tensor to = strided(output, std::array{batch.size, heads.size, a.sq, a.dv},
+                        std::array{heads.size * a.sq * a.dv, a.sq * a.dv, a.dv, std::int64_t{1}}, done * a.sq * a.dv);
+    torch::stable::copy_(to, o);
+    to =
+        strided(lse, std::array{batch.size, heads.size, a.sq}, std::array{heads.size * a.sq, a.sq, std::int64_t{1}}, done * a.sq);
+    torch::stable::copy_(to, l);
+    done += inner;
+  });
+
+  const std::int64_t rows = n * a.sq;
+  const bool right =
+      type == ScalarType::Double  ? all_masked<double>(a, lse, unsure_rows<double, std::uint64_t>(lse, output, rows, a.dv))
+      : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
+                                  : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
+  if (!right) return std::nullopt;
+  if (type != own) output = torch::stable::to(output, own);
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  Result r{.output = Tensor(), .lse = {}};
+  if (want_lse) {
+    if (sums != accumulator(a)) lse = torch::stable::to(lse, accumulator(call));
+    r.lse = strided(lse, shape, contiguous_strides(shape));
+  }
+  shape.push_back(a.dv);
+  r.output = strided(output, shape, contiguous_strides(shape));
+  return r;
+}
+
+// ---- CPU, else: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------
+
+/// (batch..., rows, cols) of `v` in `type`, flattened to (batches, rows, cols).
+Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarType type) {
+  Tensor x = torch::stable::to(*v.tensor, type);
   if (group != 1)
     x = aten("repeat_interleave", "self_int", x, group, std::optional<std::int64_t>(-3), std::optional<std::int64_t>());
   Shape shape = a.batch;
@@ -159,15 +365,14 @@ Tensor flattened(const Call& a, const TensorView& v, std::int64_t group) {
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
-Result attention_cpu(const Call& a, bool want_lse) {
+Result attention_in_blocks(const Call& a, bool want_lse) {
   Result r = empty_result(a, want_lse);
   const std::int64_t n = a.batches();
-  if (n * a.sq == 0) return r;
-  const ScalarType type = accumulator(a);
+  const ScalarType type = arithmetic(a);
   const double inf = std::numeric_limits<double>::infinity();
   const Tensor zero = scalar(0, type), minus_inf = scalar(-inf, type);
-  Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1), scalar(a.scale, type));
-  Tensor key = flattened(a, a.key, a.key_group), value = flattened(a, a.value, a.value_group);
+  Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1, type), scalar(a.scale, type));
+  Tensor key = flattened(a, a.key, a.key_group, type), value = flattened(a, a.value, a.value_group, type);
   Tensor output = torch::stable::view(r.output, std::array{n, a.sq, a.dv});
   std::optional<Tensor> lse, mask;
   if (r.lse) lse = torch::stable::view(*r.lse, std::array{n, a.sq});
@@ -207,6 +412,12 @@ Result attention_cpu(const Call& a, bool want_lse) {
   return r;
 }
 
+Result attention_cpu(const Call& a, bool want_lse) {
+  if (a.batches() * a.sq == 0) return empty_result(a, want_lse);
+  std::optional<Result> r = attention_by_sdpa(a, want_lse);
+  return r ? *r : attention_in_blocks(a, want_lse);
+}
+
 #ifdef XGEMM_WITH_CUDA
 // ---- CUDA: problem -> plan -> launch ----------------------------------------------------------------------------------------
 
@@ -224,45 +435,13 @@ bool vectorizable(const attention::Operand& o, int batch_dims, std::int64_t colu
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// Fills the batch dims: those of size 1 left out, neighbours merged where every operand steps through both as through one. The
-/// heads stay apart as the last dim when key and value share them differently.
-void set_batch(const Call& a, ShapeRef sizes, const std::array<Shape, 4>& strides, attention::Arguments& k) {
-  const std::array<attention::Operand*, 4> operands = {&k.query, &k.key, &k.value, &k.mask};
-  const bool heads_apart = k.key_group != 1 || k.value_group != 1;
-  int n = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const bool heads = heads_apart && i + 1 == sizes.size();
-    if (sizes[i] == 1 && !heads) continue;
-    bool merge = n > 0 && !heads;
-    for (std::size_t o = 0; merge && o < operands.size(); ++o) merge = operands[o]->batch[n - 1] == strides[o][i] * sizes[i];
-    if (!merge) {
-      check(n < attention::kMaxBatchDims, a.query.op, "expected batch dims that merge into at most ", attention::kMaxBatchDims,
-            ", got ", to_string(sizes));
-      k.batch_sizes[n++] = 1;
-    }
-    k.batch_sizes[n - 1] *= static_cast<std::uint32_t>(sizes[i]);
-    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[n - 1] = strides[o][i];
-  }
-  k.batch_dims = n;
-}
-
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
   Result r = empty_result(a, want_lse);
   if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
   const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
 
-  // Strides over a.batch and the last two dims; over the heads as the operand stores them, which may be grouped.
-  Shape full = a.batch;
-  full.insert(full.end(), {1, 1});
-  const auto strides_of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
-  std::array<Shape, 4> strides = {strides_of(a.query), strides_of(a.key), strides_of(a.value), Shape(full.size(), 0)};
-  if (a.mask) {
-    Shape scores = a.batch;
-    scores.insert(scores.end(), {a.sq, a.sk});
-    strides[3] = broadcast_strides(a.mask->sizes, a.mask->strides, scores);
-  }
-
+  std::array<Shape, 4> strides = strides_of(a);
   attention::Arguments k;
   k.query = operand(a.query, strides[0]);
   k.key = operand(a.key, strides[1]);
@@ -285,13 +464,20 @@ Result attention_cuda(const Call& a, bool want_lse) {
   } else {
     k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
   }
-  set_batch(a, sizes, strides, k);
-  k.query.vector = vectorizable(k.query, k.batch_dims, a.d, item);
-  k.key.vector = vectorizable(k.key, k.batch_dims, a.d, item);
-  k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
+  // The heads stay apart as the last dim when key and value share them differently.
+  const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1);
+  const std::array<attention::Operand*, 4> operands = {&k.query, &k.key, &k.value, &k.mask};
+  const std::size_t own = std::min<std::size_t>(dims.size(), attention::kMaxBatchDims), outer = dims.size() - own;
+  k.batch_dims = static_cast<int>(own);
+  std::int64_t batches = 1;
+  for (std::size_t i = 0; i < own; ++i) {
+    batches *= dims[outer + i].size;
+    k.batch_sizes[i] = static_cast<std::uint32_t>(dims[outer + i].size);
+    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dims[outer + i].strides[o];
+  }
 
   const attention::Plan plan = attention::make_plan({.fp64 = k.dtype == DType::f64,
-                                                     .batches = a.batches() / k.group,
+                                                     .batches = batches,
                                                      .rows = k.group * a.sq,
                                                      .sk = a.sk,
                                                      .d = a.d,
@@ -300,11 +486,9 @@ Result attention_cuda(const Call& a, bool want_lse) {
   check(plan.blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ",
         plan.blocks);
   const attention::Tile& tile = attention::kTiles[static_cast<std::size_t>(plan.tile)];
-  k.batches = static_cast<std::uint32_t>(a.batches() / k.group);
+  k.batches = static_cast<std::uint32_t>(batches);
   k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
   k.splits = plan.splits, k.parallel = plan.parallel;
-  k.output = r.output.data_ptr();
-  k.lse = r.lse ? r.lse->data_ptr() : nullptr;
   std::optional<Tensor> partials;
   if (plan.partials != 0) {
     const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
@@ -314,8 +498,25 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.partial_max = base + rows * tile.head_size * bytes;
     k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
   }
-  attention::launch(plan, k, scope.stream());
-  scope.check_launch();
+  // Dims beyond what the kernels count are loops here.
+  const std::array<const void*, 4> bases = {k.query.data, k.key.data, k.value.data, k.mask.data};
+  const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
+  std::int64_t done = 0;
+  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+    for (std::size_t o = 0; o < operands.size(); ++o)
+      if (bases[o]) {
+        const auto bytes = o == 3 ? static_cast<std::int64_t>(size_of(k.mask_dtype)) : item;
+        operands[o]->data = static_cast<const char*>(bases[o]) + offset[o] * bytes;
+      }
+    k.query.vector = vectorizable(k.query, k.batch_dims, a.d, item);
+    k.key.vector = vectorizable(k.key, k.batch_dims, a.d, item);
+    k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
+    k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
+    k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
+    attention::launch(plan, k, scope.stream());
+    scope.check_launch();
+    done += rows;
+  });
   return r;
 }
 #endif
