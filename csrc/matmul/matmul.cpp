@@ -468,8 +468,7 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
         " and ", to_string(vb.sizes));
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
-  p.c = broadcast_operand(vi, call.out_shape, call.c);
-  if (beta == 0) p.c = {};  // input is not read then: its NaN must not show
+  if (beta != 0) p.c = broadcast_operand(vi, call.out_shape, call.c);  // else it is not read: nothing of it may show
 #ifdef XGEMM_WITH_CUDA
   if (va.cuda) {
     p.dtype = to_dtype(va.dtype);
@@ -536,6 +535,8 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   if (bias) {
     const TensorView v = view(op, "bias", *bias);
     check_like(vx, v);
+    check(!column || (row && v.dim() == 0), op, "expected no bias beside a weight of 1 dim, got one of shape ",
+          to_string(v.sizes));
     check(v.dim() == 0 || (v.dim() == 1 && (v.size(0) == p.n || v.size(0) == 1)), op, "expected bias of shape [", p.n, "], got ",
           to_string(v.sizes));
     p.bias = operand(v, 0, v.dim() == 1 && v.size(0) != 1 ? v.stride(0) : 0);
