@@ -1,5 +1,7 @@
 """Shared set-up: the device fixture, the cuda marker, poisoned memory."""
 
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
 
@@ -32,3 +34,11 @@ def fresh_seed(request: pytest.FixtureRequest) -> None:
     torch.manual_seed(seed)
     request.node.user_properties.append(("seed", seed))
     print(f"torch.manual_seed({seed})")
+
+
+@pytest.fixture
+def float32_precision() -> Iterator[Callable[[str], None]]:
+    """Sets torch's float32 matmul precision, until the end of the test."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)

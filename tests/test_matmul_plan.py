@@ -494,3 +494,48 @@ def test_batch_invariant_fp32s_order_does_not_depend_on_m(
     assert (here.tensor is None) == (alone.tensor is None)
     if here.tensor is not None:
         assert (here.tensor.splits, here.tensor.chunk) == (alone.tensor.splits, alone.tensor.chunk)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    m=size,
+    n=size,
+    k=st.integers(1, 1 << 16),
+    batch=st.integers(1, 100),
+    b_k_major=st.booleans(),
+    precision=st.sampled_from([HIGHEST, HIGH]),
+    data=st.data(),
+)
+def test_batch_invariant_fp32s_order_does_not_depend_on_how_a_lies(
+    plan: Ask, m: int, n: int, k: int, batch: int, b_k_major: bool, precision: int, data: st.DataObject
+) -> None:
+    """A row alone has other strides and another address than in its batch."""
+    layout = st.sampled_from([(k, 1), (1, m), (1, 27), (0, 1), (0, 0), (1, 0), (0, 27), (k + 1, 1)])
+    offset, b = st.integers(0, 4), (1, k) if b_k_major else (n, 1)
+    here, alone = (
+        plan(
+            Problem(
+                *sizes,
+                a=data.draw(layout),
+                b=b,
+                offset=data.draw(offset),
+                precision=precision,
+                batch_invariant=True,
+            )
+        )
+        for sizes in ((m, n, k, batch), (1, n, k, 1))
+    )
+    assert (here.tensor is None) == (alone.tensor is None)
+    if here.tensor is not None:
+        assert (here.tensor.splits, here.tensor.chunk) == (alone.tensor.splits, alone.tensor.chunk)
+
+
+def test_batch_invariant_rows_that_once_differed(plan: Ask) -> None:
+    options = {"batch_invariant": True}
+    for sizes, a, alone, b, precision in [
+        ((27, 1985, 64), (1, 27), (0, 27), (2, 268), HIGH),
+        ((8, 70, 512, 98), (0, 0), (1, 0), (1, 512), HIGHEST),
+    ]:
+        batch = plan(Problem(*sizes, a=a, b=b, precision=precision, **options)).tensor
+        row = plan(Problem(1, *sizes[1:3], a=alone, b=b, precision=precision, **options)).tensor
+        assert (batch is None) == (row is None)

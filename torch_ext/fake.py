@@ -135,8 +135,8 @@ def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, re
     shape = [*input.shape[:-1], *weight.shape[:-1]]
     if bias is not None:
         torch._check(
-            weight.dim() == 2 or (input.dim() == 1 and bias.dim() == 0),
-            lambda: f"xgemm::{op}: expected no bias beside a weight of 1 dim, got one of shape {_shape(bias.shape)}",
+            weight.dim() == 2 or bias.dim() == 0,
+            lambda: f"xgemm::{op}: expected a bias of no dims beside a weight of 1 dim, got shape {_shape(bias.shape)}",
         )
         _expands(op, "bias", bias, "", weight.shape[:-1])
     if residual is not None:

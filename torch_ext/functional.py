@@ -182,7 +182,7 @@ def linear(
 
     Args:
         input: (..., K), float32, float16, bfloat16 or float64.
-        weight: (N, K), or what :func:`prepare` made of it; (K,) gives a result without N, and takes no bias.
+        weight: (N, K), or what :func:`prepare` made of it; (K,) gives a result without N.
         bias: (N,) or None.
         activation: "none", "relu", "gelu" (by erf), "gelu_tanh" (its tanh approximation) or "silu".
         residual: added after the activation; broadcasts to the result. All tensors of one dtype and device.

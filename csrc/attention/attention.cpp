@@ -344,7 +344,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   shape.push_back(a.sq);
   Result r{.output = Tensor(), .lse = {}};
   if (want_lse) {
-    if (sums != accumulator(a)) lse = torch::stable::to(lse, accumulator(call));
+    if (sums != accumulator(call)) lse = torch::stable::to(lse, accumulator(call));
     r.lse = strided(lse, shape, contiguous_strides(shape));
   }
   shape.push_back(a.dv);

@@ -535,8 +535,7 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   if (bias) {
     const TensorView v = view(op, "bias", *bias);
     check_like(vx, v);
-    check(!column || (row && v.dim() == 0), op, "expected no bias beside a weight of 1 dim, got one of shape ",
-          to_string(v.sizes));
+    check(!column || v.dim() == 0, op, "expected a bias of no dims beside a weight of 1 dim, got shape ", to_string(v.sizes));
     check(v.dim() == 0 || (v.dim() == 1 && (v.size(0) == p.n || v.size(0) == 1)), op, "expected bias of shape [", p.n, "], got ",
           to_string(v.sizes));
     p.bias = operand(v, 0, v.dim() == 1 && v.size(0) != 1 ? v.stride(0) : 0);
