@@ -7,7 +7,8 @@ Forward only
     With grad mode on, an input that requires grad is a RuntimeError: call under ``torch.no_grad()`` or
     ``torch.inference_mode()``. (argmax and argmin take such inputs: indices have no gradient.)
 Determinism
-    The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
+    The same call gives the same bits on every run, and on CUDA a row's bits do not depend on how many other rows there
+    are; docs/architecture.md lists the exceptions.
 Errors
     RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
     ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the
