@@ -198,9 +198,17 @@ ScalarType arithmetic(const Call& a) {
   return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
 }
 
-/// `v` in `type` with rows of adjacent elements that do not overlap, which BLAS needs; `copy` owns it where it is not `v` itself.
-TensorView readable(const TensorView& v, ScalarType type, Tensor& copy) {
+/// `v` in `type` with rows of `columns` adjacent elements, zeros at their ends, that do not overlap, which BLAS needs; `copy`
+/// owns it where it is not `v` itself.
+TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, Tensor& copy) {
   copy = v.dtype == type ? *v.tensor : torch::stable::to(*v.tensor, type);
+  if (v.size(-1) != columns) {
+    const std::array<std::int64_t, 2> more = {0, columns - v.size(-1)};
+    double zero = 0;
+    AtenTensorHandle padded = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_aten_pad(copy.get(), more.data(), 2, "constant", &zero, &padded));
+    copy = Tensor(padded);
+  }
   TensorView x = view(v.op, v.name, copy);
   const bool rows = x.size(-2) == 1 || (x.stride(-2) >= x.size(-1) && x.stride(-2) <= std::numeric_limits<std::int32_t>::max());
   if (rows && (x.size(-1) == 1 || x.stride(-1) == 1)) return x;
@@ -263,7 +271,7 @@ Shape contiguous_strides(ShapeRef shape) {
 }
 
 std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
-  if (call.d != call.dv || call.d == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
+  if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
   if (call.causal && (call.shift != 0 || call.scale <= 0)) return std::nullopt;  // it scales what it has masked
   // Half types go in as they are where this CPU multiplies them: then the exponentials are good for the output, but not for a
   // log-sum-exp in fp32.
@@ -273,9 +281,10 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Call a = call;
   std::array<Tensor, 4> copies;
-  a.query = readable(call.query, type, copies[0]);
-  a.key = readable(call.key, type, copies[1]);
-  a.value = readable(call.value, type, copies[2]);
+  a.d = a.dv = std::max(call.d, call.dv);  // it takes one head size: the smaller one is filled with zeros
+  a.query = readable(call.query, type, a.d, copies[0]);
+  a.key = readable(call.key, type, a.d, copies[1]);
+  a.value = readable(call.value, type, a.d, copies[2]);
   if (a.mask) a.mask = additive(*call.mask, type, copies[3]);
 
   // Query heads that share a key head are a dim of their own.
@@ -339,6 +348,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
       : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
                                   : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
   if (!right) return std::nullopt;
+  if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
   if (type != own) output = torch::stable::to(output, own);
   Shape shape = a.batch;
   shape.push_back(a.sq);
@@ -347,7 +357,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     if (sums != accumulator(call)) lse = torch::stable::to(lse, accumulator(call));
     r.lse = strided(lse, shape, contiguous_strides(shape));
   }
-  shape.push_back(a.dv);
+  shape.push_back(call.dv);
   r.output = strided(output, shape, contiguous_strides(shape));
   return r;
 }

@@ -479,7 +479,7 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
     return run_cuda(call);
   }
 #endif
-  const ScalarType type = arithmetic(va.dtype, p.precision);
+  const ScalarType type = multiplies(va.dtype) ? va.dtype : arithmetic(va.dtype, p.precision);  // rounded once there, too
   return converted(multiply(call, type, mat1, mat2, beta == 0 ? nullptr : &input, beta, alpha), va.dtype);
 }
 

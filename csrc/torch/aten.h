@@ -1,5 +1,6 @@
 // ATen on the CPU: any op by name, through the dispatcher, and the few that have a C function of their own.
 #pragma once
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
 #include <algorithm>
