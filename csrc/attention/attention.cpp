@@ -263,6 +263,12 @@ bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t
   return true;
 }
 
+Tensor dense(const Tensor& t) {
+  bool is_contiguous = false;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
+  return is_contiguous ? t : torch::stable::contiguous(t);
+}
+
 Shape contiguous_strides(ShapeRef shape) {
   Shape strides(shape.size());
   std::int64_t step = 1;
@@ -316,9 +322,8 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
                    std::array{batch.strides[o], heads.strides[o], row, std::int64_t{1}}, offset);
   };
   const std::int64_t n = a.batches(), inner = batch.size * heads.size;
-  Tensor output, lse;                                                // (n, Sq, Dv) and (n, Sq), contiguous
-  const bool direct = outer == 0 && (heads.size == 1 || a.sq == 1);  // the kernel writes (batch, Sq, heads, Dv)
-  if (!direct) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
+  Tensor output, lse;  // (n, Sq, Dv) and (n, Sq), contiguous
+  if (outer > 0) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
   std::int64_t done = 0;
   for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
     const Tensor q = operand(0, a.query, offset[0]), k = operand(1, a.key, offset[1]), v = operand(2, a.value, offset[2]);
@@ -328,9 +333,9 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     double scale = a.scale;
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         q.get(), k.get(), v.get(), 0, a.causal, mask ? &bias : nullptr, &scale, &out, &sum));
-    Tensor o(out), l(sum);
-    if (direct) {
-      output = o, lse = l;
+    const Tensor o(out), l(sum);  // (batch, heads, Sq, Dv) and (batch, heads, Sq) in an order of the kernel's own
+    if (outer == 0) {
+      output = dense(o), lse = dense(l);
       return;
     }
     Tensor to = strided(output, std::array{batch.size, heads.size, a.sq, a.dv},
