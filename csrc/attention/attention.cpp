@@ -380,6 +380,14 @@ Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarT
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
+/// Not through the dispatcher, where autocast would round what is multiplied.
+Tensor bmm(const Tensor& x, const Tensor& y, ScalarType type, const TensorView& like) {
+  const TensorView a = view(like.op, "a", x), b = view(like.op, "b", y);
+  const Tensor out = empty(Shape{a.size(0), a.size(1), b.size(2)}, type, like);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_bmm_out(out.get(), x.get(), y.get()));
+  return out;
+}
+
 Result attention_in_blocks(const Call& a, bool want_lse) {
   Result r = empty_result(a, want_lse);
   const std::int64_t n = a.batches();
@@ -402,8 +410,8 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
   for (std::int64_t row = 0; row < a.sq; row += block) {
     const std::int64_t rows = std::min(block, a.sq - row);
     const std::int64_t cols = a.causal ? std::clamp<std::int64_t>(row + rows + a.shift, 0, a.sk) : a.sk;
-    Tensor scores = aten("bmm", "", torch::stable::narrow(query, 1, row, rows),
-                         torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2));
+    Tensor scores = bmm(torch::stable::narrow(query, 1, row, rows),
+                        torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2), type, a.query);
     if (a.causal) {
       const Tensor ones = torch::stable::full(std::array{rows, cols}, 1, ScalarType::Bool);
       scores = aten("masked_fill", "Tensor", scores, aten("triu", "", ones, row + a.shift + 1), minus_inf);
@@ -422,7 +430,7 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
     }
     const Tensor weights = aten("_safe_softmax", "", scores, std::int64_t{-1}, std::optional<ScalarType>());
     Tensor target = torch::stable::narrow(output, 1, row, rows);
-    torch::stable::copy_(target, aten("bmm", "", weights, torch::stable::narrow(value, 1, 0, cols)));
+    torch::stable::copy_(target, bmm(weights, torch::stable::narrow(value, 1, 0, cols), type, a.query));
   }
   return r;
 }
