@@ -3,7 +3,8 @@
 ``python tools/machine_code.py`` lists the kernels and their digest for each folder of csrc. ``--check`` prints one line
 for each result file that was measured on other kernels than the built library's, and nothing else. ``--compare OTHER``
 prints the kernels that only one of two files has: ``-`` in OTHER, ``+`` in the library (or in ``--library FILE``).
-A file is a library, an object file or a cubin. Needs Python alone: no torch, no CUDA toolkit.
+A file is a library, an object file or a cubin. Needs no torch and no CUDA toolkit; compressed machine code
+needs Python 3.14 or the package zstandard.
 
 What enters a kernel's digest: its sm_90a instructions with their scheduling bits, its constants, its static shared
 memory and its registers. What does not: its name, addresses, line numbers, debug information, the size of its
@@ -30,6 +31,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 ARCH = 90  # the images for sm_90a
 
 FATBIN = struct.pack("<IHH", 0xBA55ED50, 1, 16)  # magic, version, size of the header
+ZSTANDARD = bytes.fromhex("28b52ffd")  # how its frames begin
 CUBIN_KIND, COMPRESSED = 2, 0xA000  # an image's kind; its flags for LZ4 and Zstandard
 ELF_CUDA = 190  # e_machine
 NOBITS, RELA, REL = 8, 4, 9  # section types
@@ -42,6 +44,21 @@ class Section(NamedTuple):
     content: bytes  # empty where the file holds none (zeroed memory)
     size: int
     info: int  # of relocations: the section that they patch
+
+
+def decompressed(image: bytes, size: int) -> bytes:
+    """An image that nvcc's --compress-mode=size has left."""
+    if image[:4] != ZSTANDARD:
+        sys.exit("libxgemm.so's device code is compressed, but not by nvcc's --compress-mode=size")
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            import zstandard
+        except ImportError:
+            sys.exit("libxgemm.so's device code is compressed: pip install zstandard")
+        return zstandard.ZstdDecompressor().decompress(image, max_output_size=size)
+    return zstd.decompress(image)
 
 
 def cubins(file: bytes) -> Iterator[bytes]:
@@ -57,9 +74,10 @@ def cubins(file: bytes) -> Iterator[bytes]:
             kind, _, header, size = struct.unpack_from("<HHIQ", file, at)
             (arch,), (flags,) = struct.unpack_from("<I", file, at + 28), struct.unpack_from("<Q", file, at + 40)
             if (kind, arch) == (CUBIN_KIND, ARCH):
+                image = file[at + header : at + header + size]
                 if flags & COMPRESSED:
-                    sys.exit("libxgemm.so's device code is compressed: build without nvcc's --compress-all")
-                yield file[at + header : at + header + size]
+                    image = decompressed(image, *struct.unpack_from("<Q", file, at + 56))
+                yield image
             at += header + size
 
 
