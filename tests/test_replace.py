@@ -122,6 +122,7 @@ def test_other_reasons() -> None:
         ("matmul", "torch: dtype int64"): 1,
         ("matmul", "torch: dtype complex64"): 1,
         ("matmul", "torch: not dense"): 1,
+        ("matmul", "torch: out="): 1,
         ("attention", "torch: head size over 256"): 1,
         ("softmax", "torch: no dim"): 1,
         ("softmax", "torch: dtype int64"): 1,
@@ -290,7 +291,7 @@ def test_transformers(name: str, attention: str, device: torch.device) -> None:
         actual = model(input_ids=tokens, attention_mask=mask)[0]
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual[1, :7], expected[1, :7], rtol=1e-4, atol=1e-5)
-    assert {where for _, where in report.calls} == {"xgemm"}
+    assert {where for operator, where in report.calls if operator != "sum"} == {"xgemm"}  # sums of a mask, of bool
     assert report.calls["attention" if attention == "sdpa" else "softmax", "xgemm"] == 2
     if name == "llama":
         generated = model.generate(tokens[:, :5], attention_mask=mask[:, :5], max_new_tokens=3, do_sample=False)
