@@ -31,7 +31,7 @@ class Forward:
 
     def __init__(self, module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
         self.module = module
-        self.report = report
+        self.mode = Catching(report)
         self.catches = catches
         self.own = module.__dict__.get("forward")  # an instance's own forward, as some libraries' hooks leave it
 
@@ -41,7 +41,7 @@ class Forward:
         def forward(self: Forward, *args, **kwargs):
             if torch.compiler.is_compiling():
                 if self.catches:
-                    with Catching(self.report):
+                    with self.mode:
                         return self._call(args, kwargs)
                 return self._call(args, kwargs)
             if not self.catches:
@@ -49,7 +49,7 @@ class Forward:
                     return self._call(args, kwargs)
             if type(_get_current_function_mode()) is Catching:
                 return self._call(args, kwargs)
-            with Catching(self.report):
+            with self.mode:
                 return self._call(args, kwargs)
 
         forward.__name__ = "forward"  # pickle takes the method by this name

@@ -21,33 +21,44 @@ if TYPE_CHECKING:
 # Another class of tensor has its own idea of torch's functions. torch_ext.distributed adds those that it serves.
 PLAIN = {Tensor, torch.nn.Parameter}
 
+_compiling, _grad_enabled, _STRIDED = torch.compiler.is_compiling, torch.is_grad_enabled, torch.strided
+
 # What a handler makes of the arguments of one of torch's functions: why torch must do it, as far as the arguments say;
 # the tensors that have to be right for xgemm; and our call. Arguments of another form raise TypeError or ValueError.
 Handled = tuple[str | None, tuple[Tensor | None, ...], Callable[[], object]]
 Handler = Callable[..., Handled]
 
 
-def reason(report: "Replacement", name: str, *inputs: Tensor | None) -> str | None:
+def booked_reason(report: "Replacement", name: str, *inputs: Tensor | None) -> str | None:
+    """What :func:`reason` says, and the call is counted."""
+    why = reason(report, name, inputs)
+    if why is None and not _compiling():
+        report.calls[name, "xgemm"] += 1
+    elif why is not None:
+        report.count(name, why)
+    return why
+
+
+def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) -> str | None:
     """Why torch must serve a call of operator `name` with these inputs; None if xgemm does."""
     if name not in report.operators:
         return "excluded"
-    grad, compiling = torch.is_grad_enabled(), torch.compiler.is_compiling()
+    grad = _grad_enabled()
     for x in inputs:
         if x is None:
             continue
-        if type(x) not in PLAIN and not compiling:  # what a tracer passes is a subclass only in appearance
+        if type(x) not in PLAIN and not _compiling():  # what a tracer passes is a subclass only in appearance
             return type(x).__name__
         if grad and x.requires_grad:
             return "requires grad"
-        if x.layout is not torch.strided or x.is_nested:
+        if x.layout is not _STRIDED or x.is_nested:
             return "not dense"
-        if x.dtype not in FLOATING:
-            return f"dtype {str(x.dtype).removeprefix('torch.')}"
-        if not (x.is_cuda or x.is_cpu or x.is_meta):
-            return f"device {x.device.type}"
-    if name in MEASURED and not report.forced:
-        return slower(name, inputs[0].dtype, inputs[0].device)
-    return None
+    first = inputs[0]  # xgemm says what is wrong if the others differ
+    if first.dtype not in FLOATING:
+        return f"dtype {str(first.dtype).removeprefix('torch.')}"
+    if not (first.is_cuda or first.is_cpu or first.is_meta):
+        return f"device {first.device.type}"
+    return slower(name, first.dtype, first.device) if name in MEASURED and not report.forced else None
 
 
 # ---- handlers --------------------------------------------------------------------------------------------------------
@@ -224,6 +235,8 @@ NOT_COVERED: dict[Callable, str] = {
     torch.ops.higher_order.flex_attention: "flex_attention",
 }
 
+_CAUGHT = {**SERVED, **{function: (name, None) for function, name in NOT_COVERED.items()}}
+
 # Dynamo (before 2.15) traces a call of such a method but not of the function that it is.
 _PYTHON_METHODS = frozenset(name for name, method in vars(Tensor).items() if isinstance(method, FunctionType))
 
@@ -237,31 +250,32 @@ class Catching(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        served = SERVED.get(func)
+        served = _CAUGHT.get(func)
         if served is None:
-            if torch.compiler.is_compiling():
-                if isinstance(func, FunctionType) and func.__name__ in _PYTHON_METHODS:
-                    return getattr(args[0], func.__name__)(*args[1:], **kwargs)
-            elif func in NOT_COVERED:
-                self.report.count(NOT_COVERED[func], "not covered")
+            if type(func) is FunctionType and _compiling() and func.__name__ in _PYTHON_METHODS:
+                return getattr(args[0], func.__name__)(*args[1:], **kwargs)
             return func(*args, **kwargs)
-        name, handler = served
-        return call(self.report, name, handler, args, kwargs, func)
+        return call(self.report, *served, args, kwargs, func)
 
 
-def call(report: "Replacement", name: str, handler: Handler, args: tuple, kwargs: dict, torchs: Callable) -> object:
+def call(
+    report: "Replacement", name: str, handler: Handler | None, args: tuple, kwargs: dict, torchs: Callable
+) -> object:
     """Calls operator `name`, or `torchs` with the same arguments, and counts."""
-    if "out" in kwargs:
+    if handler is None:
+        why = "not covered"
+    elif "out" in kwargs:
         why = "out="
     else:
         try:
             why, inputs, ours = handler(*args, **kwargs)
         except (TypeError, ValueError):  # a form of torch's that is not ours, or an error that torch words
             why = "arguments"
-        else:
-            why = why or reason(report, name, *inputs)
+    if why is None:
+        why = booked_reason(report, name, *inputs)
+        return ours() if why is None else torchs(*args, **kwargs)
     report.count(name, why)
-    return ours() if why is None else torchs(*args, **kwargs)
+    return torchs(*args, **kwargs)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """torch's modules on xgemm: what :func:`torch_ext.replace` makes of a module by changing its class."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -8,7 +7,9 @@ from torch import Tensor
 
 from torch_ext import functional as F
 from torch_ext import nn
-from torch_ext.replace.functions import not_catching, reason
+from torch_ext.replace.functions import booked_reason, not_catching, reason
+
+_modes_off = torch._C.DisableTorchFunction
 
 if TYPE_CHECKING:
     from torch_ext.replace.report import Replacement
@@ -22,10 +23,8 @@ class _Swapped:
     def _get_name(self) -> str:
         return f"xgemm.{type(self).__name__}"
 
-    def _torchs(self, operator: str, why: str, torchs: Callable, *args, **kwargs):
-        self._xgemm_report.count(operator, why)
-        with not_catching():  # it is counted
-            return torchs(self, *args, **kwargs)
+
+# Each forward looks at its tensors with modes off: under one, every attribute that is read costs a microsecond.
 
 
 class Linear(_Swapped, nn.Linear):
@@ -33,56 +32,59 @@ class Linear(_Swapped, nn.Linear):
     precision = None
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias, report = self.weight, self.bias, self._xgemm_report
-        with torch._C.DisableTorchFunction():  # under a mode every attribute that is read here costs a microsecond
-            why = reason(report, "linear", input, weight, bias)
-            if why is None:
-                report.count("linear", None)
+        try:  # as self.weight and self.bias, a microsecond sooner
+            weight, bias = self._parameters["weight"], self._parameters["bias"]
+        except KeyError:  # some libraries make attributes of them
+            weight, bias = self.weight, self.bias
+        with _modes_off():
+            if booked_reason(self._xgemm_report, "linear", input, weight, bias) is None:
                 return F.linear(input, weight, bias)
-        return self._torchs("linear", why, torch.nn.Linear.forward, input)
+        with not_catching():
+            return torch.nn.Linear.forward(self, input)
 
 
 class Softmax(_Swapped, nn.Softmax):
     def forward(self, input: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            why = "no dim" if self.dim is None else reason(self._xgemm_report, "softmax", input)
-            if why is None:
-                self._xgemm_report.count("softmax", None)
+        if self.dim is None:
+            return torch.nn.Softmax.forward(self, input)
+        with _modes_off():
+            if booked_reason(self._xgemm_report, "softmax", input) is None:
                 return F.softmax(input, self.dim)
-        return self._torchs("softmax", why, torch.nn.Softmax.forward, input)
+        with not_catching():
+            return torch.nn.Softmax.forward(self, input)
 
 
 class LogSoftmax(_Swapped, nn.LogSoftmax):
     def forward(self, input: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            why = "no dim" if self.dim is None else reason(self._xgemm_report, "log_softmax", input)
-            if why is None:
-                self._xgemm_report.count("log_softmax", None)
+        if self.dim is None:
+            return torch.nn.LogSoftmax.forward(self, input)
+        with _modes_off():
+            if booked_reason(self._xgemm_report, "log_softmax", input) is None:
                 return F.log_softmax(input, self.dim)
-        return self._torchs("log_softmax", why, torch.nn.LogSoftmax.forward, input)
+        with not_catching():
+            return torch.nn.LogSoftmax.forward(self, input)
 
 
 class MultiheadAttention(_Swapped, nn.MultiheadAttention):
     def forward(self, *args, **kwargs) -> tuple[Tensor, Tensor | None]:
-        with torch._C.DisableTorchFunction():
-            why = self._reason(args, kwargs)
-            if why is None:
-                self._xgemm_report.count("multihead_attention", None)
+        with _modes_off():
+            if self._is_served(args, kwargs):
                 return nn.MultiheadAttention.forward(self, *args, **kwargs)
-        return self._torchs("multihead_attention", why, _torchs_multihead_attention, *args, **kwargs)
+        with not_catching():
+            return _torchs_multihead_attention(self, *args, **kwargs)
 
-    def _reason(self, args: tuple, kwargs: dict) -> str | None:
+    def _is_served(self, args: tuple, kwargs: dict) -> bool:
         if self.training and self.dropout > 0:
-            return "dropout"
+            self._xgemm_report.count("multihead_attention", "dropout")
+            return False
         weights = (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight, self.in_proj_bias)
         others = (self.bias_k, self.bias_v, self.out_proj.weight, self.out_proj.bias)
         inputs = (x for x in (*args[:3], *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
-        return reason(self._xgemm_report, "multihead_attention", *inputs, *weights, *others)
+        return booked_reason(self._xgemm_report, "multihead_attention", *inputs, *weights, *others) is None
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """On xgemm, or on torch where the report leaves attention to it: then that part is counted."""
-        why = reason(self._xgemm_report, "attention", q, k, v)
-        if why is None:
+        """On torch where the report leaves attention to it. That part is counted on its own."""
+        if (why := reason(self._xgemm_report, "attention", (q, k, v))) is None:
             return nn.MultiheadAttention._attend(self, q, k, v, mask, causal)
         self._xgemm_report.count("attention", why)
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

@@ -34,8 +34,10 @@ def is_routed(module: torch.nn.Module) -> bool:
 
 
 def is_known(value: object) -> bool:
-    """Of what the code of such a layer names: the table, and what is called if "eager" is asked for."""
-    return value is _table() or getattr(value, "__name__", "") == "eager_attention_forward"
+    """Of what the code of such a layer names: the tables, and what is called if "eager" is asked for."""
+    if getattr(value, "__name__", "") == "eager_attention_forward":
+        return True
+    return type(value).__name__ in ("AttentionInterface", "AttentionMaskInterface")
 
 
 def _table() -> object | None:
@@ -55,19 +57,20 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """What a layer calls: (batch, heads, length, size) in, (batch, length, heads, size) out."""
     report = getattr(module, "_xgemm_report", None)
-    options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **kwargs}
     if report is None:
-        return _theirs(module, query, key, value, attention_mask, **options)
+        return _theirs(module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs)
     if kwargs.get("position_bias") is not None or kwargs.get("cache") is not None:
         with functions.Catching(report):
-            return _theirs(module, query, key, value, attention_mask, **options)
+            return _theirs(module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    causal = bool(query.shape[2] > 1 and attention_mask is None and causal)
+    causal = attention_mask is None and query.shape[2] > 1 and causal
     gqa = query.shape[1] != key.shape[1]
     why, inputs, ours = functions.attention(query, key, value, attention_mask, dropout, causal, scaling, gqa)
-    why = why or functions.reason(report, "attention", *inputs)
-    report.count("attention", why)
-    if why is not None:
-        with functions.not_catching():
-            return _theirs(module, query, key, value, attention_mask, **options)
-    return ours().transpose(1, 2).contiguous(), None
+    if why is None:
+        why = functions.booked_reason(report, "attention", *inputs)
+    else:
+        report.count("attention", why)
+    if why is None:
+        return ours().transpose(1, 2).contiguous(), None
+    with functions.not_catching():
+        return _theirs(module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs)
