@@ -1,6 +1,6 @@
 """Writes torch_ext/replace/measured.py from the committed results: `python -m benchmarks.replace_defaults [--check]`.
 
-An installed wheel has no benchmarks folder, but :func:`torch_ext.replace` leaves to torch what is measured to be slower.
+An installed wheel has no benchmarks folder, but :func:`torch_ext.replace` leaves to torch what was measured slower.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def text(results: Path = RESULTS) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if the module is not what it would be")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if the module is stale")
     check = parser.parse_args().check
     new = text()
     if check and MODULE.read_text() != new:

@@ -73,7 +73,10 @@ def catch(model: torch.nn.Module, report: "Replacement") -> None:
         if transformers.is_routed(module):
             module._xgemm_report = report
     model._xgemm_report = report
-    caught = {module: may_call(module, transformers.is_known if transformers.is_routed(module) else None) for module in modules}
+    caught = {}
+    for module in modules:
+        routed = (transformers.is_known,) if transformers.is_routed(module) else ()
+        caught[module] = may_call(module, report.operators, *routed)
     for module, catches in caught.items():
         if catches:
             _wrap(module, report, True)

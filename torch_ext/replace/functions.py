@@ -133,16 +133,16 @@ log_softmax, functional_log_softmax = _rows(F.log_softmax)
 
 
 def _reduction(ours: Callable) -> Handler:
-    def handler(input, dim=None, keepdim=False, *, axis=None, keepdims=False, **options) -> Handled:
+    def handler(input, dim=None, keepdim=False, *, axis=None, keepdims=False, **dtype) -> Handled:
+        if dtype and dtype.keys() != {"dtype"}:
+            raise TypeError(dtype)
         dims = axis if dim is None else dim
-        named = isinstance(dims, str) or (isinstance(dims, tuple | list) and any(isinstance(d, str) for d in dims))
-        dtype = options.get("dtype")
-        if options.keys() - {"dtype"}:
-            raise TypeError(options)
-        other = "named dim" if named else None
-        if dtype is not None and dtype not in FLOATING:
-            other = f"dtype {str(dtype).removeprefix('torch.')}"
-        return other, (input,), lambda: ours(input, dims, keepdim or keepdims, **options)
+        other = None
+        if isinstance(dims, str) or (isinstance(dims, tuple | list) and any(isinstance(d, str) for d in dims)):
+            other = "named dim"
+        elif dtype and dtype["dtype"] is not None and dtype["dtype"] not in FLOATING:
+            other = "dtype " + str(dtype["dtype"]).removeprefix("torch.")
+        return other, (input,), lambda: ours(input, dims, keepdim or keepdims, **dtype)
 
     return handler
 
@@ -235,7 +235,7 @@ NOT_COVERED: dict[Callable, str] = {
     torch.ops.higher_order.flex_attention: "flex_attention",
 }
 
-_CAUGHT = {**SERVED, **{function: (name, None) for function, name in NOT_COVERED.items()}}
+CAUGHT = {**SERVED, **{function: (name, None) for function, name in NOT_COVERED.items()}}
 
 # Dynamo (before 2.15) traces a call of such a method but not of the function that it is.
 _PYTHON_METHODS = frozenset(name for name, method in vars(Tensor).items() if isinstance(method, FunctionType))
@@ -250,7 +250,7 @@ class Catching(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        served = _CAUGHT.get(func)
+        served = CAUGHT.get(func)
         if served is None:
             if type(func) is FunctionType and _compiling() and func.__name__ in _PYTHON_METHODS:
                 return getattr(args[0], func.__name__)(*args[1:], **kwargs)

@@ -36,7 +36,7 @@ class Replacement:
 
     @staticmethod
     def of(model: torch.nn.Module) -> "Replacement":
-        """The report of a model that runs on xgemm: given to replace(), a copy of such a one, or loaded.
+        """The report of a model that runs on xgemm, such as one that was loaded.
 
         Raises:
             ValueError: the model does not run on xgemm.
@@ -58,9 +58,7 @@ class Replacement:
             RuntimeError: no model is given, and this report was loaded without one.
         """
         if model is None and self._model is None:
-            raise RuntimeError(
-                "xgemm.replace: this report was loaded and knows no model; pass it, or call Replacement.of(model).undo()"
-            )
+            raise RuntimeError("xgemm.replace: this report was loaded without its model; call undo(model)")
         model = self._model() if model is None else model
         if model is not None:
             for module in model.modules():

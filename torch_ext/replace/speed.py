@@ -36,4 +36,6 @@ def slower(operator: str, dtype: torch.dtype, device: torch.device) -> str | Non
     return _known[key]
 
 
-slower._dynamo_marked_constant = True  # what torch.compiler.assume_constant_result does, less its import of Dynamo (1 s)
+slower._dynamo_marked_constant = (
+    True  # what torch.compiler.assume_constant_result does, less its import of Dynamo (1 s)
+)

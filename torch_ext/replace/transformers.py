@@ -6,15 +6,11 @@ the layer: a layer of a model that does not run on xgemm gets transformers' own 
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torch_ext.replace import functions
-
-if TYPE_CHECKING:
-    from torch_ext.replace.report import Replacement
 
 _KIND = "sdpa"
 _theirs: Callable | None = None  # transformers' own function, once ours stands in the table
