@@ -97,12 +97,8 @@ class _Scan:
             if not attributes and self.found(values[0]):
                 return True
         elif source == "super":
-            return any(
-                self._in_function(base.__dict__[attribute], True)
-                for base in type(self.module).__mro__[1:]
-                for attribute in attributes
-                if isinstance(base.__dict__.get(attribute), FunctionType)
-            )
+            found = (base.__dict__.get(a) for base in type(self.module).__mro__[1:] for a in attributes)
+            return any(self._in_function(f, True) for f in found if isinstance(f, FunctionType))
         else:
             values = []
         for attribute in attributes:
@@ -148,7 +144,7 @@ def _chains(code: CodeType, bound: bool, self_name: str | None = None) -> list[C
         elif operation.startswith(("LOAD_GLOBAL", "LOAD_NAME")):
             chains.append(("global", name, ()))
             ended, super_called = False, super_called or name == "super"
-        elif operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
+        elif "LOAD_FAST" in operation or operation == "LOAD_DEREF":
             last = name[-1] if isinstance(name, tuple) else name  # 3.13 loads two at once
             chains.append(("self" if last == self_name else "other", last, ()))
             ended = False
