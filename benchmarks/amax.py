@@ -13,14 +13,15 @@ OP = "amax"
 SOURCES = ["csrc/device", "csrc/reduce"]
 
 
-def largest(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    result = x.amax(dim).double()
+def extreme(x: torch.Tensor, dim: int, op: str) -> tuple[torch.Tensor, torch.Tensor]:
+    result = getattr(torch, op)(x, dim).double()
     return result, result.abs()
 
 
-def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options) -> Case:
-    ours, theirs = partial(torch.ops.xgemm.amax, dim=dim), partial(torch.amax, dim=dim)
-    return row_case(shape, dim, dtype, ours, theirs, partial(largest, dim=dim), 0.0, options)
+def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options, op: str = "amax") -> Case:
+    """`op`: amax or amin."""
+    ours, theirs = partial(getattr(torch.ops.xgemm, op), dim=dim), partial(getattr(torch, op), dim=dim)
+    return row_case(shape, dim, dtype, ours, theirs, partial(extreme, dim=dim, op=op), 0.0, options)
 
 
 def cases(options: Options, one: Callable[..., Case] = case) -> list[Case]:

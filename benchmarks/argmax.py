@@ -12,12 +12,14 @@ OP = "argmax"
 SOURCES = ["csrc/device", "csrc/reduce"]
 
 
-def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options) -> Case:
+def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options, op: str = "argmax") -> Case:
+    """`op`: argmax or argmin."""
+
     def value(index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The element an index names: of several equal maxima any index is right."""
+        """The element an index names: of several equal ones any index is right."""
         return x.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
-    ours, theirs = partial(torch.ops.xgemm.argmax, dim=dim), partial(torch.argmax, dim=dim)
+    ours, theirs = partial(getattr(torch.ops.xgemm, op), dim=dim), partial(getattr(torch, op), dim=dim)
     rows = shape[0] * shape[1] // shape[dim]
     return row_case(
         shape,
@@ -25,7 +27,7 @@ def case(shape: tuple[int, int], dim: int, dtype: torch.dtype, options: Options)
         dtype,
         ours,
         theirs,
-        partial(amax.largest, dim=dim),
+        partial(amax.extreme, dim=dim, op=op.replace("arg", "a")),
         0.0,
         options,
         result_bytes=8 * rows,

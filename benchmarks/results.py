@@ -94,5 +94,5 @@ def grouped(rows: Iterable[dict]) -> list[dict[str, dict]]:
     return list(groups.values())
 
 
-def geomean(values: list[float]) -> float:
+def geomean(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))

@@ -26,6 +26,7 @@ from benchmarks import (
 from benchmarks import (
     sum as sum_benchmark,
 )
+from benchmarks.results import RESULTS, gpu_folder
 
 # Each op's part of the budget; what one leaves over the next ones share.
 SHARES = {
@@ -91,6 +92,9 @@ def main(argv: list[str] | None = None) -> int:
             if benchmark.rows or benchmark.failures or benchmark.notes:
                 common.show(benchmark)
             finished.append(benchmark)
+            if options.measurements:
+                every = [measurement for done in finished for measurement in done.measurements]
+                common.save_measurements(options.measurements, every)
             if benchmark.lost:
                 break
     print("\n== their time over ours: geometric mean, worst")
@@ -100,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
     failures = [failure for benchmark in finished for failure in benchmark.failures]
     if failures:
         print(f"FAILED: {len(failures)} contenders of ours, as listed above; the first: {failures[0]}")
-    where_to = options.out or (common.RESULTS / common.gpu_folder(where.name) if options.cuda else None)
+    where_to = options.out or (RESULTS / gpu_folder(where.name) if options.cuda else None)
     print(
         f"{time.monotonic() - started:.0f} s; " + (f"results in {where_to}" if where_to else "nothing written (--out)")
     )

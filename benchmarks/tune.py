@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchmarks import common, matmul
+from benchmarks.results import grouped
 
 CHOICE = "chosen"  # the library's own plan
 
@@ -69,22 +70,20 @@ def main(argv: list[str] | None = None) -> int:
     benchmark = common.Benchmark(arguments.op, module.SOURCES, options, common.machine(options.device), keep=False)
     benchmark.run([variants(case, variable, plans) for case in cases], lambda text: print(f"… {text}", file=sys.stderr))
     show(benchmark, plans)
+    if options.measurements:
+        common.save_measurements(options.measurements, benchmark.measurements)
     return 1 if benchmark.wrong else 0
 
 
 def show(benchmark: common.Benchmark, plans: list[str]) -> None:
-    """A line a measurement: each plan's microseconds, the fastest marked, then the peers'."""
-    groups = common.grouped(benchmark.rows)
-    names = list(dict.fromkeys([*plans, *(name for group in groups for name in group)]))
-    width = max([10, *(len(name) + 1 for name in names)])
-    print(f"{'us (* fastest plan)':<36}" + "".join(f"{name:>{width}}" for name in names) + "   best's rate")
-    for group in groups:
-        first = next(iter(group.values()))
-        best = min((name for name in plans if name in group), key=lambda name: group[name]["us"], default=None)
-        label = f"{first['case']} {first['dtype']} {first['l2']}{'/g' if first['graph'] else ''}"
-        cells = [f"{group[n]['us']:.1f}{'*' if n == best else ' '}" if n in group else "- " for n in names]
-        rate = common.rate(group[best]) if best else ""
-        print(f"{label:<36}" + "".join(f"{cell:>{width}}" for cell in cells) + f"   {rate}")
+    """The table, then a line a measurement: its fastest plan, and how much faster than the library's own choice."""
+    print(common.table(benchmark.measurements))
+    for group in grouped(benchmark.rows):
+        if found := [group[name] for name in plans if name in group]:
+            best = min(found, key=lambda row: row["us"])
+            label = f"{best['case']} {best['dtype']} {best['l2']}" + (", graph" if best["graph"] else "")
+            gain = f", {group[CHOICE]['us'] / best['us']:.2f}x" if CHOICE in group else ""
+            print(f"fastest plan of {label}: {best['contender']}{gain}")
     for note in benchmark.notes + benchmark.failures:
         print(f"note: {note}")
 

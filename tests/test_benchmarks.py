@@ -1,20 +1,26 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
 import json
 import os
+import pickle
 import re
+import statistics
 import subprocess
+import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from torch.utils.benchmark import Compare, Measurement, Timer
+from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, report, results, run, softmax, tune
+from benchmarks import attention, common, matmul, results, run, softmax, tune
 from benchmarks import sum as sum_benchmark
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -189,12 +195,12 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which rows a case gets on a GPU, with the graph replaced by plain calls."""
     made: list[int] = []
 
-    def fake_graph(contender: common.Contender, sets: list[tuple], calls: int) -> common.Runner:
+    def fake_graph(contender: common.Contender, sets: list[tuple], calls: int, **names: str) -> common.Runner:
         assert calls % len(sets) == 0, "every set of a rotation is used equally often"
         made.append(len(sets))
-        return common.eager_runner(contender, sets)
+        return common.eager_runner(contender, sets, **names)
 
-    monkeypatch.setattr(common, "graph_runner", fake_graph)
+    monkeypatch.setattr(common.benchmark, "graph_runner", fake_graph)
     gpu = common.Options(device=torch.device("cuda"), quick=True)
 
     def ways(case: common.Case, l2: int) -> list[tuple[str, bool]]:
@@ -203,42 +209,142 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
         found = []
         for kind, graph, runners in bench._ways(here, here.make(gpu.device), [(c, {}) for c in here.contenders]):
             common.interleave(runners, 1.0, 3, None)
-            assert all(len(runner.seconds) == 3 and min(runner.seconds) > 0 for runner in runners)
+            assert all(len(times) == 3 and min(times) > 0 for times in (r.measurement().times for r in runners))
             found.append((kind, graph))
         return found
 
     case = tiny_case()  # 7 * 16 + 16 * 5 + 7 * 5 floats = 908 bytes
-    monkeypatch.setattr(common, "LAUNCH_BOUND_S", 1.0)
+    monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 1.0)
     assert ways(case, 10_000) == [("hot", False), ("hot", True), ("cold", True)]
     assert made == [1, 1, 35, 35]  # 3 * 10000 / 908, rounded up, and one more
     assert ways(case, 200) == [("cold", False)]  # larger than four times the L2
     assert ways(case, 60 << 20) == [("hot", False), ("hot", True)]  # too small to rotate
-    monkeypatch.setattr(common, "LAUNCH_BOUND_S", 0.0)
+    monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 0.0)
     assert ways(case, 10_000) == [("hot", False), ("cold", False)]
     compute_bound = dataclasses.replace(case, flops=1e15)
     assert ways(compute_bound, 10_000) == [("hot", False)]
     assert ways(dataclasses.replace(compute_bound, eager=False), 10_000) == [("hot", False)]  # too long for a graph
-    monkeypatch.setattr(common, "LAUNCH_BOUND_S", 1.0)
+    monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 1.0)
     assert ways(dataclasses.replace(case, eager=False), 10_000) == [("hot", True), ("cold", True)]
+    monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 0.0)
+    model = dataclasses.replace(case, whole_model=True, read=0, written=0, flops=0.0)
+    assert ways(model, 10_000) == [("hot", False), ("hot", True)]  # in a graph however long it takes
+
+
+class CountedTimer:
+    """A Timer whose statement takes 1 ms; `log` holds who ran, and how often."""
+
+    def __init__(self, name: str, log: list[tuple[str, int]]) -> None:
+        self.name, self.log = name, log
+
+    def timeit(self, number: int) -> Measurement:
+        self.log.append((self.name, number))
+        return Measurement(number, [number * 1e-3], TaskSpec("pass", "", description=self.name))
 
 
 def test_contenders_take_turns() -> None:
-    order: list[str] = []
-    runners = [
-        common.Runner(common.Contender(name, lambda: None), lambda n, name=name: order.append(name) or 1e-3)
-        for name in "ab"
-    ]
+    log: list[tuple[str, int]] = []
+    runners = [common.Runner(common.Contender(name, lambda: None), CountedTimer(name, log)) for name in "ab"]
     common.interleave(runners, 100.0, 4, None)
-    assert "".join(order) == "abbaabba"
+    assert "".join(name for name, _ in log) == "abbaabba"
     common.interleave(runners, 0.0, 11, None)
-    assert len(runners[0].seconds) == 4 + 3  # no time left: still three rounds
+    assert len(runners[0].blocks) == 4 + 3  # no time left: still three rounds
+
+
+def test_blocks_are_long_beside_the_timers_own_warm_up() -> None:
+    log: list[tuple[str, int]] = []
+    runner = common.Runner(common.Contender("a", lambda: None), CountedTimer("a", log), calls=5)
+    runner.calibrate(0.1)
+    assert runner.number == 100 and runner.call_s == pytest.approx(2e-4)
+    assert runner.block_s == pytest.approx(0.102)  # Timer.timeit warms up with two runs
+    runner.calibrate(0.5e-3)  # a run is longer than the block that was asked for
+    assert runner.number == 8 and runner.block_s == pytest.approx(10e-3)
+    common.interleave([runner], 100.0, 3, None)
+    measurement = runner.measurement()
+    assert measurement.number_per_run == 8 * 5 and measurement.raw_times == pytest.approx([8e-3] * 3)
+    assert measurement.median == pytest.approx(2e-4)
+
+
+def test_a_block_of_host_calls_adds_up_short_batches() -> None:
+    calls: list[int] = []
+    runner = common.host_runner(common.Contender("a", lambda i: calls.append(i)), [(0,)])
+    runner.timer, log = CountedTimer("a", []), []
+    runner.timer.log = log
+    measurement = runner.block(250)
+    assert [number for _, number in log] == [100, 100, 50]
+    assert measurement.number_per_run == 250 and measurement.raw_times == pytest.approx([0.25])
 
 
 def test_cold_calls_rotate_over_all_sets() -> None:
     seen: list[int] = []
     runner = common.eager_runner(common.Contender("x", lambda i: seen.append(i)), [(0,), (1,), (2,)])
-    runner.block(2)
-    assert seen == [0, 1, 2, 0, 1, 2] and runner.calls == 3
+    measurement = runner.block(2)
+    assert seen == [0, 1, 2] * 4 and runner.calls == 3  # two turns to warm up, two timed
+    assert measurement.number_per_run == 6 and measurement.task_spec.stmt == "turn()"
+
+
+def test_timers_keep_the_number_of_threads() -> None:
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(3)
+    try:
+        runner = common.eager_runner(common.Contender("x", lambda: seen.append(torch.get_num_threads())), [()])
+        assert runner.block(1).num_threads == 3 and set(seen) == {3}
+    finally:
+        torch.set_num_threads(before)
+
+
+class FakeEvent:
+    """A CUDA event on a device whose work takes as long as `FakeGraph.replay` says."""
+
+    now_ms = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.recorded_ms = FakeEvent.now_ms
+
+    def synchronize(self) -> None:
+        self.awaited = True
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        assert end.awaited
+        return end.recorded_ms - self.recorded_ms
+
+
+def test_graph_replays_are_a_timers_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeGraph:
+        def replay(self) -> None:
+            FakeEvent.now_ms += 6.0
+
+    stream = types.SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+    for name, fake in {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": contextlib.nullcontext,
+        "CUDAGraph": FakeGraph,
+        "graph": lambda graph, stream: contextlib.nullcontext(),
+        "Event": FakeEvent,
+        "synchronize": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    captured: list[int] = []
+    contender = common.Contender("x", lambda i: captured.append(i))
+    runner = common.graph_runner(contender, [(0,), (1,)], 4, label="matmul")
+    assert captured == [0, 0, 1, 0, 1]  # once outside the graph
+    measurement = runner.block(10)
+    assert (measurement.stmt, measurement.label, measurement.number_per_run) == ("graph.replay()", "matmul", 40)
+    assert measurement.raw_times == pytest.approx([60e-3])  # device time, not the host's
+    assert measurement.median == pytest.approx(1.5e-3)
+
+
+@pytest.mark.cuda
+def test_a_graph_takes_no_longer_than_its_calls() -> None:
+    a = torch.randn(64, 64, device="cuda")
+    contender = common.Contender("torch", torch.matmul)
+    graph, eager = common.graph_runner(contender, [(a, a)], 10), common.eager_runner(contender, [(a, a)])
+    graph.block(10), eager.block(100)
+    assert 0 < graph.block(10).median < eager.block(100).median
 
 
 def test_budget_leaves_cases_out_and_says_so() -> None:
@@ -312,6 +418,53 @@ def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     assert document["rows"][0]["shape"] == {"m": 7, "n": 5, "k": 16, "batch": 1, "layout": "nn"}
 
 
+def test_measurements_are_saved_and_compare_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Module:
+        OP, SOURCES, __doc__ = "matmul", ["csrc/device"], "Doc."
+
+    monkeypatch.setattr(Module, "cases", staticmethod(lambda options: [tiny_case()]), raising=False)
+    path = tmp_path / "new" / "saved.pkl"
+    options = ["--quick", "--device", "cpu", "--out", str(tmp_path), "--measurements", str(path)]
+    assert common.main(Module, options) == 0
+    saved = pickle.loads(path.read_bytes())
+    rows = json.loads((tmp_path / "matmul.json").read_text())["rows"]
+    assert [measurement.metadata for measurement in saved] == rows
+    for measurement, row in zip(saved, rows, strict=True):
+        assert isinstance(measurement, Measurement) and len(measurement.times) == 5
+        assert (measurement.label, measurement.sub_label) == ("matmul", "7x5x16 fp32 highest hot")
+        assert measurement.description == row["contender"]
+        assert row["us"] == pytest.approx(statistics.median(measurement.times) * 1e6, abs=1e-3)
+        low, _, high = statistics.quantiles(measurement.times, n=4, method="inclusive")
+        assert row["us_quartiles"] == pytest.approx([low * 1e6, high * 1e6], abs=1e-3)
+    # A measurement of the reader's own, under the same labels, is one more column.
+    own = Timer(
+        "pass",
+        label="matmul",
+        sub_label="7x5x16 fp32 highest hot",
+        description="mine",
+        num_threads=saved[0].num_threads,
+    )
+    lines = str(Compare([*saved, own.timeit(1000)])).splitlines()
+    assert [name.strip() for name in lines[1].split("|")] == ["", "xgemm", "torch", "mine"]
+    assert len([line for line in lines if "7x5x16" in line]) == 1
+    printed = capsys.readouterr().out
+    assert "-- matmul --" in printed and "7x5x16 fp32 highest hot" in printed
+
+
+def test_summary_says_how_far_the_floor_is() -> None:
+    bench = benchmark()
+    bench.measure(tiny_case())
+    assert "floor" not in common.summary(bench)
+    for row, us in zip(bench.rows, (20.0, 10.0), strict=True):
+        row |= {"us": us, "floor_us": 5.0}
+    assert common.summary(bench).splitlines() == [
+        "matmul       torch             0.50x of 1; worst 0.50x 7x5x16 float32 hot",
+        "matmul       floor               25% of 1; worst 25% 7x5x16 float32 hot",
+    ]
+
+
 def test_runs_merge_on_the_same_sources_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "matmul.json"
 
@@ -329,13 +482,13 @@ def test_runs_merge_on_the_same_sources_only(tmp_path: Path, monkeypatch: pytest
     assert [entry[:2] for entry in again] == [("7x5x16", "xgemm"), ("other", "xgemm"), ("other", "torch")]
     assert again[1:] == both[2:]
     # Other sources: what was measured on the old ones goes.
-    monkeypatch.setattr(common, "sources_digest", lambda paths: "0" * 16)
+    monkeypatch.setattr(common.benchmark, "sources_digest", lambda paths: "0" * 16)
     assert [entry[:2] for entry in measured(tiny_case())] == [("7x5x16", "xgemm"), ("7x5x16", "torch")]
 
 
 def test_out_starts_from_the_committed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
-    committed = benchmark(dataclasses.replace(CPU, out=tmp_path / "results" / "cpu"))
+    monkeypatch.setattr(common.files, "RESULTS", tmp_path / "results")
+    committed = benchmark(dataclasses.replace(CPU, out=tmp_path / "results" / "test_cpu"))
     committed.run([tiny_case()])
     bench = benchmark(dataclasses.replace(CPU, out=tmp_path / "out"))
     bench.run([dataclasses.replace(tiny_case(), name="other")])
@@ -344,7 +497,11 @@ def test_out_starts_from_the_committed_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run.main(["--quick", "--device", "cpu", "--filter", "64x|sum|softmax", "--out", str(tmp_path)]) == 0
+    saved = tmp_path / "saved.pkl"
+    options = ["--quick", "--device", "cpu", "--filter", "64x|sum|softmax", "--out", str(tmp_path)]
+    assert run.main([*options, "--measurements", str(saved)]) == 0
+    labels = {measurement.label for measurement in pickle.loads(saved.read_bytes())}
+    assert labels == {path.stem for path in tmp_path.glob("*.json")}
     text = capsys.readouterr().out
     assert "No NVIDIA GPU here" in text and "geometric mean" in text
     assert {path.stem for path in tmp_path.glob("*.json")} == {
@@ -376,154 +533,15 @@ def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyP
     assert os.environ["XGEMM_TEST_PLAN"] == "outside"
 
 
-# ---- report ----------------------------------------------------------------------------------------------------------
-
-
-def example_row(case: str, contender: str, us: float, /, **changes: object) -> dict:
-    n = int(case.split("x")[0])
-    row = {"case": case, "shape": {"m": n, "n": n, "k": n, "batch": 1, "layout": "nn"}, "dtype": "float32"}
-    row |= {"mode": "highest", "l2": "hot", "graph": False, "contender": contender, "us": us}
-    row |= {"us_quartiles": [us * 0.99, us * 1.01], "tflops": 2 * n**3 / us / 1e6, "gbps": None, "floor_us": us / 2}
-    return row | {"error": {"fro": 3e-7, "max": 1e-7}} | changes
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "benchmarks" / "results" / "nvidia_h200"
-    folder.mkdir(parents=True)
-    (tmp_path / "docs").mkdir()
-    marked = "before\n<!-- results:begin{} -->\n<!-- results:end -->\nafter\n"
-    (tmp_path / "README.md").write_text(marked.format(""))
-    (tmp_path / "docs" / "matmul.md").write_text(marked.format(" matmul"))
-    (tmp_path / "docs" / "other.md").write_text("no marks\n")
-    document = {
-        "op": "matmul",
-        "gpu": "NVIDIA H200",
-        "date": "2026-11-21T10:00:00Z",
-        "commit": "abc",
-        "versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"},
-        "clocks_mhz": [1700, 1980],
-        "sources": {"paths": ["csrc/device"], "sha256": "0" * 16},
-        "rows": [
-            example_row("1024x1024x1024", "xgemm", 50.0),
-            example_row("1024x1024x1024", "torch", 60.0),
-            example_row("4096x4096x4096", "xgemm", 1000.0),
-            example_row("4096x4096x4096", "torch", 2000.0),
-            example_row("4096x4096x4096", "torch_tf32", 400.0),
-            example_row("1024x1024x1024", "xgemm", 40.0, graph=True),
-            example_row("1024x1024x1024", "torch", 20.0, graph=True),
-        ],
-    }
-    (folder / "matmul.json").write_text(results.dump(document))
-    return tmp_path
-
-
-def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--check"], project) == 1
-    assert report.main([], project) == 0
-    assert report.main(["--check"], project) == 0
-    readme, page = (project / "README.md").read_text(), (project / "docs" / "matmul.md").read_text()
-    assert readme.startswith("before\n<!-- results:begin -->\nNVIDIA H200") and readme.endswith("end -->\nafter\n")
-    # Two cases, the graph's figure for the small one: 0.5 and 2.0; TF32 is no peer of "highest".
-    assert "| matmul, float32, highest | 2 | 1.00 | 0.50 to 2.00 | 4096x4096x4096: 1000 us, 137.4 TFLOP/s |" in readme
-    assert "headline.png" in readme and "../benchmarks/results/nvidia_h200/matmul.png" in page
-    assert "400.0 (0.40)" in page and page.count("| 1024x1024x1024 |") == 2
-    assert {path.name for path in project.rglob("*.png")} == {"matmul.png", "headline.png"}
-    assert report.main(["--check"], project) == 0
-
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text())
-    document["rows"][2]["us"] = 1100.0
-    path.write_text(results.dump(document))
-    capsys.readouterr()
-    assert report.main(["--check"], project) == 1
-    assert "README.md is not what" in capsys.readouterr().out
-    (project / "README.md").write_text(readme.replace("137.4", "139.9"))
-    assert report.main(["--check"], project) == 1
-
-
-def test_report_sums_up_groups_of_cases(project: Path) -> None:
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text())
-    assert "geomean, worst" not in report.overview(report.Results.read(path.parent))
-    named = {"1024x1024x1024": ["peers", "few rows"], "4096x4096x4096": ["peers"]}
-    document["rows"] = [row | {"groups": named[row["case"]]} for row in document["rows"]]
-    for contender, us in (("xgemm", 80.0), ("torch", 60.0)):
-        row = example_row("1024x1024x1024", contender, us, l2="cold", groups=named["1024x1024x1024"])
-        document["rows"] += [row, example_row("64x64x64", contender, 1.0, dtype="bfloat16", mode=None, groups=["odd"])]
-    path.write_text(results.dump(document))
-    table = report.case_groups_table("matmul", report.Results.read(path.parent), name_worst=True)
-    assert table.splitlines()[0] == "| matmul: geomean, worst | shapes | float32 highest | bfloat16 |"
-    assert table.splitlines()[2:] == [
-        "| peers | 2 | 1.00, 0.50 (1024x1024x1024) |  |",
-        "| few rows | 1 | 0.75, 0.75 (1024x1024x1024) |  |",  # the cold figure
-        "| odd | 1 |  | 1.00, 1.00 (64x64x64) |",
-    ]
-    assert report.main([], project) == 0
-    assert "| peers | 2 | 1.00, 0.50 |  |" in (project / "README.md").read_text()
-    page = (project / "docs" / "matmul.md").read_text()
-    assert page.count("| 1024x1024x1024 |") == 3 and page.count("| 64x64x64 |") == 1
-
-
-def test_report_of_a_ladder(project: Path) -> None:
-    page = project / "docs" / "other.md"
-    page.write_text("<!-- results:begin lab_sgemm -->\n<!-- results:end -->\n")
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text()) | {"op": "lab_sgemm"}
-    document["rows"] = [
-        example_row("1024x1024x1024", "01_naive", 400.0, document=None),
-        example_row("4096x4096x4096", "01_naive", 8000.0, document="1 %"),
-        example_row("4096x4096x4096", "cublas", 1000.0, document=None),
-    ]
-    (path.parent / "lab_sgemm.json").write_text(results.dump(document))
-    assert report.main([], project) == 0
-    assert "| 01_naive | 5.37 | 17.18 | 0.125 | 3.0e-07 | 1 % |" in page.read_text()
-    assert "| cublas |  | 137.44 | 1.000 | 3.0e-07 |  |" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    "marks", ["<!-- results:begin matmul -->\n<!-- results:end matmul -->\n", "<!-- results:end -->\n"]
-)
-def test_report_refuses_half_a_mark(project: Path, marks: str) -> None:
-    (project / "docs" / "other.md").write_text(marks)
-    with pytest.raises(ValueError, match=r"other\.md: a results:begin without"):
-        report.main([], project)
-
-
-def test_report_refuses_an_unknown_op(project: Path) -> None:
-    (project / "docs" / "other.md").write_text("<!-- results:begin outer -->\n<!-- results:end -->\n")
-    with pytest.raises(ValueError, match="no results are kept of outer"):
-        report.main([], project)
-
-
-def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
-    (project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json").unlink()
-    assert report.main(["--check"], project) == 0
-
-
-def test_plots_are_deterministic(project: Path) -> None:
-    found = report.Results.read(project / "benchmarks" / "results" / "nvidia_h200")
-    first = {path: path.read_bytes() for path in report.draw(found)}
-    assert first and {path: path.read_bytes() for path in report.draw(found)} == first
-
-
-def test_all_plots_draw(tmp_path: Path) -> None:
-    """Every plot on rows of the real case lists, as a GPU run would write them."""
-    options = common.Options(device=torch.device("cuda"))
-    documents = {}
-    for module in run.SHARES:
-        rows = []
-        for index, case in enumerate(module.cases(options)):
-            for contender in case.contenders:
-                row = example_row("1x", contender.name, 10.0 + index, case=case.name, shape=case.shape, mode=case.mode)
-                row["groups"] = list(case.groups)
-                row |= {"dtype": str(case.dtype).removeprefix("torch."), "gbps": 1000.0}
-                rows.append(row)
-        documents[module.OP] = {"rows": rows}
-    found = report.Results(tmp_path, documents)
-    drawn = {path.stem for path in report.draw(found)}
-    assert drawn == {"matmul", "sum", "logsumexp", "softmax", "log_softmax", "attention", "headline"}
-    assert len(report.headline_panels(found)) == 3
+def test_tune_names_the_fastest_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = benchmark(keep=False)
+    bench.measure(tune.variants(tiny_case(), "XGEMM_TEST_PLAN", [tune.CHOICE, "a", "b"]))
+    for row, us in zip(bench.rows, (30.0, 10.0, 20.0, 5.0), strict=True):
+        row["us"] = us
+    tune.show(bench, [tune.CHOICE, "a", "b"])
+    printed = capsys.readouterr().out.splitlines()
+    assert [name.strip() for name in printed[1].split("|")] == ["", "chosen", "a", "b", "torch"]
+    assert printed[-1] == "fastest plan of 7x5x16 float32 hot: a, 3.00x"  # torch is no plan
 
 
 def test_case_lists_hold_the_peers_table() -> None:
@@ -557,8 +575,9 @@ def test_case_lists_hold_the_peers_table() -> None:
 
 
 def test_merge_keeps_order_and_input() -> None:
-    old = [example_row("1x", "xgemm", 1.0), example_row("2x", "xgemm", 2.0)]
+    shared = {"dtype": "float32", "mode": None, "l2": "hot", "graph": False}
+    old = [{"case": case, "us": us, **shared} for case, us in (("1x", 1.0), ("2x", 2.0))]
     before = copy.deepcopy(old)
-    merged = results.merge_rows(old, [example_row("1x", "xgemm", 3.0), example_row("3x", "xgemm", 4.0)])
+    merged = results.merge_rows(old, [{"case": case, "us": us, **shared} for case, us in (("1x", 3.0), ("3x", 4.0))])
     assert [(row["case"], row["us"]) for row in merged] == [("1x", 3.0), ("2x", 2.0), ("3x", 4.0)]
     assert old == before

@@ -1,5 +1,6 @@
 """The demo's parts, and the command as CI runs it."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_model_runs_on_xgemm_and_finds_the_passage(folder: Path, device: tor
     passages = demo.read_passages(*demo.text_files(folder))
     texts = [p.text for p in passages]
     plain = embed(texts)
-    torch_ext.replace(embed.model)
+    torch_ext.replace(embed.model, include="all")
     with demo.OperatorCounter() as counter:
         rows = embed(texts)
     assert counter.xgemm() == {"xgemm::attention": 6, "xgemm::linear": 36} and not counter.torch_math()
@@ -84,11 +85,90 @@ def test_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     for expected in (
         *("No NVIDIA GPU in use", "3 passages from 3 files", "max difference to plain torch"),
         *("xgemm::attention 6", "xgemm::linear 36", "kitchen.md:1", "3 of 3 passages on the same place"),
+        *("embedding with torch: 3 of 3", "embedding with xgemm: 3 of 3", "benchmark: 15 of 15"),
         *("matmul", "softmax", "attention", "speed-up"),
     ):
         assert expected in printed, (expected, printed)
     assert "sky.txt" not in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_d_at_the_question_goes_on_to_the_benchmark(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["How do I make a loaf?"])
+
+    def typing(prompt: str) -> str:
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", typing)
+    picture = tmp_path / "demo.png"
+    assert demo.main(["--quick", "--device", "cpu", "--folder", str(folder), "--plot", str(picture)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "How do I make a loaf?" in printed and "speed-up" in printed and picture.exists()
+
+
+def test_questions_come_from_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True)
+    assert list(demo.questions("a")) == ["a"]
+    typed = iter(["b", " c ", "", "d"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    assert list(demo.questions(None)) == ["b", "c"]
+    monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: False)
+    assert list(demo.questions(None)) == [demo.QUESTION]
+
+
+def test_a_limit_takes_from_every_file() -> None:
+    passages = [demo.Passage(source, i, "") for source, n in (("a", 5), ("b", 1), ("c", 3)) for i in range(n)]
+    assert demo.choose(passages, 99) == passages
+    chosen = demo.choose(passages, 6)
+    assert [(p.source, p.line) for p in chosen] == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
+
+
+def test_the_example_question_is_answered_from_what_a_cpu_embeds(device: torch.device) -> None:
+    """The default text, as many passages as by default on a CPU: the best of them say how it is done."""
+    passages = demo.choose(demo.read_passages(*demo.text_files(None)), demo.CPU_PASSAGES)
+    assert len(passages) == demo.CPU_PASSAGES
+    embed = demo.Embedder(device)
+    rows, question = embed([p.text for p in passages]), embed([demo.QUESTION])[0]
+    _, order = demo.ranking(question, rows)
+    best = " ".join(passages[i].text for i in order[:3].tolist())
+    assert "order" in best and "batch" in best and "depend" in best
+
+
+def test_progress_is_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    clock = iter(range(0, 1000, 3))
+    monkeypatch.setattr(demo.time, "perf_counter", lambda: next(clock))
+    out = io.StringIO()
+    with demo.progress(Console(file=out, force_terminal=False), "work", 6) as advance:
+        for _ in range(6):
+            advance(1)
+    assert out.getvalue().splitlines() == ["work: 2 of 6", "work: 4 of 6", "work: 6 of 6"]
+    out = io.StringIO()
+    with demo.progress(Console(file=out, force_terminal=True), "work", 6) as advance:
+        advance(6)
+    assert "6/6" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--device", "cuda:99"], f"--device cuda:99: PyTorch sees {torch.cuda.device_count()} NVIDIA GPUs here"),
+        (["--device", "gpu"], "--device gpu is no device; cuda and cpu are"),
+        (["--device", "meta"], "--device meta: runs on cuda and cpu only"),
+        (["--passages", "0"], "--passages 0: at least 1"),
+    ],
+)
+def test_what_cannot_run_is_one_line(options: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"xgemm demo: {line}") and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", sorted(demo.PACKAGES))

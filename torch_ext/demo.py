@@ -7,21 +7,25 @@ downloaded.
 """
 
 import argparse
+import contextlib
 import copy
 import importlib.util
 import os
-import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_ext
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PACKAGES = {  # module: what pip calls it
     "transformers": "transformers",
@@ -34,6 +38,8 @@ SUFFIXES = (".md", ".txt", ".rst", ".py")
 WORDS = 100  # about half of the 256 tokens that the model reads
 TOKENS = 256  # its sentence_bert_config.json
 BATCH = 32
+CPU_PASSAGES, QUICK_PASSAGES = 120, 32  # two cores embed 10 to 20 passages a second, and they do so twice
+LINE_SECONDS = 5  # between two lines of progress where no terminal shows a bar
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
@@ -73,6 +79,16 @@ def read_passages(files: Iterable[Path], base: Path) -> list[Passage]:
         text = file.read_text(encoding="utf-8", errors="replace")
         passages += split_passages(text, str(file.relative_to(base)))
     return [p for p in passages if len(p.text.split()) >= 8]
+
+
+def choose(passages: list[Passage], limit: int) -> list[Passage]:
+    """At most `limit` passages, in their order: the first of every file, then the second of every file, and so on."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for index, passage in enumerate(passages):
+        turns.append((seen[passage.source], index))
+        seen[passage.source] += 1
+    return [passages[index] for index in sorted(index for _, index in sorted(turns)[:limit])]
 
 
 def text_files(folder: Path | None) -> tuple[list[Path], Path]:
@@ -152,99 +168,40 @@ def ranking(question: torch.Tensor, passages: torch.Tensor) -> tuple[torch.Tenso
     return torch_ext.matmul(passages, question).sort(descending=True, stable=True)
 
 
-# ---- benchmark -------------------------------------------------------------------------------------------------------
+# ---- what a person sees ----------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Case:
-    """One measured line. `work` is in FLOP or bytes, as `unit` says."""
+@contextlib.contextmanager
+def progress(console: "Console", description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields what is told how much more is done: a bar on a terminal, elsewhere a line now and then and at the end."""
+    if console.is_terminal:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    op: str
-    shape: str
-    work: float
-    unit: str
-    ours: Callable[[], torch.Tensor]
-    theirs: Callable[[], torch.Tensor]
-    us: tuple[float, float] = (0, 0)  # xgemm, torch
-    difference: float = 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(description, total=total)
+            yield lambda n: bar.advance(task, n)
+        return
+    done, written = 0, time.perf_counter()
 
+    def advance(n: int) -> None:
+        nonlocal done, written
+        done += n
+        if done == total or time.perf_counter() - written > LINE_SECONDS:
+            console.print(f"{description}: {done} of {total}", highlight=False)
+            written = time.perf_counter()
 
-def cases(device: torch.device, quick: bool) -> list[Case]:
-    """The same three operators everywhere, of sizes that suit the device."""
-    big = device.type == "cuda"
-    n = 4096 if big else 256 if quick else 1024
-    rows, columns = (4096, 32768) if big else (256, 1024) if quick else (1024, 8192)
-    heads, length, size = (16, 4096, 64) if big else (4, 128, 64) if quick else (8, 512, 64)
-    a, b = torch.randn(n, n, device=device), torch.randn(n, n, device=device)
-    x = torch.randn(rows, columns, device=device)
-    q, k, v = (torch.randn(1, heads, length, size, device=device) for _ in range(3))
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    return [
-        Case(
-            "matmul", f"{n} x {n} x {n}", 2 * n**3, "FLOP", lambda: torch_ext.matmul(a, b), lambda: torch.matmul(a, b)
-        ),
-        Case(
-            "softmax",
-            f"{rows} x {columns}",
-            8 * rows * columns,
-            "B",
-            lambda: torch_ext.softmax(x, -1),
-            lambda: torch.softmax(x, -1),
-        ),
-        Case(
-            "attention",
-            f"{heads} heads, {length} x {size}",
-            4 * heads * length**2 * size,
-            "FLOP",
-            lambda: torch_ext.attention(q, k, v),
-            lambda: sdpa(q, k, v),
-        ),
-    ]
+    yield advance
 
 
-def measure(case: Case, device: torch.device, seconds: float, advance: Callable[[int], None], rounds: int = 5) -> None:
-    """Medians over rounds in which the two take turns, caches warm, launches amortised."""
-    ours, theirs = case.ours(), case.theirs()
-    case.difference = ((ours - theirs).abs().max() / theirs.abs().max()).item()
-
-    def block(call: Callable[[], torch.Tensor], repeats: int) -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter() - start) / repeats
-
-    block(case.ours, 2), block(case.theirs, 2)
-    repeats = [max(1, int(seconds / rounds / max(block(call, 3), 1e-6))) for call in (case.ours, case.theirs)]
-    times = ([], [])
-    for _ in range(rounds):
-        for call, n, taken in zip((case.ours, case.theirs), repeats, times, strict=True):
-            taken.append(block(call, n))
-        advance(1)
-    case.us = tuple(1e6 * statistics.median(t) for t in times)
-
-
-def plot(results: list[Case], title: str, path: Path) -> None:
-    """Throughput of torch and xgemm as bars, one panel an operator: their units differ."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(results), figsize=(3.2 * len(results), 3.4), layout="constrained")
-    for axis, case in zip(axes, results, strict=True):
-        rates = [case.work / us / 1e3 for us in reversed(case.us)]
-        prefix, scale = ("T", 1e3) if max(rates) >= 1e3 else ("G", 1.0)
-        bars = axis.bar(["torch", "xgemm"], [rate / scale for rate in rates], color=["0.7", "tab:green"], width=0.6)
-        axis.bar_label(bars, fmt="%.1f")
-        axis.set(title=f"{case.op}\n{case.shape}", ylabel=f"{prefix}{case.unit}/s")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.margins(y=0.12)
-    figure.suptitle(title, fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+def questions(given: str | None) -> Iterator[str]:
+    """The question of the command line, or what is typed until an empty line or Ctrl-D; ours without a terminal."""
+    if given is not None or not sys.stdin.isatty():
+        yield given or QUESTION
+        return
+    with contextlib.suppress(EOFError):
+        while question := input("\nYour question (empty to go on): ").strip():
+            yield question
 
 
 # ---- command ---------------------------------------------------------------------------------------------------------
@@ -257,33 +214,53 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--question", help="what to search for; asked on a terminal when missing")
     parser.add_argument("--top", type=int, default=3, help="passages to show")
+    parser.add_argument(
+        "--passages",
+        type=int,
+        help=f"most passages to embed, evenly from all files (default: {CPU_PASSAGES} on a CPU, all on a GPU)",
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--plot", type=Path, default=Path("build/demo.png"), help="where the benchmark's picture goes")
     parser.add_argument("--quick", action="store_true", help="less text and small benchmark sizes, for CI")
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = arguments(argv)
+def unusable(options: argparse.Namespace) -> str | None:
+    """Why these options cannot run here, in one line; None if they can."""
     missing = [pip for module, pip in PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
-        print(f"xgemm demo: needs {', '.join(missing)}: pip install {' '.join(missing)}", file=sys.stderr)
-        return 1
+        return f"needs {', '.join(missing)}: pip install {' '.join(missing)}"
+    try:
+        device = torch.device(options.device)
+    except RuntimeError:
+        return f"--device {options.device} is no device; cuda and cpu are"
+    if device.type not in ("cuda", "cpu"):
+        return f"--device {options.device}: runs on cuda and cpu only"
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        return f"--device {options.device}: PyTorch sees {torch.cuda.device_count()} NVIDIA GPUs here; try --device cpu"
     if options.folder is not None and not options.folder.is_dir():
-        print(f"xgemm demo: {options.folder} is not a folder", file=sys.stderr)
+        return f"{options.folder} is not a folder"
+    if options.passages is not None and options.passages < 1:
+        return f"--passages {options.passages}: at least 1"
+    return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    if reason := unusable(options):
+        print(f"xgemm demo: {reason}", file=sys.stderr)
         return 1
     files, base = text_files(options.folder)
-    passages = read_passages(files, base)
-    if not passages:
+    found = read_passages(files, base)
+    if not found:
         print(f"xgemm demo: no text ({' '.join(SUFFIXES)}) in {base}", file=sys.stderr)
         return 1
 
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Table
+
+    from torch_ext._demo_benchmark import cases, measure, plot, table
 
     console = Console(width=None if sys.stdout.isatty() else 110)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     device = torch.device(options.device)
     if device.type == "cuda":
         where = torch.cuda.get_device_name(device)
@@ -296,24 +273,25 @@ def main(argv: list[str] | None = None) -> int:
         )
 
     # 1. The same text through torch and through xgemm
-    if options.quick:
-        passages = passages[:32]
-    console.print(f"{len(passages)} passages from {len(files)} files in {base}")
+    limit = options.passages or (len(found) if device.type == "cuda" else CPU_PASSAGES)
+    passages = choose(found, min(limit, QUICK_PASSAGES) if options.quick else limit)
+    of = f" of {len(found)}" if len(passages) < len(found) else ""
+    more = f" (--passages {len(found)} takes all)" if of and not options.quick else ""
+    console.print(f"{len(passages)}{of} passages from {len(files)} files in {base}{more}")
     texts = [p.text for p in passages]
     plain, seconds = Embedder(device), {}
     embed = copy.deepcopy(plain)
-    report = torch_ext.replace(embed.model)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    report = torch_ext.replace(embed.model, include="all")  # whatever is faster
 
-        def embed_all(name: str, embedder: Embedder) -> torch.Tensor:
-            task = progress.add_task(f"embedding with {name}", total=len(texts))
-            embedder(texts[:1])  # warm up
+    def embed_all(name: str, embedder: Embedder) -> torch.Tensor:
+        embedder(texts[:1])  # warm up
+        with progress(console, f"embedding with {name}", len(texts)) as advance:
             start = time.perf_counter()
-            rows = embedder(texts, lambda n: progress.advance(task, n))
+            rows = embedder(texts, advance)
             seconds[name] = time.perf_counter() - start
-            return rows
+        return rows
 
-        with_torch, with_xgemm = embed_all("torch", plain), embed_all("xgemm", embed)
+    with_torch, with_xgemm = embed_all("torch", plain), embed_all("xgemm", embed)
     difference = (with_torch - with_xgemm).abs().max().item()
     speed = ", ".join(f"{name} {len(texts) / s:.0f}" for name, s in seconds.items())
     console.print(f"embeddings: max difference to plain torch {difference:.1e}; passages per second: {speed}")
@@ -339,32 +317,17 @@ def main(argv: list[str] | None = None) -> int:
         same = (order == expected).sum().item()
         console.print(f"  ranking: {same} of {len(order)} passages on the same place as with plain torch")
 
-    if options.question is not None or not sys.stdin.isatty():
-        answer(options.question or QUESTION)
-    else:
-        while question := input("\nYour question (empty to go on): ").strip():
-            answer(question)
+    for question in questions(options.question):
+        answer(question)
 
     # 3. Benchmark
     console.print()
     results = cases(device, options.quick)
     rounds = 5
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("benchmark", total=rounds * len(results))
+    with progress(console, "benchmark", rounds * len(results)) as advance:
         for case in results:
-            measure(case, device, 0.2 if options.quick else 1.0, lambda n: progress.advance(task, n), rounds)
-    table = Table(title=f"float32 on {where}; medians, caches warm")
-    for name in ("operator", "shape", "torch", "xgemm", "speed-up", "rate", "difference"):
-        table.add_column(name, justify="left" if name in ("operator", "shape") else "right")
-    for case in results:
-        xgemm_us, torch_us = case.us
-        giga = case.work / xgemm_us / 1e3
-        rate = f"{giga / 1e3:,.1f} T" if giga >= 1e3 else f"{giga:,.1f} G"
-        table.add_row(
-            *(case.op, case.shape, f"{torch_us:,.0f} us", f"{xgemm_us:,.0f} us", f"{torch_us / xgemm_us:.2f}x"),
-            *(f"{rate}{case.unit}/s", f"{case.difference:.0e}"),
-        )
-    console.print(table)
+            measure(case, device, 0.2 if options.quick else 1.0, advance, rounds)
+    console.print(table(results, where))
     plot(results, f"xgemm and torch {torch.__version__}, float32, {where}", options.plot)
     console.print(f"picture: {options.plot}")
     return 0

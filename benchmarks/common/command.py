@@ -1,0 +1,107 @@
+"""What a person sees and types: the printed tables and the command line of a benchmark."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch.utils.benchmark import Compare, Measurement
+
+from benchmarks.common.benchmark import Benchmark, ContextLost
+from benchmarks.common.cases import Options
+from benchmarks.common.files import save_measurements
+from benchmarks.common.machine import Machine, machine
+from benchmarks.results import geomean, grouped
+
+
+def table(measurements: list[Measurement]) -> str:
+    """A row a way of measuring a case, a column a contender."""
+    compare = Compare(measurements)
+    compare.highlight_warnings()
+    return str(compare)
+
+
+def summary(benchmark: Benchmark) -> str:
+    """Per peer: the geometric mean and the worst of its time over ours; and of the floor over ours."""
+    ratios: dict[str, list[tuple[float, str]]] = {}
+    for group in grouped(benchmark.rows):
+        if ours := group.get("xgemm"):
+            how = f"{ours['case']} {ours['dtype']} {ours['l2']}" + (", graph" if ours["graph"] else "")
+            unit = "ms" if "ms" in ours else "us"
+            times = {name: row[unit] for name, row in group.items() if name != "xgemm"}
+            if ours.get("floor_us"):
+                times["floor"] = ours["floor_us"]
+            for name, time in times.items():
+                ratios.setdefault(name, []).append((time / ours[unit], how))
+    lines = []
+    for name, entries in ratios.items():
+        mean, (worst, how) = geomean([value for value, _ in entries]), min(entries)
+        values = (f"{mean:5.0%}", f"{worst:.0%}") if name == "floor" else (f"{mean:5.2f}x", f"{worst:.2f}x")
+        lines.append(f"{benchmark.op:<12} {name:<16} {values[0]:>6} of {len(entries)}; worst {values[1]} {how}")
+    return "\n".join(lines)
+
+
+def parser(description: str = "") -> argparse.ArgumentParser:
+    """The options that every benchmark takes."""
+    found = argparse.ArgumentParser(description=description)
+    found.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
+    found.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
+    found.add_argument("--budget", type=float, default=math.inf, help="seconds; cases beyond it are left out and named")
+    found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
+    found.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
+    found.add_argument(
+        "--modes", default="", help="fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
+    )
+    found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
+    found.add_argument("--compile-filter", default="", help="and of which cases, as --filter: each takes seconds")
+    found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
+    found.add_argument("--measurements", type=Path, help="every figure as a pickled torch.utils.benchmark.Measurement")
+    found.add_argument("--device", type=torch.device, default=Options().device)
+    return found
+
+
+def parse(argv: list[str] | None = None, description: str = "") -> Options:
+    return options_of(parser(description).parse_args(argv))
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    values = {name: getattr(arguments, name) for name in Options.__dataclass_fields__}
+    for name in ("dtypes", "modes"):
+        values[name] = tuple(part for part in values[name].split(",") if part)
+    return Options(**values)
+
+
+def run_op(
+    module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
+) -> Benchmark:
+    """Measures one benchmark module (its OP, SOURCES and cases(options)) and prints its table."""
+    benchmark = Benchmark(module.OP, module.SOURCES, options, where)
+    try:
+        benchmark.run(module.cases(options), progress)
+    except ContextLost as error:
+        benchmark.lost = True
+        benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
+    return benchmark
+
+
+def show(benchmark: Benchmark) -> None:
+    print(f"\n== {benchmark.op} on {benchmark.where.name}: medians of interleaved blocks")
+    print(table(benchmark.measurements))
+    for note in benchmark.notes:
+        print(f"note: {note}")
+    for failure in benchmark.failures:
+        print(f"FAILED: {failure}")
+
+
+def main(module: ModuleType, argv: list[str] | None = None) -> int:
+    """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed."""
+    options = parse(argv, (module.__doc__ or "").splitlines()[0])
+    benchmark = run_op(module, options, machine(options.device), lambda text: print(f"… {text}", file=sys.stderr))
+    show(benchmark)
+    print(summary(benchmark))
+    if options.measurements:
+        save_measurements(options.measurements, benchmark.measurements)
+    return 1 if benchmark.failures else 0

@@ -1,0 +1,330 @@
+"""Reads the result files of one GPU and makes tables of them, in Markdown."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.results import geomean, grouped
+
+OPS = [
+    "matmul",
+    "linear",
+    "gated_linear",
+    "sum",
+    "amax",
+    "argmax",
+    "logsumexp",
+    "cross_entropy",
+    "softmax",
+    "log_softmax",
+    "scaled_masked_softmax",
+    "topk_softmax",
+    "attention",
+    "host",
+]
+MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
+LAB = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_experiments"]
+COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
+OURS = "xgemm"
+ANY = "any"
+TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
+COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
+
+Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
+
+
+@dataclass
+class Results:
+    """All result files of one GPU."""
+
+    folder: Path
+    documents: dict[str, dict]
+    gpu_tests: dict | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> "Results":
+        documents = {}
+        for op in [*OPS, MODELS, *LAB]:
+            if (path := folder / f"{op}.json").exists():
+                documents[op] = json.loads(path.read_text())
+        tests = folder / "gpu_tests.json"
+        return cls(folder, documents, json.loads(tests.read_text()) if tests.exists() else None)
+
+    @property
+    def url(self) -> str:
+        return f"benchmarks/results/{self.folder.name}"
+
+    def groups(self, op: str, dtype: str | None = None, mode: str | None = ANY, of: str | None = None) -> list[Group]:
+        """One group a case (of those in the group of cases `of`): the measurement that shows what the op is about."""
+        best: dict[tuple, Group] = {}
+        for group in grouped(self.documents.get(op, {"rows": []})["rows"]):
+            row = next(iter(group.values()))
+            if OURS not in group or (dtype and row["dtype"] != dtype) or mode not in (ANY, row["mode"]):
+                continue
+            if of is not None and of not in row.get("groups", ()):
+                continue
+            cold = op not in COMPUTE or of in COLD_GROUPS
+            key = row["case"], row["dtype"], row["mode"]
+            if key not in best or preference(cold, row) < preference(cold, next(iter(best[key].values()))):
+                best[key] = group
+        return list(best.values())
+
+
+def preference(cold: bool, row: dict) -> int:
+    """Lower is shown: for arithmetic the launch-free hot figure, for traffic the cold one, launch-free where short."""
+    order = [("hot", True), ("hot", False), ("cold", False), ("cold", True)]
+    if cold:
+        order = [("cold", True), ("cold", False), ("hot", True), ("hot", False)]
+    return order.index((row["l2"], row["graph"]))
+
+
+def best_peer(group: Group) -> dict | None:
+    """The fastest contender that computes what ours computes."""
+    loose = {TF32} if group[OURS]["mode"] == "highest" else set()
+    peers = [row for name, row in group.items() if name != OURS and name not in loose]
+    return min(peers, key=lambda row: row["us"]) if peers else None
+
+
+def peers_table(groups: list[Group]) -> list[Group]:
+    """The first group of matmul's cases; all where a file names no groups."""
+    return [group for group in groups if "peers" in next(iter(group.values())).get("groups", ["peers"])]
+
+
+def tall(groups: list[Group]) -> list[Group]:
+    """The row-wise cases that fill the GPU."""
+    shapes = [(group, group[OURS]["shape"]) for group in groups]
+    return [g for g, s in shapes if s["sizes"][0] >= 1024 and s["dim"] in (-1, len(s["sizes"]) - 1)]
+
+
+def speedup(group: Group) -> float:
+    """The best peer's time over ours."""
+    return best_peer(group)["us"] / group[OURS]["us"]
+
+
+def compared(results: Results, op: str, dtype: str, mode: str | None = ANY, of: str | None = None) -> list[Group]:
+    """The measurements of an op that have a peer."""
+    return [group for group in results.groups(op, dtype, mode, of) if best_peer(group)]
+
+
+def microseconds(us: float) -> str:
+    return f"{us:.0f}" if us >= 1000 else f"{us:.1f}"
+
+
+def rate(row: dict) -> str:
+    if row["gbps"] is not None:
+        return f"{row['gbps']:.0f} GB/s"
+    return f"{row['tflops']:.1f} TFLOP/s" if row["tflops"] is not None else ""
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def provenance(document: dict) -> str:
+    versions, clocks = document["versions"], document["clocks_mhz"]
+    clock = f", SM clock {clocks[0]} to {clocks[1]} MHz" if clocks else ""
+    return (
+        f"{document['gpu']}, torch {versions['torch']}, CUDA {versions['cuda']}, driver {versions['driver']}{clock}; "
+        f"{document['date'][:10]}, commit {document['commit']}, sources {document['sources']['sha256']}"
+    )
+
+
+def overview_table(results: Results) -> str:
+    """A line an op and dtype: the geometric mean and the range of the best peer's time over ours, and one case."""
+    rows = []
+    for op in OPS:
+        kinds = dict.fromkeys((g[OURS]["dtype"], g[OURS]["mode"]) for g in results.groups(op))
+        for dtype, mode in kinds:
+            groups = compared(results, op, dtype, mode)
+            if not groups:
+                continue
+            ratios = [speedup(group) for group in groups]
+            largest = max(groups, key=lambda group: (group[OURS]["floor_us"] or 0.0, group[OURS]["us"]))
+            ours, peer = largest[OURS], best_peer(largest)
+            name = {"host": "host time of a call"}.get(op, op)
+            rows.append(
+                [
+                    f"{name}, {dtype}" + (f", {mode}" if mode else ""),
+                    str(len(groups)),
+                    f"{geomean(ratios):.2f}",
+                    f"{min(ratios):.2f} to {max(ratios):.2f}",
+                    f"{ours['case']}: {microseconds(ours['us'])} us" + (f", {rate(ours)}" if rate(ours) else ""),
+                    f"{peer['contender']} {microseconds(peer['us'])} us",
+                ]
+            )
+    header = ["operator", "cases", "speed-up, geomean", "range", "its largest case", "best peer there"]
+    return markdown(header, rows)
+
+
+def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
+    """A line a group of cases, a column a dtype and mode: best peer's time over ours, geometric mean and worst."""
+    rows = results.documents.get(op, {"rows": []})["rows"]
+    names = list(dict.fromkeys(name for row in rows for name in row.get("groups", ())))
+    kinds = list(dict.fromkeys((row["dtype"], row["mode"]) for row in rows))
+    table = []
+    for name in names:
+        line = [name, str(len({row["case"] for row in rows if name in row.get("groups", ())}))]
+        for kind in kinds:
+            ratios = [(speedup(group), group[OURS]["case"]) for group in compared(results, op, *kind, of=name)]
+            worst = min(ratios, default=None)
+            cell = f"{geomean([ratio for ratio, _ in ratios]):.2f}, {worst[0]:.2f}" if worst else ""
+            line.append(cell + (f" ({worst[1]})" if worst and name_worst else ""))
+        table.append(line)
+    if not table:
+        return ""
+    header = [f"{op}: geomean, worst", "shapes", *(f"{dtype} {mode or ''}".strip() for dtype, mode in kinds)]
+    return markdown(header, table)
+
+
+def shown(op: str, results: Results) -> list[Group]:
+    """Every measurement of an op; of cases in groups other than the peers' the one that its group counts."""
+    rows = results.documents[op]["rows"]
+    names = dict.fromkeys(name for row in rows for name in row.get("groups", ()))
+    found = peers_table(grouped(rows))
+    seen = {(group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]) for group in found if OURS in group}
+    for name in names:
+        for group in results.groups(op, of=name):
+            key = group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]
+            if key not in seen:
+                seen.add(key)
+                found.append(group)
+    return found
+
+
+def op_table(op: str, results: Results) -> str:
+    """The measurements of an op: a line a group, a column a contender."""
+    document = results.documents.get(op)
+    if document is None:
+        return ""
+    groups = shown(op, results)
+    names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
+    rows = []
+    for group in groups:
+        first = group.get(OURS) or next(iter(group.values()))
+        ours = group.get(OURS)
+        kind = first["dtype"] + (f" {first['mode']}" if first["mode"] else "")
+        line = [first["case"], kind, first["l2"] + (", graph" if first["graph"] else "")]
+        if ours:
+            low, high = ours["us_quartiles"]
+            floor = f"{ours['floor_us'] / ours['us']:.0%}" if ours["floor_us"] else ""
+            memory = f", {ours['peak_bytes'] / 2**20:.0f} MiB" if "peak_bytes" in ours else ""
+            time = f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}{memory}"
+            line += [time, rate(ours), floor, f"{ours['error']['fro']:.1e}"]
+        else:
+            line += ["", "", "", ""]
+        for name in names:
+            row = group.get(name)
+            ratio = f" ({row['us'] / ours['us']:.2f})" if row and ours else ""
+            memory = f", {row['peak_bytes'] / 2**20:.0f} MiB" if row and "peak_bytes" in row else ""
+            line.append(f"{microseconds(row['us'])}{ratio}{memory}" if row else "")
+        rows.append(line)
+    header = ["case", "dtype", "L2", "xgemm us", "rate", "of floor", "error (Frobenius)", *(f"{n} us" for n in names)]
+    text = f"{provenance(document)}.\nIn brackets: the peer's time over ours. Floor: "
+    text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n"
+    if any("peak_bytes" in row for row in document["rows"]):
+        text += "MiB: device memory that the call took on top of its inputs, its result included.\n"
+    if summed := case_groups_table(op, results, name_worst=True):
+        text += f"\n{summed}"
+    text += "\n" + markdown(header, rows)
+    if (results.folder / f"{op}.png").exists():
+        text += f"\n![{op}](../{results.url}/{op}.png)\n"
+    return text
+
+
+def ladder_table(rows: list[dict]) -> str:
+    """A line a step, a column a size: its rate; then, of the first dtype's last size, ratio to the peer and error."""
+    sizes = list(dict.fromkeys((row["case"], row["dtype"]) for row in rows))
+    steps = list(dict.fromkeys(row["contender"] for row in rows))
+    found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
+    peer = next(name for name in ("cublas", "torch") if name in steps)
+    documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
+    unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
+    table = []
+    for step in steps:
+        of_size = [found.get((step, *size)) for size in sizes]
+        row = next(row for row in reversed(of_size) if row is not None and row["dtype"] == sizes[0][1])
+        against = found[peer, row["case"], row["dtype"]]
+        rates = [
+            "" if r is None else f"{r['tflops']:.2f}" if unit == "TFLOP/s" else f"{r['gbps']:.0f}" for r in of_size
+        ]
+        line = [step, *rates, f"{against['us'] / row['us']:.3f}", f"{row['error']['fro']:.1e}"]
+        table.append(line + ([documents.get(step, "")] if documents else []))
+    several = len({dtype for _, dtype in sizes}) > 1
+    header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes), f"{peer}'s time over this"]
+    header += ["error (Frobenius)"] + (["document"] if documents else [])
+    last = [size for size in sizes if size[1] == sizes[0][1]][-1]
+    return f"{unit}, hot L2; ratio and error: {last[0]} {last[1]}.\n\n" + markdown(header, table)
+
+
+def experiments_table(rows: list[dict]) -> str:
+    table = []
+    for row in rows:
+        of_peak = f", {row['of_peak']:.2f} of peak" if row.get("of_peak") is not None else ""
+        table.append(
+            [row["case"], row["contender"], microseconds(row["us"]), rate(row) + of_peak, row.get("document") or ""]
+        )
+    return markdown(["experiment", "variant", "us", "rate", "document"], table)
+
+
+def lab_table(op: str, results: Results) -> str:
+    """The measurements of a ladder, or of the experiments, with the documents' figures beside them."""
+    document = results.documents.get(op)
+    if document is None:
+        return ""
+    table = experiments_table if op == "lab_experiments" else ladder_table
+    text = f"{provenance(document)}.\n\n{table(document['rows'])}"
+    if (results.folder / f"{op}.png").exists():  # drawn by the lab's runner
+        text += f"\n![{op}](../{results.url}/{op}.png)\n"
+    return text
+
+
+def model_pairs(results: Results) -> list[tuple[dict, dict]]:
+    """Rows of torch and of ours, launched in the same way: from Python, in a CUDA graph, compiled."""
+    rows = results.documents.get(MODELS, {"rows": []})["rows"]
+    names = [("torch" + compiled, OURS + compiled) for compiled in ("", "_compile")]
+    return [(group[a], group[b]) for group in grouped(rows) for a, b in names if a in group and b in group]
+
+
+def models_table(results: Results) -> str:
+    """A line a model, input, dtype and way of launching: milliseconds a forward, and the errors."""
+    document = results.documents.get(MODELS)
+    if document is None:
+        return ""
+    table = []
+    for group in grouped(document["rows"]):
+        for compiled in ("", "_compile"):
+            found = {name: group[name + compiled] for name in ("torch", TF32, OURS) if name + compiled in group}
+            if OURS not in found or "torch" not in found:
+                continue
+            first = found[OURS]
+            how = ("compiled" if compiled else "eager") + (", CUDA graph" if first["graph"] else "")
+            times = [f"{found[name]['ms']:.2f}" if name in found else "" for name in ("torch", TF32, OURS)]
+            errors = [f"{found[name]['error']['fro']:.1e}" if name in found else "" for name in ("torch", TF32, OURS)]
+            ratio = f"{found['torch']['ms'] / first['ms']:.2f}"
+            table.append([first["case"], first["dtype"], how, *times, ratio, *errors])
+    text = f"{provenance(document)}.\nMilliseconds a forward; error: Frobenius norm of the output against float64.\n\n"
+    header = ["model", "dtype", "launch", "torch ms", "torch, TF32 ms", "xgemm ms", "torch over xgemm"]
+    text += markdown([*header, "torch error", "TF32 error", "xgemm error"], table)
+    if (results.folder / f"{MODELS}.png").exists():
+        text += f"\n![whole models: time and error](../{results.url}/{MODELS}.png)\n"
+    return text
+
+
+def cpu_tables(results: Results) -> str:
+    """Of each CPU that was measured: every operator's time beside torch's."""
+    text = ""
+    for path in sorted(results.folder.parent.glob(f"*/{CPU}.json")):
+        document = json.loads(path.read_text())
+        table = []
+        for group in grouped(document["rows"]):
+            if OURS in group and "torch" in group:
+                ours, theirs = group[OURS], group["torch"]
+                low, high = ours["us_quartiles"]
+                time = f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}"
+                ratio = f"{theirs['us'] / ours['us']:.2f}"
+                table.append([ours["case"], ours["dtype"], time, microseconds(theirs["us"]), ratio])
+        text += f"{document['gpu']}, {document['threads']} threads, torch {document['versions']['torch']}; "
+        text += f"{document['date'][:10]}, commit {document['commit']}.\n\n"
+        text += markdown(["operator and case", "dtype", "xgemm us", "torch us", "torch over xgemm"], table)
+    return text

@@ -1,0 +1,147 @@
+"""Benchmarks of whole models and of every operator on the CPU: what they run, and what they write."""
+
+import contextlib
+import functools
+import importlib.util
+import json
+import pickle
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.benchmark import Measurement
+
+from benchmarks import common, cpu, models
+from benchmarks.results import dump, merge_rows
+
+CPU = common.Options(device=torch.device("cpu"), quick=True)
+CUDA = common.Options(device=torch.device("cuda"), compile=True)
+
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+
+
+def no_network(*arguments: object) -> None:
+    raise AssertionError("a benchmark of random weights connects to nothing")
+
+
+@needs_transformers
+def test_models_end_to_end_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    saved = tmp_path / "saved.pkl"
+    options = ["--device", "cpu", "--quick", "--filter", "^(BERT|Llama|BART).* 1x|^ViT-L 2"]
+    assert models.main([*options, "--out", str(tmp_path), "--measurements", str(saved)]) == 0
+    document = json.loads((tmp_path / "models.json").read_text())
+    assert document["op"] == "models" and document["sources"]["paths"] == ["csrc", "torch_ext"]
+    groups: dict[tuple, dict[str, dict]] = {}
+    for row in document["rows"]:
+        assert set(row) == {
+            *("case", "shape", "dtype", "mode", "l2", "graph", "contender", "ms", "ms_quartiles", "error")
+        }
+        assert 0 < row["ms_quartiles"][0] <= row["ms"] <= row["ms_quartiles"][1]
+        groups.setdefault((row["case"], row["dtype"]), {})[row["contender"]] = row
+    names = ["BERT-large 1x16", "ViT-L 2 images", "Llama-1B-like 1x16", "BART-large 1x16 to 16"]
+    assert list(groups) == [(name, dtype) for name in names for dtype in ("float32", "bfloat16")]
+    for (_, dtype), group in groups.items():
+        assert set(group) == {"torch", "xgemm"}
+        low, high = (1e-9, 1e-6) if dtype == "float32" else (1e-4, 0.1)
+        assert all(low < row["error"]["fro"] < high for row in group.values()), group
+    assert json.loads(dump(document)) == document and merge_rows(document["rows"], document["rows"][:2])
+    measurements = pickle.loads(saved.read_bytes())
+    assert [measurement.metadata for measurement in measurements] == document["rows"]
+    assert all(isinstance(measurement, Measurement) for measurement in measurements)
+
+
+@needs_transformers
+def test_our_contender_runs_on_xgemm_and_torchs_does_not() -> None:
+    from torch_ext.demo import OperatorCounter
+
+    for case in models.cases(CPU)[::4]:  # one of each model
+        inputs = case.make(torch.device("cpu"))
+        for contender in case.contenders:
+            with torch.inference_mode(), OperatorCounter() as counter:
+                contender.call(*inputs)
+            assert bool(counter.xgemm()) == (contender.name == "xgemm"), (case.name, contender.name)
+
+
+@needs_transformers
+def test_compiled_contenders_are_the_same_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    options = common.Options(device=torch.device("cpu"), quick=True, compile=True)
+    case = models.cases(options)[1]
+    bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test CPU", 0), keep=False)
+    rows = {row["contender"]: row for row in bench.measure(case)}
+    assert list(rows) == ["torch", "torch_compile", "xgemm", "xgemm_compile"] and not bench.failures
+    assert all(row["error"]["fro"] < 1e-6 for row in rows.values())
+
+
+@needs_transformers
+def test_a_wrong_model_is_refused() -> None:
+    case = models.cases(CPU)[0]
+    ours = next(contender for contender in case.contenders if contender.name == "xgemm")
+    inputs = case.make(torch.device("cpu"))
+    with torch.inference_mode():
+        reference = case.reference(*inputs)
+        common.check(case, ours, ours.call(*inputs), inputs, reference)
+        with pytest.raises(common.WrongResult):
+            common.check(case, ours, ours.call(*inputs) + 0.01, inputs, reference)
+
+
+def test_what_is_measured_on_a_gpu() -> None:
+    """Nothing is built before it is measured, so that the list of cases costs nothing."""
+    cases = models.cases(CUDA)
+    assert [case.name for case in cases if case.dtype == torch.float32] == [
+        *("BERT-large 32x512", "BERT-large 1x128", "ViT-L 64 images", "ViT-L 1 image"),
+        *("Llama-1B-like 4x2048", "Llama-1B-like 1x128", "BART-large 16x512 to 128", "BART-large 1x128 to 32"),
+    ]
+    assert len(cases) == 16 and all(case.whole_model for case in cases)
+    for case in cases:
+        names = [contender.name for contender in case.contenders if not contender.name.endswith("_compile")]
+        assert names == (["torch", "torch_tf32", "xgemm"] if case.dtype == torch.float32 else ["torch", "xgemm"])
+        assert len(case.contenders) == 2 * len(names)
+        tf32 = next((contender for contender in case.contenders if contender.name == "torch_tf32"), None)
+        with tf32.context() if tf32 else contextlib.nullcontext():
+            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+
+
+def test_without_transformers_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert models.main([]) == 1
+    assert capsys.readouterr().err == "benchmarks.models needs transformers: pip install transformers\n"
+
+
+# ---- every operator on the CPU ---------------------------------------------------------------------------------------
+
+
+def test_cpu_cases_cover_every_operator() -> None:
+    schemas = (Path(__file__).parents[1] / "csrc" / "ops.cpp").read_text()
+    ops = set(re.findall(r'"(\w+)\(Tensor', schemas)) - {"prepare", "linear_prepared", "attention_lse"}
+    for dtype in cpu.DTYPES:
+        assert {op for op, found in cpu.cases_by_op(dtype, CPU).items() if found} == ops
+    cases = cpu.cases(CPU)
+    assert len({case.key for case in cases}) == len(cases)
+    assert {case.name.split()[0] for case in cases} == ops
+
+
+@pytest.mark.parametrize("case", cpu.cases(CPU), ids=lambda case: case.key)
+def test_cpu_contenders_are_right(case: common.Case) -> None:
+    inputs = case.make(torch.device("cpu"))
+    reference = case.reference(*inputs)
+    for contender in case.contenders:
+        with torch.inference_mode():
+            common.check(case, contender, contender.call(*inputs), inputs, reference)
+
+
+def test_cpu_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "RESULTS", tmp_path)
+    monkeypatch.setattr(cpu, "cpu_name", lambda: "Test CPU")
+    assert cpu.main(["--quick", "--filter", "^(amin|argmin|mean) .* fp32"]) == 0
+    document = json.loads((tmp_path / "test_cpu" / "cpu.json").read_text())
+    assert document["threads"] == torch.get_num_threads()
+    assert [(row["case"], row["contender"]) for row in document["rows"]] == [
+        (f"{op} 1024x1024 dim1", contender) for op in ("mean", "amin", "argmin") for contender in ("xgemm", "torch")
+    ]
