@@ -239,7 +239,7 @@ def test_torchs_transformer_encoder(nested: bool, device: torch.device) -> None:
     x, padding = randn(2, 6, 16, device=device), torch.zeros(2, 6, dtype=torch.bool, device=device)
     padding[1, 4:] = True
     expected = model(x, src_key_padding_mask=padding)
-    report = torch_ext.replace(model)
+    report = torch_ext.replace(model, include="all")
     actual = model(x, src_key_padding_mask=padding)
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual[1, :4], expected[1, :4], rtol=1e-4, atol=1e-5)
@@ -302,7 +302,7 @@ def test_transformers(name: str, attention: str, device: torch.device) -> None:
     mask = torch.ones_like(tokens)
     mask[1, 7:] = 0
     expected = model(input_ids=tokens, attention_mask=mask)[0]
-    report = torch_ext.replace(model)
+    report = torch_ext.replace(model, include="all")
     with TorchMath():
         actual = model(input_ids=tokens, attention_mask=mask)[0]
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
