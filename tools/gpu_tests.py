@@ -2,8 +2,8 @@
 
 ``python -m tools.gpu_tests`` runs everything. ``--only tests memcheck`` runs some of it; ``--jobs 8`` divides the tests
 of each in eight shards and runs eight processes at a time; ``--shard 2/3`` runs the second third of the tests of each.
-Results of the same sources are merged into the file, so that a long run can be done in parts; results of other sources
-are dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every kernel: they are 10 to 50 times
+Results of the same sources and kernels are merged into the file, so that a long run can be done in parts; others are
+dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every kernel: they are 10 to 50 times
 slower), with torch's own operators on the CPU (tools/torch_on_cpu.py). The fuzzer (tools/fuzz) runs 100,000 random
 cases, others each day. ``--select EXPRESSION`` (pytest's -k) looks at some tests and records nothing. ``--out DIR``
 writes to another folder, starting from the committed file: a machine that is only lent brings it back. A shard that
@@ -251,14 +251,14 @@ def main() -> None:
     import torch
 
     from benchmarks.common import Gpu
-    from benchmarks.results import RESULTS, commit, gpu_folder, sources_digest
+    from benchmarks.results import RESULTS, commit, gpu_folder, machine_code, sources_digest
 
     if not torch.cuda.is_available():
         sys.exit("no NVIDIA GPU here: the GPU tests and the sanitizers need one")
     if set(arguments.only) & SANITIZERS.keys() and shutil.which("compute-sanitizer") is None:
         sys.exit("no compute-sanitizer on PATH: install a CUDA toolkit or PyPI's 'cuda-toolkit[sanitizer]==13.0.*'")
     gpu = torch.cuda.get_device_name()
-    sources = {"paths": SOURCES, "sha256": sources_digest(SOURCES)}
+    code = {"sources": {"paths": SOURCES, "sha256": sources_digest(SOURCES)}, "machine_code": machine_code(SOURCES)}
     versions = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -270,7 +270,7 @@ def main() -> None:
     for earlier in (path, committed):
         if earlier.exists():
             old = json.loads(earlier.read_text())
-            parts = old["parts"] if old["sources"] == sources and old["gpu"] == gpu else []
+            parts = old["parts"] if old["gpu"] == gpu and all(old.get(key) == code[key] for key in code) else []
             break
     good = True
     shards = [arguments.shard] if arguments.shard else [f"{i}/{arguments.jobs}" for i in range(1, arguments.jobs + 1)]
@@ -281,7 +281,7 @@ def main() -> None:
             continue
         date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         parts = merge(parts, part | {"date": date})
-        header = {"gpu": gpu, "date": date, "commit": commit(), "versions": versions, "sources": sources}
+        header = {"gpu": gpu, "date": date, "commit": commit(), "versions": versions, **code}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"op": "gpu_tests", **header, **summarise(parts)}, indent=1) + "\n")
     if not arguments.select:
