@@ -276,10 +276,10 @@ def tensor_parallel_of_a_replaced_model(mesh: DeviceMesh) -> None:
     for swap_first in (True, False):
         model, x, expected = blocks(mesh)
         if swap_first:
-            report = torch_ext.replace(model)
+            report = torch_ext.replace(model, include="all")
         parallelize(model, mesh)
         if not swap_first:
-            report = torch_ext.replace(model)
+            report = torch_ext.replace(model, include="all")
         close(model(x), expected)
         assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
 
@@ -289,7 +289,7 @@ def sequence_parallel(mesh: DeviceMesh) -> None:
     for linear in (torch_ext.nn.Linear, torch.nn.Linear):
         model, x, expected = blocks(mesh, linear)
         if linear is torch.nn.Linear:
-            report = torch_ext.replace(model)
+            report = torch_ext.replace(model, include="all")
         parallelize(model, mesh, sequence=True)
         mine = mesh.get_local_rank()
         close(model(x.chunk(mesh.size(), 1)[mine]), expected.chunk(mesh.size(), 1)[mine])
@@ -300,7 +300,7 @@ def sequence_parallel(mesh: DeviceMesh) -> None:
 def dtensors_from_end_to_end(mesh: DeviceMesh) -> None:
     """Attention sees DTensors too, sharded by heads: nothing but the two row-parallel layers communicates."""
     model, x, expected = blocks(mesh)
-    report = torch_ext.replace(model)
+    report = torch_ext.replace(model, include="all")
     parallelize(model, mesh, local=False)
     distribute_module(model, mesh)
     given = place(x, mesh, (R,))
@@ -316,7 +316,7 @@ def fully_sharded(mesh: DeviceMesh) -> None:
     for linear in (torch_ext.nn.Linear, torch.nn.Linear):
         model, x, expected = blocks(mesh, linear)
         if linear is torch.nn.Linear:
-            report = torch_ext.replace(model)
+            report = torch_ext.replace(model, include="all")
         for block in model:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)

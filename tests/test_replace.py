@@ -1,8 +1,14 @@
 """torch_ext.replace: in place, reversible, complete, and honest about what torch still does."""
 
 import copy
+import functools
+import io
 import os
+import pickle
 import threading
+import warnings
+from collections.abc import Callable
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +17,8 @@ from test_nn import TorchMath
 from torch.nn import functional as F
 
 import torch_ext
+from torch_ext.replace import Replacement, speed
+from torch_ext.replace.functions import Catching
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -83,11 +91,19 @@ def test_swaps_everything_and_says_so(block: Block, device: torch.device) -> Non
 def test_what_requires_grad_goes_to_torch_and_is_counted_once() -> None:
     block, x = Block(), randn(3, 5, 16)
     report = torch_ext.replace(block)
-    block(x).sum().backward()
+    with pytest.warns(
+        UserWarning, match="Block is called in grad mode and linear has an input that requires grad"
+    ) as w:
+        block(x).sum().backward()
+        block(x)
+    assert len(w) == 1
+    report.calls.subtract({key: n // 2 for key, n in report.calls.items()})
     assert all(p.grad is not None for p in block.parameters())
     assert report.calls == {(kind, "torch: requires grad"): n for kind, n in SERVED.items()}
     block.eval().requires_grad_(False)
-    block(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        block(x)
     assert {k: n for k, n in report.calls.items() if k[1] == "xgemm"} == {(k, "xgemm"): n for k, n in SERVED.items()}
 
 
@@ -122,6 +138,7 @@ def test_other_reasons() -> None:
         ("matmul", "torch: dtype int64"): 1,
         ("matmul", "torch: dtype complex64"): 1,
         ("matmul", "torch: not dense"): 1,
+        ("matmul", "torch: out="): 1,
         ("attention", "torch: head size over 256"): 1,
         ("softmax", "torch: no dim"): 1,
         ("softmax", "torch: dtype int64"): 1,
@@ -222,7 +239,7 @@ def test_torchs_transformer_encoder(nested: bool, device: torch.device) -> None:
     x, padding = randn(2, 6, 16, device=device), torch.zeros(2, 6, dtype=torch.bool, device=device)
     padding[1, 4:] = True
     expected = model(x, src_key_padding_mask=padding)
-    report = torch_ext.replace(model)
+    report = torch_ext.replace(model, include="all")
     actual = model(x, src_key_padding_mask=padding)
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual[1, :4], expected[1, :4], rtol=1e-4, atol=1e-5)
@@ -285,12 +302,12 @@ def test_transformers(name: str, attention: str, device: torch.device) -> None:
     mask = torch.ones_like(tokens)
     mask[1, 7:] = 0
     expected = model(input_ids=tokens, attention_mask=mask)[0]
-    report = torch_ext.replace(model)
+    report = torch_ext.replace(model, include="all")
     with TorchMath():
         actual = model(input_ids=tokens, attention_mask=mask)[0]
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual[1, :7], expected[1, :7], rtol=1e-4, atol=1e-5)
-    assert {where for _, where in report.calls} == {"xgemm"}
+    assert {where for operator, where in report.calls if operator != "sum"} == {"xgemm"}  # sums of a mask, of bool
     assert report.calls["attention" if attention == "sdpa" else "softmax", "xgemm"] == 2
     if name == "llama":
         generated = model.generate(tokens[:, :5], attention_mask=mask[:, :5], max_new_tokens=3, do_sample=False)
@@ -308,3 +325,507 @@ def test_refuses() -> None:
             torch_ext.replace(model)
         report.undo()
         torch_ext.replace(model)
+
+
+class Calls(torch.nn.Module):
+    """A model whose forward is the given function."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.function(*inputs)
+
+
+X, Y, V = (3, 4), (4, 5), (4,)
+BX, BY = (2, 3, 4), (2, 4, 5)
+SPELLINGS = [
+    *(("matmul", f, (X, Y)) for f in (torch.mm, torch.Tensor.mm, torch.linalg.matmul, lambda x, y: x @ y)),
+    *(("matmul", f, (X, Y)) for f in (lambda x, y: torch.mm(x, mat2=y), lambda x, y: torch.matmul(input=x, other=y))),
+    *(("matmul", f, (X, V)) for f in (torch.mv, torch.Tensor.mv, torch.inner, torch.Tensor.inner)),
+    *(("matmul", f, (V, V)) for f in (torch.dot, torch.inner, torch.Tensor.dot)),
+    *(("matmul", torch.inner, shapes) for shapes in ((BX, (5, 4)), (X, BX), (V, BX))),
+    *(("matmul", f, (BX, BY)) for f in (torch.bmm, torch.Tensor.bmm)),
+    ("matmul", torch.baddbmm, ((5,), BX, BY)),
+    ("matmul", lambda c, x, y: c.baddbmm(x, y, beta=0.5, alpha=2), ((2, 3, 5), BX, BY)),
+    ("matmul", lambda c, x, y: torch.baddbmm(c * float("nan"), x, y, beta=0, alpha=2), ((2, 3, 5), BX, BY)),
+    *(("addmm", f, ((3,), X, V)) for f in (torch.addmv, lambda c, x, v: c.addmv(x, v, beta=2, alpha=0.5))),
+    ("addmm", torch.addmv, ((), X, V)),
+    *(("matmul", functools.partial(torch.einsum, e), (X, Y)) for e in ("ij,jk->ik", "ij, jk", "ij,jk->ki")),
+    ("matmul", functools.partial(torch.einsum, "ij,j->i"), (X, V)),
+    ("matmul", lambda x, y: torch.einsum("i,i", [x, y]), (V, V)),
+    ("matmul", functools.partial(torch.einsum, "bhid,bhjd->bhij"), ((2, 3, 5, 4), (2, 3, 6, 4))),
+    ("matmul", functools.partial(torch.einsum, "bihd,bjhd->hbij"), ((2, 5, 3, 4), (2, 6, 3, 4))),
+    ("matmul", functools.partial(torch.einsum, "abc,bcde->dea"), ((2, 3, 4), (3, 4, 5, 6))),
+    ("matmul", lambda x: torch.einsum(x, [0, 1], x, [2, 1], [0, 2]), (X,)),
+    *((op, getattr(torch, op), (X,)) for op in ("sum", "mean", "amax", "amin", "argmax", "argmin")),
+    *((op, getattr(torch.Tensor, op), (X,)) for op in ("sum", "mean", "amax", "amin", "argmax", "argmin")),
+    ("sum", lambda x: x.sum(-1, True), (X,)),
+    ("mean", lambda x: x.mean(-1, keepdim=True), (X,)),
+    ("amax", lambda x: x.amax(dim=0), (X,)),
+    ("argmin", lambda x: x.argmin(1, True), (X,)),
+    ("logsumexp", lambda x: x.logsumexp(-1), (X,)),
+    ("logsumexp", lambda x: torch.logsumexp(x, dim=(0, 1)), (BX,)),
+    ("amin", lambda x: torch.amin(x, (0, 2)), (BX,)),
+    ("sum", lambda x: getattr(x, "sum")(0), (X,)),  # noqa: B009
+    ("sum", lambda x: x.sum(axis=0, keepdims=True), (X,)),
+    ("mean", lambda x: x.mean(1, dtype=torch.float32), (X,)),
+    ("logsumexp", lambda x: torch.special.logsumexp(x, 0), (X,)),
+    ("softmax", lambda x: torch.special.softmax(x, 0), (X,)),
+    ("log_softmax", lambda x: torch.special.log_softmax(x, 0, dtype=torch.float32), (X,)),
+    ("cross_entropy", lambda x: F.cross_entropy(x, x.argsort()[:, 0], label_smoothing=0.1, reduction="sum"), (X,)),
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("operator", "function", "shapes"), SPELLINGS)
+def test_every_spelling(operator: str, function: Callable, shapes, device: torch.device) -> None:
+    inputs = [randn(*shape, dtype=torch.float64, device=device) for shape in shapes]
+    model = Calls(function)
+    expected = model(*inputs)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(*inputs), expected)
+    assert report.calls == {(operator, "xgemm"): 1}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("operator", "reason", "function"),
+    [
+        ("matmul", "not one product", lambda x: torch.einsum("ij,ik->", x, x)),
+        ("matmul", "not one product", lambda x: torch.einsum("ij,kj->kj", x, x)),
+        ("matmul", "not one product", lambda x: torch.einsum("...j,j->...", x, x[0])),
+        ("matmul", "not one product", lambda x: torch.einsum("ij,ij->ij", x, x[:1])),
+        ("matmul", "half precision", lambda x: torch.baddbmm(x[None].half(), x[None].half(), x.mT[None].half())),
+        ("cross_entropy", "class weights", lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2]), torch.ones(3))),
+        ("cross_entropy", "class probabilities", lambda x: F.cross_entropy(x, x.softmax(-1).detach())),
+        ("sum", "dtype int64", lambda x: x.long().sum()),
+        ("sum", "dtype int32", lambda x: x.sum(dtype=torch.int32)),
+        ("tensordot", "not covered", lambda x: torch.tensordot(x, x, 2)),
+        ("addmm_", "not covered", lambda x: x.clone().addmm_(x, x)),
+        ("multi_dot", "not covered", lambda x: torch.linalg.multi_dot([x, x, x])),
+    ],
+)
+def test_what_stays_on_torch_is_listed(operator: str, reason: str, function: Callable) -> None:
+    x, model = randn(3, 3), Calls(function)
+    expected = model(x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+    assert report.calls[operator, f"torch: {reason}"] == 1
+    assert f"torch: {reason}" in str(report)
+
+
+@torch.no_grad()
+def test_torch_words_the_errors_of_its_stricter_functions() -> None:
+    x = randn(2, 3, 3)
+    for function in (torch.mm, lambda x, y: torch.bmm(x, y[:1]), torch.mv, torch.dot, torch.addmv, torch.mm):
+        model = Calls(function)
+        with pytest.raises((RuntimeError, TypeError)) as theirs:
+            model(x, x)
+        torch_ext.replace(model)
+        with pytest.raises(theirs.type) as ours:
+            model(x, x)
+        assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped product")
+def test_grouped_products_and_flex_attention_are_listed() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def function(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, q: torch.Tensor) -> tuple:
+        return torch._grouped_mm(x, w, ends), flex_attention(q, q, q)
+
+    inputs = randn(8, 16).bfloat16(), randn(2, 16, 16).bfloat16(), torch.tensor([3, 8], dtype=torch.int32)
+    report = torch_ext.replace(model := Calls(function))
+    model(*inputs, randn(1, 1, 128, 16))
+    assert report.calls["grouped_mm", "torch: not covered"] == 1
+    assert report.calls["flex_attention", "torch: not covered"] == 1
+
+
+# ---- choice of operators ---------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_include_and_exclude(block: Block, device: torch.device) -> None:
+    x = randn(3, 5, 16, dtype=torch.float64, device=device)
+    expected = block(x)
+    report = torch_ext.replace(block, include=["linear", "softmax"])
+    torch.testing.assert_close(block(x), expected)
+    assert report.modules == {"Linear": 2, "Softmax": 1}
+    assert {op for (op, where), _ in report.calls.items() if where == "xgemm"} == {"linear", "softmax"}
+    assert "left to torch: addmm, amax" in str(report)
+    report.undo()
+    report = torch_ext.replace(block, exclude="matmul")
+    block(x)
+    assert "matmul" not in {op for op, where in report.calls if where == "xgemm"}
+    report.undo()
+    for argument in ("include", "exclude"):
+        with pytest.raises(ValueError, match=rf"^xgemm.replace: expected {argument} to be of linear, .*, got conv$"):
+            torch_ext.replace(block, **{argument: ["linear", "conv"]})
+
+
+@torch.no_grad()
+def test_what_is_measured_slower_stays_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(speed.SPEED, "cpu", {"attention": {"float32": 0.5}})
+    speed._known.clear()
+    block, x = Block().eval(), randn(3, 5, 16)
+    expected = block(x)
+    report = torch_ext.replace(block)
+    torch.testing.assert_close(block(x), expected, rtol=1e-3, atol=1e-4)
+    # nn.MultiheadAttention has its products from xgemm and leaves only the attention in it to torch.
+    assert report.calls["attention", "torch: 2.0 times as fast in float32 on cpu"] == 2
+    assert report.calls["multihead_attention", "xgemm"] == 1 and report.calls["linear", "xgemm"] == 3
+    assert "torch: 2.0 times as fast in float32 on cpu" in str(report)
+    compiled = torch.compile(block, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected, rtol=1e-3, atol=1e-4)
+    report.undo()
+    report = torch_ext.replace(block, include=["attention"])
+    block(x)
+    assert {call: n for call, n in report.calls.items() if call[1] == "xgemm"} == {("attention", "xgemm"): 1}
+    speed._known.clear()
+
+
+def test_speeds_are_those_of_the_results() -> None:
+    replace_defaults = pytest.importorskip("benchmarks.replace_defaults")
+    assert replace_defaults.text() == replace_defaults.MODULE.read_text()
+    h200 = speed.SPEED["NVIDIA H200"]
+    assert set(h200) == set(replace_defaults.OPS)
+    with mock.patch.object(torch.cuda, "get_device_name", lambda device: "another GPU"):
+        gpu = torch.device("cuda:7")
+        slow = h200["attention"]["bfloat16"] < 1
+        assert (speed.slower("attention", torch.float16, gpu) is not None) == slow  # as bfloat16, on the GPU measured
+        assert speed.slower("attention", torch.float64, gpu) is None
+    speed._known.clear()
+
+
+def test_ratios_are_of_the_same_accuracy() -> None:
+    ratios = pytest.importorskip("benchmarks.replace_defaults").ratios
+    same = {"dtype": "float32", "l2": "hot", "graph": True}
+    rows = [
+        {**same, "case": case, "mode": mode, "contender": contender, "us": us}
+        for case, mode, times in (
+            ("a", "highest", {"xgemm": 1.0, "torch": 2.0, "torch_tf32": 0.5, "torch_compile": 0.1}),
+            ("b", "highest", {"xgemm": 1.0, "sdpa_math": 9.0, "sdpa_flash": 8.0}),
+            ("c", "high", {"xgemm": 1.0, "torch_tf32": 100.0}),
+            ("d", None, {"xgemm": 1.0}),
+        )
+        for contender, us in times.items()
+    ]
+    assert ratios(rows) == {"float32": 4.0}
+
+
+# ---- copies and pickles ----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["pickle", "torch.save"])
+def test_pickles(way: str, block: Block, device: torch.device) -> None:
+    x = randn(3, 5, 16, dtype=torch.float64, device=device)
+    expected = block(x)
+    report = torch_ext.replace(block)
+    block(x)
+    if way == "pickle":
+        loaded = pickle.loads(pickle.dumps(block))
+    else:
+        torch.save(block, file := io.BytesIO())
+        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    own = Replacement.of(loaded)
+    assert own is not report and own.calls == report.calls and str(own) == str(report)
+    with TorchMath():
+        torch.testing.assert_close(loaded(x), expected)
+    assert own.calls["linear", "xgemm"] == 2 * report.calls["linear", "xgemm"]
+    own.undo()
+    torch.testing.assert_close(loaded(x), expected, rtol=0, atol=0)
+    assert type(loaded.qkv) is torch.nn.Linear and "forward" not in vars(loaded) and "xgemm" not in str(loaded)
+    with pytest.raises(ValueError, match=r"^xgemm.replace: expected a model that runs on xgemm, got Block as it was$"):
+        Replacement.of(loaded)
+    assert report.calls["linear", "xgemm"] == 3 and Replacement.of(block) is report
+
+    alone = pickle.loads(pickle.dumps(report))
+    assert str(alone) == str(report)
+    with pytest.raises(RuntimeError, match=r"^xgemm.replace: this report was loaded without its model"):
+        alone.undo()
+
+
+@torch.no_grad()
+def test_a_copy_counts_into_the_same_report_and_can_be_undone(block: Block, device: torch.device) -> None:
+    x = randn(3, 5, 16, dtype=torch.float64, device=device)
+    expected = block(x)
+    report = torch_ext.replace(block)
+    other = copy.deepcopy(block)
+    with torch.no_grad():
+        other.out.weight.zero_()
+    torch.testing.assert_close(block(x), expected)  # a copy has a forward of its own
+    assert not torch.equal(other(x), expected)
+    assert report.calls["linear", "xgemm"] == 6
+    report.undo(other)
+    other(x)
+    assert report.calls["linear", "xgemm"] == 6 and type(other.out) is torch.nn.Linear
+    block(x)
+    assert report.calls["linear", "xgemm"] == 9
+
+
+# ---- where the mode is entered ---------------------------------------------------------------------------------------
+
+
+def attend(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.mT).exp() + 0
+
+
+def decorated(function: Callable) -> Callable:
+    def wrapper(self, x):
+        return function(self, x) * 2
+
+    return wrapper
+
+
+class Processor:
+    def __call__(self, layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return attend(x)
+
+
+class Named(torch.nn.Module):
+    def forward(self, x):
+        return torch.matmul(x, x)
+
+
+class ByHelper(torch.nn.Module):
+    def forward(self, x):
+        return attend(x)
+
+
+class Inherited(Named):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Unbound(Named):
+    def forward(self, x):
+        return Named.forward(self, x)
+
+
+class Decorated(torch.nn.Module):
+    @decorated
+    def forward(self, x):
+        return self.helper(x)
+
+    def helper(self, x):
+        return x.matmul(x)
+
+
+class Inside(torch.nn.Module):
+    def forward(self, x):
+        def inner(y):
+            return y @ x
+
+        return inner(x)
+
+
+class OfAnObject(torch.nn.Module):
+    def __init__(self, processor: object) -> None:
+        super().__init__()
+        self.processor = processor
+
+    def forward(self, x):
+        return self.processor(self, x)
+
+
+class OfATable(torch.nn.Module):
+    def forward(self, x):
+        return TABLE["attend"](x)
+
+
+class Shadowed(torch.nn.Module):
+    """A module of a function's name beside the function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matmul = torch.nn.Identity()
+
+    def forward(self, x):
+        return torch.matmul(x, self.matmul(x))
+
+
+class HiddenLayer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [Named()]  # no submodule
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+TABLE = {"attend": attend}
+CATCHING = [Named, ByHelper, Inherited, Unbound, Decorated, Inside, OfATable, Shadowed, HiddenLayer]
+OBJECTS = [Processor(), functools.partial(lambda y, m, x: y(x), attend), lambda m, x: torch.einsum("ij,jk", x, x)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layer", [*(cls() for cls in CATCHING), *map(OfAnObject, OBJECTS)])
+def test_functions_are_caught_wherever_the_code_names_them(layer: torch.nn.Module) -> None:
+    x = randn(3, 3)
+    expected = layer(x)
+    report = torch_ext.replace(model := torch.nn.Sequential(layer))
+    torch.testing.assert_close(model(x), expected)
+    assert report.calls == {("matmul", "xgemm"): 1}
+    torch.testing.assert_close(layer(x), expected)  # on its own
+    assert report.calls == {("matmul", "xgemm"): 2}
+    report.undo()
+    assert all("forward" not in vars(m) and "_xgemm_report" not in vars(m) for m in model.modules())
+
+
+class Clean(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)
+
+    def forward(self, x):
+        return self.norm(self.linear(x).relu() + x).view(-1, 3).transpose(0, 1).contiguous().mT
+
+
+def seen_by_the_mode(call: Callable[[], object]) -> list[str]:
+    seen, real = [], Catching.__torch_function__
+
+    def spy(self, func, types, args=(), kwargs=None):
+        seen.append(func.__name__)
+        return real(self, func, types, args, kwargs)
+
+    with mock.patch.object(Catching, "__torch_function__", spy):
+        call()
+    return seen
+
+
+class Mixed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = Clean(), Clean()
+
+    def forward(self, x):
+        return self.last(self.first(x).softmax(-1)) + x
+
+
+@torch.no_grad()
+def test_only_the_forwards_that_need_it_are_under_the_mode() -> None:
+    clean, mixed, x = Clean(), Mixed(), randn(3, 3)
+    for model, expected in ((clean, []), (mixed, ["softmax", "add"])):
+        result = model(x)
+        torch_ext.replace(model)
+        assert seen_by_the_mode(lambda model=model: model(x)) == expected
+        torch.testing.assert_close(model(x), result)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_transformers_run_without_the_mode(name: str) -> None:
+    pytest.importorskip("transformers")
+    from benchmarks.replace_host import model
+
+    tested, inputs = model(name)
+    expected = tested(**inputs)[0]
+    report = torch_ext.replace(tested)
+    loaded = pickle.loads(pickle.dumps(tested))
+    for each, own in ((tested, report), (loaded, Replacement.of(loaded))):
+        assert seen_by_the_mode(lambda each=each: torch.testing.assert_close(each(**inputs)[0], expected)) == []
+        assert own.calls == {("linear", "xgemm"): 73, ("attention", "xgemm"): 12}
+    report.undo()
+    torch.testing.assert_close(tested(**inputs)[0], expected, rtol=0, atol=0)
+    assert report.calls == {("linear", "xgemm"): 73, ("attention", "xgemm"): 12}
+
+
+@torch.no_grad()
+def test_transformers_own_attention_serves_what_xgemm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("bert", "sdpa")
+    model.train()
+    tokens = torch.randint(3, 99, (2, 7))
+    report = torch_ext.replace(model)
+    model(input_ids=tokens)
+    assert report.calls["attention", "torch: dropout"] == 2 and report.calls["linear", "xgemm"] > 0
+
+
+# ---- torch.compile on every torch ------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: 1 - x,
+        lambda x: 2**x,
+        lambda x: 1 / x,
+        lambda x: 3 // x,
+        lambda x: 3 % x,
+        lambda x: x.norm(),
+        lambda x: torch.norm(x, dim=0),
+        lambda x: x.unflatten(-1, (2, 2)),
+        lambda x: x.split(2, -1)[1],
+        lambda x: [row * 2 for row in x][1] + len(x),
+    ],
+)
+def test_compiles_beside_methods_written_in_python(function: Callable) -> None:
+    """Methods of Tensor that are Python functions, which Dynamo traces in ways of their own."""
+    torch._dynamo.reset()
+    model, x = Calls(lambda x: function(x @ x)), randn(4, 4)
+    expected = model(x)
+    torch_ext.replace(model)
+    for backend in ("eager", "aot_eager"):
+        targets: set[str] = set()
+
+        def spy(graph: torch.fx.GraphModule, inputs, backend=backend, targets=targets):
+            targets |= {str(node.target) for node in graph.graph.nodes}
+            return torch._dynamo.lookup_backend(backend)(graph, inputs)
+
+        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend=spy)(x), expected)
+        assert "xgemm.matmul.default" in targets
+        torch._dynamo.reset()
+
+
+@torch.no_grad()
+def test_compiled_submodules_of_a_model_that_is_not_compiled() -> None:
+    torch._dynamo.reset()
+    x, targets = randn(3, 3), []
+
+    def spy(graph: torch.fx.GraphModule, inputs):
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    model = torch.nn.Sequential(Mixed(), Named())
+    expected = model(x)
+    torch_ext.replace(model)
+    for layer in model:
+        layer.compile(backend=spy, fullgraph=True)
+    torch.testing.assert_close(model(x), expected)
+    assert {"xgemm.softmax.default", "xgemm.matmul.default", "xgemm.linear.default"} <= set(targets)
+    torch._dynamo.reset()
+
+
+# ---- DTensor ---------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+def test_dtensors() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard, distribute_module, distribute_tensor
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh, x = init_device_mesh("cpu", (1,)), randn(2, 4)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+        expected = model(x)
+        report = torch_ext.replace(model)
+        distribute_module(model, mesh)
+        result = model(distribute_tensor(x, mesh, [Shard(0)]))
+        assert isinstance(result, DTensor)
+        torch.testing.assert_close(result.full_tensor(), expected)
+        assert report.calls == {("linear", "xgemm"): 1}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:
+    error = NotImplementedError("Operator xgemm.linear.default does not have a sharding strategy registered.")
+    assert torch_ext.functional._python_error(torch.ops.xgemm.linear.default, error) is error

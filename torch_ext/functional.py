@@ -102,7 +102,8 @@ def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
     if isinstance(error, NotImplementedError):
         if "no tensor arguments" in message:
             return TypeError(f"{name}: expected input of type Tensor, got None")
-        return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
+        if message.startswith("Could not run") or message == str(op):
+            return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
     return error
 
 

@@ -227,13 +227,17 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = F.mean(weights, 1) if average_attn_weights else weights
             weights = weights if batched else weights[0]
         else:
-            output, weights = F.attention(q, k, v, attn_mask=mask, is_causal=causal), None
+            output, weights = self._attend(q, k, v, mask, causal), None
         output = F.linear(output.transpose(1, 2).flatten(2), self.out_proj.weight, self.out_proj.bias)
         if not batched:
             output = output[0]
         elif not self.batch_first:
             output = output.transpose(0, 1)
         return output, weights
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """(N, heads, L, head size), as q."""
+        return F.attention(q, k, v, attn_mask=mask, is_causal=causal)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Three (N, length, E), by the rows of the packed weight or by separate weights."""

@@ -1,0 +1,291 @@
+"""The functions of torch that xgemm serves, and the mode that catches them."""
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
+
+from torch_ext import functional as F
+from torch_ext.fake import FLOATING, MAX_HEAD_SIZE
+from torch_ext.replace.einsum import einsum
+from torch_ext.replace.speed import MEASURED, slower
+
+if TYPE_CHECKING:
+    from torch_ext.replace.report import Replacement
+
+# Another class of tensor has its own idea of torch's functions. torch_ext.distributed adds those that it serves.
+PLAIN = {Tensor, torch.nn.Parameter}
+
+_compiling, _grad_enabled, _STRIDED = torch.compiler.is_compiling, torch.is_grad_enabled, torch.strided
+
+# What a handler makes of the arguments of one of torch's functions: why torch must do it, as far as the arguments say;
+# the tensors that have to be right for xgemm; and our call. Arguments of another form raise TypeError or ValueError.
+Handled = tuple[str | None, tuple[Tensor | None, ...], Callable[[], object]]
+Handler = Callable[..., Handled]
+
+
+def booked_reason(report: "Replacement", name: str, *inputs: Tensor | None) -> str | None:
+    """What :func:`reason` says, and the call is counted."""
+    why = reason(report, name, inputs)
+    if why is None and not _compiling():
+        report.calls[name, "xgemm"] += 1
+    elif why is not None:
+        report.count(name, why)
+    return why
+
+
+def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) -> str | None:
+    """Why torch must serve a call of operator `name` with these inputs; None if xgemm does."""
+    if name not in report.operators:
+        return "excluded"
+    grad = _grad_enabled()
+    for x in inputs:
+        if x is None:
+            continue
+        if type(x) not in PLAIN and not _compiling():  # what a tracer passes is a subclass only in appearance
+            return type(x).__name__
+        if grad and x.requires_grad:
+            return "requires grad"
+        if x.layout is not _STRIDED or x.is_nested:
+            return "not dense"
+    first = inputs[0]  # xgemm says what is wrong if the others differ
+    if first.dtype not in FLOATING:
+        return f"dtype {str(first.dtype).removeprefix('torch.')}"
+    if not (first.is_cuda or first.is_cpu or first.is_meta):
+        return f"device {first.device.type}"
+    return slower(name, first.dtype, first.device) if name in MEASURED and not report.forced else None
+
+
+# ---- handlers --------------------------------------------------------------------------------------------------------
+
+
+def linear(input, weight, bias=None) -> Handled:
+    return None, (input, weight, bias), lambda: F.linear(input, weight, bias)
+
+
+def _matmul(input, other) -> Handled:
+    return None, (input, other), lambda: F.matmul(input, other)
+
+
+def _product(first: int, second: int) -> Handler:
+    """Of a matrix product for inputs of these ranks only, whose second argument has one name or another."""
+
+    def handler(input, *others, **named) -> Handled:
+        (other,) = (*others, *named.values())
+        if input.dim() != first or other.dim() != second or (first == 3 and input.shape[0] != other.shape[0]):
+            return "shapes", (input, other), operator.matmul  # torch says what is wrong with them
+        return _matmul(input, other)
+
+    return handler
+
+
+def _addmm(input, mat1, mat2, *, beta=1, alpha=1) -> Handled:
+    return None, (input, mat1, mat2), lambda: F.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+
+
+def _addmv(input, mat, vec, *, beta=1, alpha=1) -> Handled:
+    def ours() -> Tensor:
+        return F.addmm(input.unsqueeze(-1), mat, vec.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
+
+    return None if mat.dim() == 2 and vec.dim() == 1 else "shapes", (input, mat, vec), ours
+
+
+def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1) -> Handled:
+    def ours() -> Tensor:
+        product = F.matmul(batch1, batch2)
+        return product * alpha if beta == 0 else torch.add(input * beta, product, alpha=alpha)
+
+    other, _, _ = _product(3, 3)(batch1, batch2)
+    if batch1.dtype not in (torch.float32, torch.float64):
+        other = "half precision"  # a product and a sum round twice
+    return other, (input, batch1, batch2), ours
+
+
+def _inner(input, other) -> Handled:
+    def ours() -> Tensor:
+        if input.dim() == 1 or other.dim() == 1:
+            return F.matmul(input, other) if other.dim() == 1 else F.matmul(other, input)
+        return F.linear(input, other.flatten(0, -2)).unflatten(-1, other.shape[:-1])
+
+    return None if input.dim() and other.dim() else "shapes", (input, other), ours
+
+
+def _rows(ours: Callable) -> tuple[Handler, Handler]:
+    """Softmax as torch and Tensor have it, and as torch.nn.functional has it."""
+
+    def handler(input, dim, dtype=None) -> Handled:
+        other = None if isinstance(dim, int) else "no dim" if dim is None else "named dim"
+        return other, (input,), lambda: ours(input, dim, dtype=dtype)
+
+    def functional(input, dim=None, _stacklevel=3, dtype=None) -> Handled:
+        return handler(input, dim, dtype)
+
+    return handler, functional
+
+
+softmax, functional_softmax = _rows(F.softmax)
+log_softmax, functional_log_softmax = _rows(F.log_softmax)
+
+
+def _reduction(ours: Callable) -> Handler:
+    def handler(input, dim=None, keepdim=False, *, axis=None, keepdims=False, **dtype) -> Handled:
+        if dtype and dtype.keys() != {"dtype"}:
+            raise TypeError(dtype)
+        dims = axis if dim is None else dim
+        other = None
+        if isinstance(dims, str) or (isinstance(dims, tuple | list) and any(isinstance(d, str) for d in dims)):
+            other = "named dim"
+        elif dtype and dtype["dtype"] is not None and dtype["dtype"] not in FLOATING:
+            other = "dtype " + str(dtype["dtype"]).removeprefix("torch.")
+        return other, (input,), lambda: ours(input, dims, keepdim or keepdims, **dtype)
+
+    return handler
+
+
+def _cross_entropy(
+    input,
+    target,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+    label_smoothing=0.0,
+) -> Handled:
+    if weight is not None:
+        other = "class weights"
+    elif target.is_floating_point():
+        other = "class probabilities"
+    elif size_average is not None or reduce is not None:
+        other = "arguments"
+    else:
+        other = None if type(target) in PLAIN or torch.compiler.is_compiling() else type(target).__name__
+    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    return other, (input,), lambda: F.cross_entropy(input, target, **options)
+
+
+def attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+) -> Handled:
+    def ours() -> Tensor:
+        return F.attention(
+            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+
+    if dropout_p > 0:
+        other = "dropout"
+    else:
+        other = f"head size over {MAX_HEAD_SIZE}" if max(query.shape[-1], value.shape[-1]) > MAX_HEAD_SIZE else None
+    mask = None if attn_mask is None or attn_mask.dtype is torch.bool else attn_mask
+    return other, (query, key, value, mask), ours
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+_f = torch.nn.functional
+
+SERVED: dict[Callable, tuple[str, Handler]] = {
+    _f.linear: ("linear", linear),
+    _f.softmax: ("softmax", functional_softmax),
+    _f.log_softmax: ("log_softmax", functional_log_softmax),
+    _f.scaled_dot_product_attention: ("attention", attention),
+    _f.cross_entropy: ("cross_entropy", _cross_entropy),
+    torch.einsum: ("matmul", einsum),
+    torch.linalg.matmul: ("matmul", _matmul),
+    Tensor.__matmul__: ("matmul", _matmul),
+    operator.matmul: ("matmul", _matmul),  # what Dynamo calls a @ b
+    torch.special.softmax: ("softmax", softmax),
+    torch.special.log_softmax: ("log_softmax", log_softmax),
+    torch.special.logsumexp: ("logsumexp", _reduction(F.logsumexp)),
+}
+for _name, _operator, _handler in (
+    ("matmul", "matmul", _matmul),
+    ("mm", "matmul", _product(2, 2)),
+    ("bmm", "matmul", _product(3, 3)),
+    ("mv", "matmul", _product(2, 1)),
+    ("dot", "matmul", _product(1, 1)),
+    ("inner", "matmul", _inner),
+    ("addmm", "addmm", _addmm),
+    ("addmv", "addmm", _addmv),
+    ("baddbmm", "matmul", _baddbmm),
+    ("softmax", "softmax", softmax),
+    ("log_softmax", "log_softmax", log_softmax),
+    *((_op, _op, _reduction(getattr(F, _op))) for _op in ("sum", "mean", "amax", "amin", "argmax", "argmin")),
+    ("logsumexp", "logsumexp", _reduction(F.logsumexp)),
+):
+    SERVED[getattr(torch, _name)] = SERVED[getattr(Tensor, _name)] = _operator, _handler
+
+# Products, sums and attention that xgemm has no operator for.
+NOT_COVERED: dict[Callable, str] = {
+    **{getattr(torch, name): name for name in ("addbmm", "tensordot", "chain_matmul", "bilinear", "cdist", "vdot")},
+    **{getattr(Tensor, name): name for name in ("addmm_", "addmv_", "baddbmm_", "addbmm", "addbmm_")},
+    **{
+        getattr(torch, name): name.strip("_")
+        for name in ("_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "_int_mm")
+        if hasattr(torch, name)
+    },
+    **{getattr(_f, name): name for name in ("grouped_mm", "scaled_mm", "scaled_grouped_mm") if hasattr(_f, name)},
+    torch.linalg.multi_dot: "multi_dot",
+    _f.multi_head_attention_forward: "multi_head_attention_forward",
+    torch.ops.higher_order.flex_attention: "flex_attention",
+}
+
+CAUGHT = {**SERVED, **{function: (name, None) for function, name in NOT_COVERED.items()}}
+
+# Dynamo (before 2.15) traces a call of such a method but not of the function that it is.
+_PYTHON_METHODS = frozenset(name for name, method in vars(Tensor).items() if isinstance(method, FunctionType))
+
+
+class Catching(TorchFunctionMode):
+    """Sends the functions of `SERVED` to xgemm, on this thread, while it is entered."""
+
+    def __init__(self, report: "Replacement") -> None:
+        super().__init__()
+        self.report = report
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        served = CAUGHT.get(func)
+        if served is None:
+            if type(func) is FunctionType and _compiling() and func.__name__ in _PYTHON_METHODS:
+                return getattr(args[0], func.__name__)(*args[1:], **kwargs)
+            return func(*args, **kwargs)
+        return call(self.report, *served, args, kwargs, func)
+
+
+def call(
+    report: "Replacement", name: str, handler: Handler | None, args: tuple, kwargs: dict, torchs: Callable
+) -> object:
+    """Calls operator `name`, or `torchs` with the same arguments, and counts."""
+    if handler is None:
+        why = "not covered"
+    elif "out" in kwargs:
+        why = "out="
+    else:
+        try:
+            why, inputs, ours = handler(*args, **kwargs)
+        except (TypeError, ValueError):  # a form of torch's that is not ours, or an error that torch words
+            why = "arguments"
+    if why is None:
+        why = booked_reason(report, name, *inputs)
+        return ours() if why is None else torchs(*args, **kwargs)
+    report.count(name, why)
+    return torchs(*args, **kwargs)
+
+
+@contextmanager
+def not_catching() -> Iterator[None]:
+    """Whatever runs in here is not caught."""
+    if isinstance(_get_current_function_mode(), Catching):
+        mode = _pop_mode()
+        try:
+            yield
+        finally:
+            _push_mode(mode)
+    else:
+        yield
