@@ -153,6 +153,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
     return [
         ("prefill", over(LISTED, BF16)),
         ("decode", [(p, BF16) for p in (*(decode(16, 32, 8, n) for n in KEYS), *(decode(*h) for h in OTHER_HEADS))]),
+        ("prefill", over(LISTED if options.all else LISTED[:-1], FP32)),
         ("chunked", [(p, BF16) for p in chunks]),
         ("masks", [(prefill(4096, 128, mask=mask), BF16) for mask in ("boolean", "padding")]),
         ("masks", [(prefill(4096, 128, mask="additive"), FP16), (prefill(TOKENS, 128, mask="document"), BF16)]),
@@ -162,7 +163,6 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
         ("random", random_problems(options.seed)),
         ("prefill", over(LISTED, FP16)),
         ("other lengths", over(BETWEEN, BF16) + over(BETWEEN, FP16)),
-        ("prefill", over(LISTED if options.all else LISTED[:-1], FP32)),
     ]
 
 
