@@ -8,11 +8,22 @@ import math
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from benchmarks.attention_peers import DOCUMENTS, MASKS, TOKENS, WIDTH, Problem, math_backend, peers, reference
+from benchmarks.attention_peers import (
+    DOCUMENTS,
+    MASKS,
+    SCORES,
+    TOKENS,
+    WIDTH,
+    Problem,
+    math_backend,
+    peers,
+    reference,
+)
 from benchmarks.common import Case, Contender, Options, measure, options_of, parser, sum_tolerance
 
 OP = "attention"
@@ -20,8 +31,8 @@ SOURCES = ["csrc/attention", "csrc/device"]
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 RANDOM_CASES = 40
-RANDOM_FLOPS = 0.5e12  # of a random case, at most
-RANDOM_BYTES = 1 << 29
+RANDOM_FLOPS = 1e9, 5e11  # of a random case of several queries, the least and the most
+RANDOM_BYTES = 1 << 22, 1 << 29  # of its keys and values
 
 Problems = list[tuple[Problem, torch.dtype]]
 
@@ -50,7 +61,7 @@ def case(
         new = partial(torch.randn, dtype=dtype, device=device)
         mask = (MASKS[p.mask](p, dtype, device),) if p.mask else ()
         return (
-            new(p.batch, p.heads, p.rows, p.size),
+            new(p.batch, p.heads, p.rows, p.size) * SCORES[p.scores],
             new(p.batch, p.kv_heads, p.keys, p.size),
             new(p.batch, p.kv_heads, p.keys, p.dv),
             *mask,
@@ -85,6 +96,7 @@ def case(
             "dv": p.dv,
             "causal": p.causal,
             "mask": p.mask or None,
+            "scores": p.scores or None,
             **shape,
         },
         dtype=dtype,
@@ -121,7 +133,7 @@ def random_problems(seed: int) -> Problems:
 
     found: dict[tuple[Problem, torch.dtype], None] = {}
     while len(found) < RANDOM_CASES:
-        keys = size(16, 16384)
+        keys = size(64, 16384)
         rows = draw.choice([keys, keys, keys, draw.randint(1, keys), 1])
         kv_heads, group = draw.choice([1, 2, 4, 8, 12, 16, 32]), draw.choice([1, 1, 1, 2, 4, 8])
         d = draw.choice([64, 64, 128, 128, 128, 256, 80, 96, 192, 8 * draw.randint(4, 32)])
@@ -129,8 +141,9 @@ def random_problems(seed: int) -> Problems:
         mask = draw.choice(["boolean", "padding"]) if not causal and draw.random() < 0.2 else ""
         p = Problem(size(1, 64), kv_heads * group, kv_heads, rows, keys, d, causal=causal, mask=mask)
         drawn = p, draw.choice([BF16, BF16, FP16])
-        data = 2 * p.batch * d * 2 * (p.heads * rows + kv_heads * keys)
-        if 4 * p.batch * p.heads * rows * keys * d <= RANDOM_FLOPS and data <= RANDOM_BYTES:
+        flops, data = 4 * p.batch * p.heads * rows * keys * d, 4 * p.batch * kv_heads * keys * d
+        worth = rows == 1 or RANDOM_FLOPS[0] <= flops <= RANDOM_FLOPS[1]
+        if worth and RANDOM_BYTES[0] <= data <= RANDOM_BYTES[1]:
             found[drawn] = None
     return list(found)
 
@@ -142,7 +155,12 @@ def over(lengths: tuple[int, ...], dtype: torch.dtype) -> Problems:
 
 LISTED, BETWEEN = (512, 2048, 8192, 16384), (1024, 4096)
 KEYS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
-OTHER_HEADS = [(1, 32, 8, 65536), (64, 64, 8, 4096), (8, 16, 16, 8192), (32, 32, 1, 8192)]  # batch, heads, keys
+OTHER_HEADS = [
+    (1, 32, 8, 65536),
+    (64, 64, 8, 4096),
+    (8, 16, 16, 8192),
+    (32, 32, 1, 8192),
+]  # batch, heads, of keys, keys
 
 
 def of_groups(options: Options) -> list[tuple[str, Problems]]:
@@ -160,6 +178,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
         ("head sizes", [(prefill(4096, d, c, dv), BF16) for d, dv in ((80, 0), (96, 0), (192, 128)) for c in both]),
         ("odd lengths", [(prefill(s, 128, c), BF16) for s in (1777, 197, 3000) for c in both]),
         ("grouped heads", [(p, BF16) for p in grouped]),
+        ("scores", [(replace(prefill(4096, 128), scores=s), t) for s in ("peaked", "large") for t in (BF16, FP16)]),
         ("random", random_problems(options.seed)),
         ("prefill", over(LISTED, FP16)),
         ("other lengths", over(BETWEEN, BF16) + over(BETWEEN, FP16)),
@@ -181,6 +200,7 @@ def cpu() -> list[tuple[str, Problems]]:
         ("chunked", [(Problem(2, 4, 2, 7, 100, 16, causal=True), FP32)]),
         ("masks", [*masks[:3], (Problem(1, 2, 2, 64, 64, 16, mask="document"), FP32)]),
         ("head sizes", [(Problem(1, 2, 2, 33, 33, 24, 16, causal=True), FP32)]),
+        ("scores", [(Problem(1, 2, 2, 65, 65, 16, scores=kind), BF16) for kind in ("peaked", "large")]),
     ]
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
-from benchmarks.common import Contender, Options
+from benchmarks.common import Contender, Options, compiled
 
 BACKENDS = {
     "sdpa_math": SDPBackend.MATH,
@@ -25,6 +25,7 @@ BACKENDS = {
 FA3 = "fa3_fwd_interface"  # the module of FlashAttention-3's wheel `fa3-fwd`, which takes bfloat16 and no masks
 DOCUMENTS = 8  # of equal length, in a mask of documents
 TOKENS, WIDTH = 16384, 2048  # batch * sequence and heads * head size of the standard cases
+SCORES = {"": 1.0, "peaked": 4.0, "large": 32.0}  # their standard deviation
 MATH_SCORES = 1 << 29  # that the math backend has in memory at a time while its error is measured
 
 
@@ -41,6 +42,7 @@ class Problem:
     value_size: int = 0  # 0: as `size`
     causal: bool = False
     mask: str = ""  # one of MASKS
+    scores: str = ""  # one of SCORES: other data than normal
 
     @property
     def dv(self) -> int:
@@ -59,6 +61,7 @@ class Problem:
         parts.append(f"S{self.rows}" if self.rows == self.keys else f"Q{self.rows} KV{self.keys}")
         parts.append(f"D{self.size}" + (f"/{self.dv}" if self.dv != self.size else ""))
         parts += ["causal"] * self.causal + [f"{self.mask} mask"] * bool(self.mask)
+        parts += [f"{self.scores} scores"] * bool(self.scores)
         return " ".join(parts)
 
     @property
@@ -232,6 +235,4 @@ def peers(p: Problem, dtype: torch.dtype, options: Options) -> list[Contender]:
         found.append(Contender("fa3", partial(fa3, causal=p.causal)))
     if options.cuda and p.mask == "document":
         found.append(Contender("flex_attention", flex_documents))
-    if options.compile:
-        found.append(Contender("torch_compile", torch.compile(partial(sdpa, causal=p.causal), dynamic=False)))
-    return found
+    return found + compiled(partial(sdpa, causal=p.causal), options)

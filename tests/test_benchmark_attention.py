@@ -71,6 +71,12 @@ def test_reference_of_a_random_mask(kind: str) -> None:
     torch.testing.assert_close(attention.reference(q, k, v, mask, causal=False)[0], expected)
 
 
+@pytest.mark.parametrize(("kind", "deviation"), [("", 1.0), ("peaked", 4.0), ("large", 32.0)])
+def test_scores_are_as_wide_as_they_are_named(kind: str, deviation: float) -> None:
+    q, k, _ = inputs_of(Problem(1, 8, 8, 256, 256, 64, scores=kind))
+    assert (q @ k.mT / 8).std().item() == pytest.approx(deviation, rel=0.1)
+
+
 def test_math_backend_in_parts_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, mask = inputs_of(Problem(3, 6, 3, 7, 7, 8, mask="padding"))
     whole = attention_peers.math_backend(q, k, v, mask, causal=False)
@@ -190,6 +196,9 @@ def test_groups_hold_what_is_to_be_measured() -> None:
     decode = {(c.shape["batch"], c.shape["heads"], c.shape["kv_heads"], c.shape["kv"]) for c in groups["decode"]}
     assert {(16, 32, 8, 1024), (16, 32, 8, 65536), (1, 32, 8, 65536), (32, 32, 1, 8192)} <= decode
     assert {c.shape["q"] for c in groups["decode"]} == {1}
+    assert {(c.shape["scores"], c.dtype) for c in groups["scores"]} == {
+        (kind, dtype) for kind in ("peaked", "large") for dtype in (BF16, FP16)
+    }
 
 
 def test_random_cases_follow_their_seed() -> None:
