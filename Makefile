@@ -21,7 +21,7 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help build test demo bench lab report lint format sanitize gpu-tests sass cpp wheel install clean
+.PHONY: help build test demo bench lab report lint format sanitize gpu-tests fuzz sass cpp wheel install clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -67,7 +67,11 @@ format: $(environment) ## format everything
 	@$(python) -m ruff format .
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format -i
 
-gpu-tests: build ## all GPU tests and sanitizers; writes benchmarks/results/<gpu>/gpu_tests.json
+fuzz: build ## random calls of every operator for 5 minutes (ARGS="--minutes 1 --seed 7")
+	@$(setup) pytest hypothesis expecttest
+	@$(python) -m tools.fuzz $(ARGS)
+
+gpu-tests: build ## all GPU tests, sanitizers, fuzzer; writes benchmarks/results/<gpu>/gpu_tests.json
 	@$(python) -m tools.gpu_tests $(ARGS)
 
 sanitize: build ## compute-sanitizer's four tools over the GPU tests marked `sanitize`

@@ -154,13 +154,9 @@ def over(lengths: tuple[int, ...], dtype: torch.dtype) -> Problems:
 
 
 LISTED, BETWEEN = (512, 2048, 8192, 16384), (1024, 4096)
-KEYS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
-OTHER_HEADS = [
-    (1, 32, 8, 65536),
-    (64, 64, 8, 4096),
-    (8, 16, 16, 8192),
-    (32, 32, 1, 8192),
-]  # batch, heads, of keys, keys
+# Batch, heads, heads of the keys, keys.
+DECODING = [(16, 32, 8, keys) for keys in (1024, 2048, 4096, 8192, 16384, 32768, 65536)]
+DECODING += [(1, 32, 8, 65536), (64, 64, 8, 4096), (8, 16, 16, 8192), (32, 32, 1, 8192)]
 
 
 def of_groups(options: Options) -> list[tuple[str, Problems]]:
@@ -170,7 +166,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
     chunks = [Problem(b, 32, 8, rows, 16384, 128, causal=True) for b in (1, 4) for rows in (16, 64, 128, 512)]
     return [
         ("prefill", over(LISTED, BF16)),
-        ("decode", [(p, BF16) for p in (*(decode(16, 32, 8, n) for n in KEYS), *(decode(*h) for h in OTHER_HEADS))]),
+        ("decode", [(decode(*sizes), BF16) for sizes in DECODING]),
         ("prefill", over(LISTED if options.all else LISTED[:-1], FP32)),
         ("chunked", [(p, BF16) for p in chunks]),
         ("masks", [(prefill(4096, 128, mask=mask), BF16) for mask in ("boolean", "padding")]),

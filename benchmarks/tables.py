@@ -24,7 +24,7 @@ OPS = [
     "host",
 ]
 MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
-LAB = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_experiments"]
+LAB = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention", "lab_experiments"]
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
 ANY = "any"
@@ -280,12 +280,13 @@ def op_table(op: str, results: Results) -> str:
 
 
 def ladder_table(rows: list[dict]) -> str:
-    """A line a step, a column a size: its rate; then, of the first dtype's last size, ratio to the peer and error."""
+    """A line a step, a column a size: its rate; of the first dtype's last size ratio to the peer, error and memory."""
     sizes = list(dict.fromkeys((row["case"], row["dtype"]) for row in rows))
     steps = list(dict.fromkeys(row["contender"] for row in rows))
     found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
     peer = next(name for name in ("cublas", "torch") if name in steps)
     documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
+    memory = "peak_bytes" in rows[0]
     unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
     table = []
     for step in steps:
@@ -296,12 +297,15 @@ def ladder_table(rows: list[dict]) -> str:
             "" if r is None else f"{r['tflops']:.2f}" if unit == "TFLOP/s" else f"{r['gbps']:.0f}" for r in of_size
         ]
         line = [step, *rates, f"{against['us'] / row['us']:.3f}", f"{row['error']['fro']:.1e}"]
+        if memory:
+            line.append(f"{row['peak_bytes'] / 2**20:.0f}")
         table.append(line + ([documents.get(step, "")] if documents else []))
     several = len({dtype for _, dtype in sizes}) > 1
     header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes), f"{peer}'s time over this"]
-    header += ["error (Frobenius)"] + (["document"] if documents else [])
+    header += ["error (Frobenius)"] + (["MiB of a call"] if memory else []) + (["document"] if documents else [])
     last = [size for size in sizes if size[1] == sizes[0][1]][-1]
-    return f"{unit}, hot L2; ratio and error: {last[0]} {last[1]}.\n\n" + markdown(header, table)
+    of_last = "ratio, error and memory" if memory else "ratio and error"
+    return f"{unit}, hot L2; {of_last}: {last[0]} {last[1]}.\n\n" + markdown(header, table)
 
 
 def experiments_table(rows: list[dict]) -> str:
@@ -319,8 +323,14 @@ def lab_table(op: str, results: Results) -> str:
     document = results.documents.get(op)
     if document is None:
         return ""
-    table = experiments_table if op == "lab_experiments" else ladder_table
-    text = f"{provenance(document)}.\n\n{table(document['rows'])}"
+    if op == "lab_experiments":
+        tables = [experiments_table(document["rows"])]
+    else:  # attention: a table for each head size, causal and not
+        kinds: dict[tuple, list[dict]] = {}
+        for row in document["rows"]:
+            kinds.setdefault((row["shape"].get("d"), row["shape"].get("causal")), []).append(row)
+        tables = [ladder_table(rows) for rows in kinds.values()]
+    text = f"{provenance(document)}.\n\n" + "\n".join(tables)
     if (results.folder / f"{op}.png").exists():  # drawn by the lab's runner
         text += f"\n![{op}](../{results.url}/{op}.png)\n"
     return text

@@ -29,15 +29,19 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device 
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
 
 
-def compile_program(folder: Path, program: str, *sources: str) -> Path:
-    """A C++ program on host code of csrc (`sources`: paths in there), which tests then ask what it computes."""
+def compile_host_code(folder: Path, *arguments: str | Path) -> None:
+    """Runs the C++ compiler in `folder` as the build runs it on csrc's host code."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if not compiler:
         pytest.skip("no C++ compiler")
-    (folder / "main.cpp").write_text(program)
-    files = [str(folder / "main.cpp"), *(str(CSRC / source) for source in sources)]
     flags = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
-    subprocess.run([compiler, *flags, *files, "-o", str(folder / "program")], check=True)
+    subprocess.run([compiler, *flags, *arguments], check=True, cwd=folder)
+
+
+def compile_program(folder: Path, program: str, *sources: str | Path) -> Path:
+    """A C++ program on host code of csrc (`sources`: paths in there), which tests then ask what it computes."""
+    (folder / "main.cpp").write_text(program)
+    compile_host_code(folder, "main.cpp", *(CSRC / source for source in sources), "-o", "program")
     return folder / "program"
 
 

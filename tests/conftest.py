@@ -1,7 +1,14 @@
 """Shared set-up: the device fixture, the cuda marker, poisoned memory."""
 
+import functools
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 import torch
+from emulation.build import build, cuda_include
 
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
 
@@ -32,3 +39,30 @@ def fresh_seed(request: pytest.FixtureRequest) -> None:
     torch.manual_seed(seed)
     request.node.user_properties.append(("seed", seed))
     print(f"torch.manual_seed({seed})")
+
+
+@pytest.fixture(scope="session")
+def emulated() -> Callable[..., Path]:
+    """Builds tests/emulation/programs/NAME.cpp, with more sources, for the emulator of CUDA kernels."""
+    if platform.machine() != "x86_64" or platform.system() != "Linux" or shutil.which("g++") is None:
+        pytest.skip("the emulator needs g++ on x86-64 Linux")
+    try:
+        cuda_include()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    folder = Path(__file__).resolve().parents[1] / "build" / "emulation"
+
+    @functools.cache
+    def make(name: str, *more: Path) -> Path:
+        source = Path(__file__).resolve().parent / "emulation" / "programs" / f"{name}.cpp"
+        return build([source, *more], folder / name, folder)
+
+    return make
+
+
+@pytest.fixture
+def float32_precision() -> Iterator[Callable[[str], None]]:
+    """Sets torch's float32 matmul precision, until the end of the test."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)

@@ -24,6 +24,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import torch_ext
+
 attention = torch.ops.xgemm.attention
 attention_lse = torch.ops.xgemm.attention_lse
 
@@ -88,11 +90,19 @@ class Reference:
         self.sk = sk
 
 
+def rounds_weights(query: torch.Tensor) -> bool:
+    """Whether attention (not attention_lse) may round the weights before they multiply the values, as SDPA does."""
+    return query.device.type == "cpu" and query.dtype in (torch.float16, torch.bfloat16)
+
+
 def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and lse, after checking that the op without lse gives the same bits."""
     poison(args[0].device)
     output, lse = attention_lse(*args, **kwargs)
     alone = attention(*args, **kwargs)
+    if rounds_weights(args[0]):
+        assert torch.equal(alone.isnan(), output.isnan())
+        output = alone
     torch.testing.assert_close(alone, output, rtol=0, atol=0, equal_nan=True)
     assert output.dtype == args[0].dtype and output.is_contiguous()
     assert lse.dtype == (torch.float64 if args[0].dtype == torch.float64 else torch.float32)
@@ -111,6 +121,8 @@ def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None
     bound = eps * ulps * ref.scale
     if dtype in (torch.float16, torch.bfloat16):
         bound = 2 * bound + torch.finfo(dtype).eps * ref.output.abs() + torch.finfo(dtype).smallest_normal
+        if rounds_weights(args[0]):
+            bound += 0.6 * torch.finfo(dtype).eps * ref.scale
         if half_peer and output.numel() and kwargs.get("causal_alignment") != "bottom_right":
             peer_kwargs = {name: x for name, x in kwargs.items() if name != "causal_alignment"}
             assert_as_good_as(output, F.scaled_dot_product_attention(*args, **peer_kwargs), ref.output)
@@ -563,6 +575,127 @@ def test_fp32_error_beside_torch(d: int, causal: bool) -> None:
     with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
         theirs = F.scaled_dot_product_attention(*args, is_causal=causal)
     assert_as_good_as(attention(*args, is_causal=causal), theirs, Reference(*args, is_causal=causal).output)
+
+
+ERROR_DATA = {
+    "normal": lambda q, k, v: (q, k, v),
+    "peaked": lambda q, k, v: (q * 8, k, v),
+    "large scores": lambda q, k, v: (q * 64, k, v),
+    "flat": lambda q, k, v: (q / 64, k, v),
+    "values of one sign": lambda q, k, v: (q, k, v.abs()),
+}
+
+
+@pytest.mark.parametrize("data", ERROR_DATA)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("sq", "sk"), [(128, 128), (16, 2000), (1, 1000)])
+def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, sq: int, sk: int, data: str) -> None:
+    q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*(randn(2, 2, n, 64, dtype=torch.float64) for n in (sq, sk, sk))))
+    with sdpa_kernel(SDPBackend.MATH):
+        math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output
+    for output in (attention(q, k, v), attention_lse(q, k, v)[0]):
+        assert_as_good_as(output, math_backend, reference, ulps=0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_cpu_long_uniform_weights(dtype: torch.dtype) -> None:
+    """16k keys behind a mask of the lowest finite number: the mean of the values, as exact as torch's math backend."""
+    q, k = (randn(1, 1, n, 64, dtype=dtype) for n in (8, 1 << 14))
+    mask = torch.full((8, 1 << 14), torch.finfo(dtype).min, dtype=dtype)
+    for v in (randn(1, 1, 1 << 14, 64, dtype=dtype), randn(1, 1, 1 << 14, 64, dtype=dtype).abs()):
+        with sdpa_kernel(SDPBackend.MATH):
+            math_backend = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        output = attention(q, k, v, attn_mask=mask)
+        assert_as_good_as(output, math_backend, Reference(q, k, v, attn_mask=mask).output, ulps=0.5)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("sk", [1, 5, 40, 600])
+def test_rows_of_nan_scores_beside_rows_without_keys(dtype: torch.dtype, sk: int) -> None:
+    """What SDPA's CPU kernel returns as 0 alike: a row of NaN scores is NaN, a row of which all is masked is 0."""
+    q, k, v = randn(2, 3, 4, 16, dtype=dtype), randn(2, 3, sk, 16, dtype=dtype), randn(2, 3, sk, 16, dtype=dtype)
+    q[:, :, 1] = float("nan")
+    mask = torch.ones(4, sk, dtype=torch.bool)
+    mask[2] = False
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}):
+        output, lse = call_both(q, k, v, **options)
+        assert output[:, :, 1].isnan().all() and lse[:, :, 1].isnan().all()
+        assert not output[:, :, 0].isnan().any() and not output[:, :, 3].isnan().any()
+        if "attn_mask" in options:
+            assert (output[:, :, 2] == 0).all() and (lse[:, :, 2] == -torch.inf).all()
+
+
+def test_log_sum_exp_of_zero() -> None:
+    """A log-sum-exp of exactly 0 is also what SDPA's CPU kernel gives for a row without keys."""
+    q, k, v = torch.zeros(2, 3, 4), randn(2, 1, 4), randn(2, 1, 4)
+    output, lse = call_both(q, k, v)
+    assert (lse == 0).all() and torch.equal(output, v.expand(2, 3, 4))
+    output, lse = call_both(q, k, torch.zeros_like(v))
+    assert (lse == 0).all() and (output == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_heads_in_groups_of_every_layout(device: torch.device, dtype: torch.dtype) -> None:
+    """Batch, key heads and heads of a group that step apart, with masks for each of them."""
+    q, k = randn(2, 33, 6, 32, dtype=dtype, device=device), randn(2, 70, 3, 32, dtype=dtype, device=device)
+    v = randn(2, 70, 3, 32, dtype=dtype, device=device)
+    bshd = [x.transpose(1, 2) for x in (q, k, v)]
+    for mask in (None, (33, 70), (2, 1, 33, 70), (1, 6, 1, 70), (2, 6, 33, 1)):
+        options = {} if mask is None else {"attn_mask": make_mask("bool", mask, dtype, device)}
+        check(*bshd, enable_gqa=True, **options)
+        check(*(x.contiguous() for x in bshd), enable_gqa=True, **options)
+    check(bshd[0], bshd[1], bshd[2][:, :1], enable_gqa=True)  # key and value in groups of their own
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_rows_that_overlap(device: torch.device, dtype: torch.dtype) -> None:
+    row, step = randn(2, 1, 16, dtype=dtype, device=device), randn(200, dtype=dtype, device=device)
+    q, k = row.expand(2, 9, 16), step.as_strided((2, 20, 16), (40, 3, 1))
+    check(q, k, k)
+
+
+def test_batch_dims_without_limit(device: torch.device) -> None:
+    """13 dims of which no two merge."""
+    rank = 13
+    q = randn(*[2] * rank, 1, 4, device=device)
+    k = randn(*[2 if i % 2 else 1 for i in range(rank)], 3, 4, device=device)
+    v = randn(*[1 if i % 2 else 2 for i in range(rank)], 3, 4, device=device)
+    output, lse = call_both(q, k, v)
+    reference = Reference(q, k, v)
+    torch.testing.assert_close(output.double(), reference.output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lse.double(), reference.lse, rtol=1e-5, atol=1e-5)
+
+
+def test_sdpas_order_of_arguments(device: torch.device) -> None:
+    q, k = randn(2, 3, 5, 8, device=device), randn(2, 3, 6, 8, device=device)
+    mask = make_mask("bool", (5, 6), q.dtype, device)
+    for args, options in (
+        ((q, k, k, mask), {}),
+        ((q, k, k, None, 0.0, True), {"scale": 0.3}),
+        ((q, k, k, mask, 0), {}),
+    ):
+        expected = F.scaled_dot_product_attention(*args, **options)
+        torch.testing.assert_close(torch_ext.attention(*args, **options), expected)
+    torch.testing.assert_close(
+        torch_ext.attention(q, k, k, attn_mask=mask), F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+    )
+    with pytest.raises(ValueError, match=r"^xgemm::attention: expected dropout_p of 0, got 0\.1$"):
+        torch_ext.attention(q, k, k, None, 0.1)
+    with pytest.raises(ValueError, match="dropout_p"):
+        torch_ext.attention(q, k, k, dropout_p=1.0, return_lse=True)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_cpu_keeps_fp32_whatever_torchs_precision_is(float32_precision, precision: str) -> None:
+    q, k, v = randn(2, 3, 70, 64), randn(2, 3, 80, 64), randn(2, 3, 80, 64)
+    lower = randn(2, 3, 80, 32)
+    float32_precision(precision)
+    check(q, k, v)
+    check(q, k, lower)
+    check(q, k, v, is_causal=True, causal_alignment="bottom_right")
+    if precision == "medium" and torch.ops.mkldnn._is_mkldnn_bf16_supported():  # ATen's fp32 may be bf16: fp64 it is
+        wide = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))
+        assert torch.equal(attention(q, k, v), wide.float())
 
 
 @pytest.mark.cuda

@@ -397,6 +397,7 @@ def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     assert {"op", "gpu", "date", "commit", "versions", "clocks_mhz", "sources", "rows"} <= set(document)
     assert set(document["versions"]) == {"torch", "cuda", "driver"}
     assert document["sources"] == {"paths": ["csrc/device"], "sha256": results.sources_digest(["csrc/device"])}
+    assert document["machine_code"] is None  # a CPU's figures depend on no kernel
     assert [row["contender"] for row in document["rows"]] == ["xgemm", "torch"] * 2
     for row in document["rows"]:
         assert {name: row[name] for name in ROW_FIELDS} == row
@@ -455,7 +456,7 @@ def test_summary_says_how_far_the_floor_is() -> None:
     ]
 
 
-def test_runs_merge_on_the_same_sources_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "matmul.json"
 
     def measured(case: common.Case) -> list[tuple[str, str, float]]:
@@ -471,7 +472,12 @@ def test_runs_merge_on_the_same_sources_only(tmp_path: Path, monkeypatch: pytest
     again = measured(alone)
     assert [entry[:2] for entry in again] == [("7x5x16", "xgemm"), ("other", "xgemm"), ("other", "torch")]
     assert again[1:] == both[2:]
-    # Other sources: what was measured on the old ones goes.
+    # Other kernels: what was measured on the old ones goes.
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine_code": "0" * 16}))
+    assert [entry[:2] for entry in measured(dataclasses.replace(tiny_case(), name="other"))] == [
+        entry[:2] for entry in both[2:]
+    ]
+    # Other sources: the same.
     monkeypatch.setattr(common.benchmark, "sources_digest", lambda paths: "0" * 16)
     assert [entry[:2] for entry in measured(tiny_case())] == [("7x5x16", "xgemm"), ("7x5x16", "torch")]
 

@@ -127,7 +127,7 @@ def test_evidence_of_a_run_in_parts_adds_up() -> None:
     assert {key: summary[key] for key in ("passed", "failed", "skipped")} == {"passed": 13, "failed": 0, "skipped": 2}
     assert summary["sanitizer"]["memcheck"] == {"tests": 2, "failed": 0, "errors": 0}
     assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: never to be read as clean
-    assert summary["missing"] == ["memcheck 2/2", "initcheck 1/1", "synccheck 1/1"]
+    assert summary["missing"] == ["memcheck 2/2", "initcheck 1/1", "synccheck 1/1", "fuzz 1/1"]
 
 
 def test_sanitizer_logs_are_read() -> None:

@@ -20,7 +20,7 @@ int main() {
 }
 """
 FIELDS = ["name", "rows", "tma", "tiles", "blocks", "granule", "units", "ctas", "partial_bytes", "seconds"]
-plan = plan_fixture(PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp")
+plan = plan_fixture(PROGRAM, FIELDS)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

@@ -195,8 +195,72 @@ def test_dim_repeated(op: str, dims: list[int], device: torch.device) -> None:
 
 @pytest.mark.parametrize("op", ["amax", "amin", "argmax", "argmin"])
 def test_no_largest_of_nothing(op: str, device: torch.device) -> None:
-    for args in ((randn(2, 0, device=device), 1), (randn(0, device=device),)):
-        check(op, IndexError, "non-empty, got dim . of size 0", *args)
+    check(op, IndexError, "non-empty, got dim 1 of size 0", randn(2, 0, device=device), 1)
+    if op.startswith("arg"):
+        check(op, IndexError, "non-empty, got dim . of size 0", randn(0, device=device))
+    else:
+        check(
+            op,
+            RuntimeError,
+            r"dim to be given for an input of no elements, got shape \[0, 2\]",
+            randn(0, 2, device=device),
+        )
+        check(op, IndexError, "non-empty, got dim 1 of size 0", randn(2, 0, device=device), [1, 1])
+
+
+def outcome(function, *args, **kwargs) -> object:
+    """The shape of a call's result, or the type of its error."""
+    try:
+        return function(*args, **kwargs).shape
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "logsumexp"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (0, 3), (2, 3)])
+@pytest.mark.parametrize("dim", [(), 0, -1, 5, (0, 0), (0, -1), (1, 1), (0, 5), (0, 0, 5)])
+def test_reductions_refuse_what_torchs_do(op: str, shape: tuple, dim: object, device: torch.device) -> None:
+    if op == "logsumexp" and dim == () and shape == (2, 3):
+        pytest.skip("torch's fails on its own: the output does not match")
+    x = randn(*shape, device=device)
+    with torch.no_grad():
+        ours, theirs = (outcome(getattr(library, op), x, dim) for library in (torch_ext, torch))
+        fake = outcome(getattr(torch_ext, op), x.to("meta"), dim)
+    assert ours == theirs == fake
+
+
+@pytest.mark.parametrize("input", [(2, 3), (3,), (2, 2, 3)])
+@pytest.mark.parametrize("weight", [(3,), (4, 3), (1, 3)])
+@pytest.mark.parametrize("bias", [None, (), (1,), (2,), (4,)])
+def test_linear_refuses_what_torchs_does(input: tuple, weight: tuple, bias: tuple | None, device: torch.device) -> None:
+    x, w = randn(*input, device=device), randn(*weight, device=device)
+    b = None if bias is None else randn(*bias, device=device)
+    if len(input) == 2 and len(weight) == 1 and bias == ():
+        pytest.skip("torch refuses a 0-d bias of a 1-D weight for inputs of just 2 dims")
+    ours = outcome(torch_ext.linear, x, w, b)
+    fake = outcome(torch_ext.linear, x.to("meta"), w.to("meta"), None if b is None else b.to("meta"))
+    assert ours == fake == outcome(torch.nn.functional.linear, x, w, b)
+
+
+def test_addmm_does_not_look_at_an_input_of_beta_0(device: torch.device) -> None:
+    a, b = randn(3, 2, device=device), randn(2, 4, device=device)
+    for shape in [(5,), (2, 5), (1, 3, 4)]:
+        wrong = randn(*shape, device=device)
+        torch.testing.assert_close(torch_ext.addmm(wrong, a, b, beta=0), a @ b)
+        assert torch_ext.addmm(wrong.to("meta"), a.to("meta"), b.to("meta"), beta=0).shape == (3, 4)
+        check("addmm", RuntimeError, r"input to broadcast to the output's shape \[3, 4\]", wrong, a, b)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "softmax", "log_softmax", "topk_softmax"])
+@pytest.mark.parametrize("wrong", ["float32", 3, True])
+def test_what_is_no_dtype(op: str, wrong: object) -> None:
+    x, args = randn(2, 3), () if op in ("sum", "mean") else (1,)
+    if hasattr(torch, op):
+        with pytest.raises(TypeError):
+            getattr(torch, op)(x, *args, dtype=wrong)
+    name = type(wrong).__name__
+    with pytest.raises(TypeError, match=f"^xgemm::{op}: expected dtype of type torch.dtype or None, got {name}$"):
+        getattr(torch_ext, op)(x, *args, dtype=wrong)
 
 
 def test_integer_mean(device: torch.device) -> None:

@@ -71,7 +71,7 @@ def test_every_operator_has_a_documented_function() -> None:
         ("log_softmax", ["input", "dim", "dtype"]),
         ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),
         ("topk_softmax", ["input", "k", "dim", "renormalize", "dtype"]),
-        ("attention", ["query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa"]),
+        ("attention", ["query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"]),
     ],
 )
 def test_arguments_have_torchs_names_and_order(op: str, parameters: list[str]) -> None:
@@ -104,6 +104,52 @@ def test_precision_set_per_backend() -> None:
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert recorder.seen[0][2] == {"precision": "high"}
+
+
+@pytest.mark.parametrize("setting", ["high", "medium"])
+def test_the_precision_asked_for_wins_on_the_cpu(float32_precision, setting: str) -> None:
+    """torch's setting lets oneDNN round fp32 operands; where this CPU could, products are fp64's, rounded once."""
+    rounds = {"high": "_is_mkldnn_fp16_supported", "medium": "_is_mkldnn_bf16_supported"}[setting]
+    a, b, w, bias = randn(4, 64, 300), randn(4, 300, 48), randn(48, 300), randn(48)
+    wide = [x.double() for x in (a, b, w, bias)]
+    exact = {
+        "matmul": wide[0] @ wide[1],
+        "mm": wide[0][0] @ wide[1][0],
+        "addmm": torch.addmm(wide[3], wide[0][0], wide[1][0], alpha=0.5),
+        "linear": torch.nn.functional.linear(wide[0], wide[2], wide[3]),
+        "gated_linear": torch.nn.functional.linear(wide[0], wide[2], wide[3]).relu()
+        * torch.nn.functional.linear(wide[0], wide[2]),
+    }
+    float32_precision(setting)
+    for precision in ("highest", "ieee"):
+        found = {
+            "matmul": torch_ext.matmul(a, b, precision=precision),
+            "mm": torch_ext.matmul(a[0], b[0], precision=precision),
+            "addmm": torch_ext.addmm(bias, a[0], b[0], alpha=0.5, precision=precision),
+            "linear": torch_ext.linear(a, w, bias, precision=precision),
+            "gated_linear": torch_ext.gated_linear(a, w, w, bias, activation="relu", precision=precision),
+        }
+        for op, c in found.items():
+            if getattr(torch.ops.mkldnn, rounds)():
+                assert torch.equal(c, exact[op].float()), op
+            torch.testing.assert_close(c.double(), exact[op], rtol=1e-4, atol=1e-4)
+    half = torch_ext.linear(a.half(), w.half(), bias.half(), activation="relu")
+    exact_half = torch.nn.functional.linear(*(x.half().double() for x in (a, w, bias))).relu()
+    assert ((half.double() - exact_half).abs() <= 2**-11 * exact_half.abs() + 1e-4).all()
+
+
+def test_the_precision_asked_for_wins_over_one_backends(float32_precision) -> None:
+    """torch.get_float32_matmul_precision() raises in such a state."""
+    setting = torch.backends.mkldnn.matmul
+    before = setting.fp32_precision
+    a, b = randn(64, 300), randn(300, 48)
+    try:
+        setting.fp32_precision = "bf16"
+        found = torch.ops.xgemm.matmul(a, b)
+    finally:
+        setting.fp32_precision = before
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        assert torch.equal(found, (a.double() @ b.double()).float())
 
 
 @pytest.mark.parametrize("dim", [1, (0, 2), [0, 1, 2], (), None, -1])

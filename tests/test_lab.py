@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
 from common import SANITIZED, componentwise_error, misaligned, poison, randn, sanitized
 
 import torch_ext.lab  # noqa: F401  (fakes)
@@ -11,6 +12,7 @@ import torch_ext.lab  # noqa: F401  (fakes)
 pytest.importorskip("rich")
 from rich.console import Console
 
+from benchmarks.results import machine_code
 from torch_ext.lab import experiments, ladders, measure, report
 
 lab = torch.ops.xgemm_lab
@@ -27,6 +29,11 @@ def message(call) -> str:
     return str(error.value).splitlines()[0]
 
 
+def heads(count: int, length: int, size: int, batch: int = 1, device: str = "cpu") -> list[torch.Tensor]:
+    """Query, key and value of attention."""
+    return [randn(batch, count, length, size, dtype=torch.bfloat16, device=device) for _ in range(3)]
+
+
 # ---- argument checks and schemas, on any machine --------------------------------------------------------------------
 
 
@@ -38,6 +45,7 @@ def test_cpu_tensors_get_one_line():
         "tensor_gemm: expected a": lambda: lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=9),
         "fp32_gemm: expected a": lambda: lab.fp32_gemm(a, a, variant="scaled"),
         "reduce_sum: expected x": lambda: lab.reduce_sum(a, 0),
+        "attention: expected query": lambda: lab.attention(*heads(1, 2, 64), step=1),
         "softmax: expected x": lambda: lab.softmax(a, "safe"),
         "strided_copy: expected x": lambda: lab.strided_copy(a, 1),
         "best_block_size: expected x": lambda: lab.best_block_size(a),
@@ -75,6 +83,21 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
         (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
         (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe or online, got fast"),
+        (lambda a: lab.attention(a, a, a, step=1), "query of dtype bfloat16, got float32"),
+        (
+            lambda a: lab.attention(*[a.bfloat16()] * 3, step=1),
+            "query of shape (batch, heads, length, head size), got [3, 4]",
+        ),
+        (lambda a: lab.attention(*heads(2, 5, 4), step=1), "a head size of 64 or 128, got 4"),
+        (lambda a: lab.attention(*heads(2, 5, 64), step=8), "step in [1, 7], got 8"),
+        (
+            lambda a: lab.attention(*heads(2, 5, 64)[:2], heads(2, 6, 64)[0], step=1),
+            "query, key and value of one shape, got [1, 2, 5, 64] and [1, 2, 6, 64]",
+        ),
+        (
+            lambda a: lab.attention(*(x.mT.contiguous().mT for x in heads(2, 5, 64)), step=1),
+            "query to be contiguous, got shape [1, 2, 5, 64] with strides [640, 320, 1, 5]",
+        ),
         (lambda a: lab.strided_copy(a, 0), "stride in [1, 32], got 0"),
         (lambda a: lab.strided_copy(a, 1, 2000), "threads in [1, 1024], got 2000"),
         (lambda a: lab.concurrent_copy(a, 32, 3, 1), "loads to be one of 1, 2, 4, 8, got 3"),
@@ -103,6 +126,8 @@ def test_fakes_know_shapes():
         assert lab.fp32_gemm(a, a, variant="scaled").dtype == torch.float32
         assert lab.reduce_sum(a.int(), 2).shape == () and lab.reduce_sum(a.int(), 2).dtype == torch.int32
         assert lab.softmax(a, "online").shape == (3, 5)
+        q = torch.empty(2, 3, 5, 64, dtype=torch.bfloat16, device="cuda").mT.contiguous().mT
+        assert lab.attention(q, q, q, step=7).shape == (2, 3, 5, 64) and lab.attention(q, q, q, step=7).is_contiguous()
         assert lab.histogram(a.int(), 9, True).shape == (9,)
         assert lab.best_block_size(a).device.type == "cpu"
         assert lab.window_sum(a, 5, True).shape == (3, 5)
@@ -125,6 +150,7 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     assert written.name == "lab_softmax.json" and content["op"] == "lab_softmax" and content["gpu"] == "NVIDIA Test"
     assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
     assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
+    assert content["machine_code"] == machine_code(content["sources"]["paths"])
     assert measure.results_folder().name == "nvidia_test"
 
 
@@ -162,6 +188,20 @@ def made_up_rows() -> dict[str, list[measure.Row]]:
             measure.row("4x5", variant, timing, shape={"rows": 4, "cols": 5}, bytes_moved=1e6)
             for variant in ladders.SOFTMAX_VARIANTS
         ],
+        "lab_attention": [
+            measure.row(
+                f"S{s} D{d}",
+                step,
+                timing,
+                shape={"s": s, "d": d, "causal": causal},
+                dtype="bfloat16",
+                flops=3e9,
+                peak_bytes=s << 20,
+            )
+            for d, causal in ((64, False), (128, True))
+            for s in (512, 2048)
+            for step in ladders.ATTENTION_STEPS
+        ],
     }
 
 
@@ -182,10 +222,14 @@ def test_tables_and_plots(tmp_path):
         "103 GB/s",
         "11.8x",
         "1.00x (paper",
+        "bf16, D 128, causal",
+        "06_warp_specialised",
+        "2,048",
+        "T4 52.5 ms",
     ):
         assert expected in text, expected
     pytest.importorskip("matplotlib")
-    names = ["lab_sgemm.png", "lab_fp32.png", "lab_reduction.png"]
+    names = ["lab_sgemm.png", "lab_fp32.png", "lab_reduction.png", "lab_attention.png"]
     assert [p.name for p in report.plot(tmp_path, "test", rows)] == names
     assert all((tmp_path / name).stat().st_size > 10_000 for name in names)
 
@@ -459,6 +503,72 @@ def test_softmax_special_values_as_torch(variant, cols):
     x[4, 1:] = -inf
     x[5, :] = inf
     torch.testing.assert_close(lab.softmax(x, variant), torch.softmax(x, -1), equal_nan=True, rtol=1e-5, atol=0)
+
+
+# ---- the attention ladder -------------------------------------------------------------------------------------------
+
+ATTENTION_LENGTHS = [1, 15, 63, 64, 65, 127, 128, 129, 200, 257, 640, 1777]
+
+
+def assert_attention(out, q, k, v, causal):
+    assert out.shape == q.shape and out.dtype == torch.bfloat16
+    assert ladders.attention_error(out, *ladders.attention_reference(q, k, v, causal)) <= 1
+
+
+def test_attention_reference_is_sdpa():
+    for causal in (False, True):
+        q, k, v = (x.double() for x in heads(3, 37, 64, 2))
+        reference, scale = ladders.attention_reference(q, k, v, causal)
+        torch.testing.assert_close(reference, F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+        torch.testing.assert_close(scale, F.scaled_dot_product_attention(q, k, v.abs(), is_causal=causal))
+        out = reference.bfloat16()
+        assert ladders.attention_error(out, reference, scale) <= 1
+        out[1, 2, 36, 5] += 0.1
+        assert ladders.attention_error(out, reference, scale) > 1
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", sanitized([False, True], True), ids=["full", "causal"])
+def test_attention(step, d, causal):
+    if step >= 5:
+        needs_hopper()
+    for length in [65, 257] if SANITIZED else ATTENTION_LENGTHS:
+        q, k, v = heads(2, length, d, 2, device="cuda")
+        poison("cuda")
+        out = lab.attention(q, k, v, step=step, is_causal=causal)
+        assert_attention(out, q, k, v, causal)
+        assert torch.equal(out, lab.attention(q, k, v, step=step, is_causal=causal))
+
+
+@CUDA
+@pytest.mark.parametrize("step", STEPS)
+def test_attention_of_large_scores_and_nan(step):
+    """The maximum rises and falls by hundreds from tile to tile; a NaN key reaches the rows that see it alone."""
+    if step >= 5:
+        needs_hopper()
+    q, k, v = heads(4, 700, 64, device="cuda")
+    q, k = q * 8, k * torch.linspace(1, 20, 700, device="cuda", dtype=torch.bfloat16).roll(350)[:, None]
+    assert_attention(lab.attention(q, k, v, step=step), q, k, v, False)
+    k[0, 1, 300] = float("nan")
+    wrong = lab.attention(q, k, v, step=step, is_causal=True).isnan()
+    assert wrong[0, 1, 300:].all() and wrong.sum() == 400 * 64
+
+
+@CUDA
+def test_attention_memory_and_refused_inputs():
+    """Step 01 takes s x s scores, the others nothing beside their result."""
+    q, k, v = heads(4, 2048, 64, device="cuda")
+    for step in range(1, 8 if torch.cuda.get_device_capability()[0] == 9 else 5):
+        assert lab.attention(*heads(4, 0, 64, device="cuda"), step=step).shape == (1, 4, 0, 64)
+        used = measure.peak_bytes(lambda step=step: lab.attention(q, k, v, step=step))
+        expected = 2 * q.numel() + (4 * 4 * 2048**2 if step == 1 else 0)
+        assert expected <= used <= expected + 2**20  # the allocator splits no block for less
+    with pytest.raises(RuntimeError, match="expected key at an address that is a multiple of 16"):
+        lab.attention(q, misaligned(k), v, step=2)
+    long = torch.empty(1, 65536, 1, 64, device="cuda", dtype=torch.bfloat16)
+    assert "at most 65535 heads" in message(lambda: lab.attention(long, long, long, step=2))
 
 
 # ---- the experiments ------------------------------------------------------------------------------------------------

@@ -4,47 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from common import compile_program, conversation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, plan_fixture
 
 PROGRAM = r"""
-#include <iostream>
-#include <string>
 #include "matmul/tensor_plan.h"
-using namespace xgemm;
-using namespace xgemm::matmul;
-// Reads: dtype precision batch_invariant m n k batch
-//        a_row a_col a_batch a_offset  b_row b_col b_batch b_offset  gated prepared sm_count
-//        forced("-": none).
 int main() {
-  Problem p;
-  int dtype, precision;
-  std::int64_t a_offset, b_offset;
-  std::string forced;
-  bool prepared;
-  DeviceProperties gpu{.major = 9, .sm_count = 132, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  while (true) {
-    p = Problem{};
-    std::cin >> dtype >> precision >> p.batch_invariant >> p.m >> p.n >> p.k >> p.batches;
-    std::cin >> p.a.row_stride >> p.a.col_stride >> p.a.batch_stride[0] >> a_offset;
-    std::cin >> p.b.row_stride >> p.b.col_stride >> p.b.batch_stride[0] >> b_offset;
-    if (!(std::cin >> p.gated >> prepared >> gpu.sm_count >> forced))
-      return 0;
-    p.dtype = static_cast<DType>(dtype);
-    p.precision = static_cast<Precision>(precision);
-    p.batch_dims = 1;
-    p.batch[0] = p.batches;
-    p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
-    p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
-    if (p.gated)
-      p.up = p.b;
-    if (prepared)
-      p.prepared_b = p.b.data;
-    const Plan plan = make_plan(p, gpu, forced == "-" ? "" : forced);
+  for (Question q; read(q);) {
+    const Plan plan = make_plan(q.p, q.gpu, q.forced);
     std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
-    const auto t = plan_tensor(p, gpu, forced == "-" ? "" : forced);
+    const auto t = plan_tensor(q.p, q.gpu, q.forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
                 << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
@@ -55,8 +26,8 @@ int main() {
   }
 }
 """
+answer = plan_fixture(PROGRAM)
 F32, F16, BF16, F64 = range(4)  # DType's order
-HIGHEST, IEEE, HIGH, MEDIUM = range(4)  # Precision's order
 SIZE = {F32: 4, F16: 2, BF16: 2, F64: 8}
 
 
@@ -109,32 +80,29 @@ class Problem:
     gated: bool = False
     prepared: bool = False
 
-    def words(self) -> str:
-        a, b = self.a or (self.k, 1), self.b or (self.n, 1)
-        batch_a, batch_b = (self.m * self.k, self.k * self.n) if self.batch > 1 else (0, 0)
-        sizes = [self.dtype, self.precision, int(self.batch_invariant), self.m, self.n, self.k, self.batch]
-        operands = [*a, batch_a, self.offset * SIZE[self.dtype], *b, batch_b, 0]
-        flags = [int(self.gated), int(self.prepared)]
-        return " ".join(map(str, [*sizes, *operands, *flags, self.sm_count, self.forced]))
-
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory):
-    sources = ["matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/direct_plan.cpp"]
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, *sources)
-    with conversation(program) as answer:
+def plan(answer: Callable[..., str]) -> "Ask":
+    def ask(p: Problem) -> Plan:
+        flags = {name: getattr(p, name) for name in ("batch_invariant", "gated", "prepared", "sm_count", "forced")}
+        words = answer(
+            *(p.m, p.n, p.k, p.batch),
+            strides=(p.a or (p.k, 1), p.b or (p.n, 1)),
+            offset=p.offset * SIZE[p.dtype],
+            dtype=p.dtype,
+            precision=p.precision,
+            **flags,
+        )
+        kernel, *rest = words.split()
+        *numbers, vector = map(int, rest[:5])
+        tensor = None
+        if rest[5] != "-":
+            *sizes, copies_a, copies_b, workspace, partials, lies, pairs = map(int, rest[6:])
+            copies = bool(copies_a), bool(copies_b)
+            tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies), bool(pairs))
+        return Plan(kernel, *numbers, vector == 1, tensor)
 
-        def ask(problem: Problem) -> Plan:
-            kernel, *rest = answer(problem.words())
-            *numbers, vector = map(int, rest[:5])
-            tensor = None
-            if rest[5] != "-":
-                *sizes, copies_a, copies_b, workspace, partials, lies, pairs = map(int, rest[6:])
-                copies = bool(copies_a), bool(copies_b)
-                tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies), bool(pairs))
-            return Plan(kernel, *numbers, vector == 1, tensor)
-
-        yield ask
+    return ask
 
 
 Ask = Callable[[Problem], Plan]
@@ -494,3 +462,48 @@ def test_batch_invariant_fp32s_order_does_not_depend_on_m(
     assert (here.tensor is None) == (alone.tensor is None)
     if here.tensor is not None:
         assert (here.tensor.splits, here.tensor.chunk) == (alone.tensor.splits, alone.tensor.chunk)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    m=size,
+    n=size,
+    k=st.integers(1, 1 << 16),
+    batch=st.integers(1, 100),
+    b_k_major=st.booleans(),
+    precision=st.sampled_from([HIGHEST, HIGH]),
+    data=st.data(),
+)
+def test_batch_invariant_fp32s_order_does_not_depend_on_how_a_lies(
+    plan: Ask, m: int, n: int, k: int, batch: int, b_k_major: bool, precision: int, data: st.DataObject
+) -> None:
+    """A row alone has other strides and another address than in its batch."""
+    layout = st.sampled_from([(k, 1), (1, m), (1, 27), (0, 1), (0, 0), (1, 0), (0, 27), (k + 1, 1)])
+    offset, b = st.integers(0, 4), (1, k) if b_k_major else (n, 1)
+    here, alone = (
+        plan(
+            Problem(
+                *sizes,
+                a=data.draw(layout),
+                b=b,
+                offset=data.draw(offset),
+                precision=precision,
+                batch_invariant=True,
+            )
+        )
+        for sizes in ((m, n, k, batch), (1, n, k, 1))
+    )
+    assert (here.tensor is None) == (alone.tensor is None)
+    if here.tensor is not None:
+        assert (here.tensor.splits, here.tensor.chunk) == (alone.tensor.splits, alone.tensor.chunk)
+
+
+def test_batch_invariant_rows_that_once_differed(plan: Ask) -> None:
+    options = {"batch_invariant": True}
+    for sizes, a, alone, b, precision in [
+        ((27, 1985, 64), (1, 27), (0, 27), (2, 268), HIGH),
+        ((8, 70, 512, 98), (0, 0), (1, 0), (1, 512), HIGHEST),
+    ]:
+        batch = plan(Problem(*sizes, a=a, b=b, precision=precision, **options)).tensor
+        row = plan(Problem(1, *sizes[1:3], a=alone, b=b, precision=precision, **options)).tensor
+        assert (batch is None) == (row is None)

@@ -24,8 +24,7 @@ int main() {
 FIELDS = ["name", "raw_a", "raw_b", "us", "splits"]
 TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
 HALF, BF16 = 1, 2
-SOURCES = ["matmul/plan.cpp", "matmul/tensor_plan.cpp", "matmul/direct_plan.cpp", "matmul/mma_plan.cpp"]
-plan = plan_fixture(PROGRAM, FIELDS, *SOURCES)
+plan = plan_fixture(PROGRAM, FIELDS)
 
 
 def test_small_and_narrow_products_take_it(plan: Ask) -> None:

@@ -125,6 +125,32 @@ def test_report_of_a_ladder(project: Path) -> None:
     assert "| cublas |  | 137.44 | 1.000 | 3.0e-07 |  |" in page.read_text()
 
 
+def test_report_of_the_attention_ladder(project: Path) -> None:
+    """A table for each head size, causal and not, with the memory of a call at the largest length."""
+    page = project / "docs" / "other.md"
+    page.write_text("<!-- results:begin lab_attention -->\n<!-- results:end -->\n")
+    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
+    document = json.loads(path.read_text()) | {"op": "lab_attention"}
+    document["rows"] = [
+        example_row(f"{s}x{s}x{s}", step, us, document=None)
+        | {"shape": {"s": s, "d": d, "causal": False}, "peak_bytes": mebibytes << 20}
+        for d in (64, 128)
+        for s, step, us, mebibytes in (
+            (1024, "01_materialised", 400.0 * d / 64, 5),
+            (1024, "torch", 40.0, 1),
+            (2048, "01_materialised", 3200.0, 17),
+            (2048, "torch", 320.0, 2),
+        )
+    ]
+    (path.parent / "lab_attention.json").write_text(results.dump(document))
+    assert report.main([], project) == 0
+    text = page.read_text()
+    assert text.count("| step | 1024x1024x1024 | 2048x2048x2048 | torch's time over this |") == 2
+    assert "| 01_materialised | 5.37 | 5.37 | 0.100 | 3.0e-07 | 17 |" in text
+    assert "| 01_materialised | 2.68 | 5.37 | 0.100 | 3.0e-07 | 17 |" in text
+    assert "| torch | 53.69 | 53.69 | 1.000 | 3.0e-07 | 2 |" in text
+
+
 @pytest.mark.parametrize(
     "marks", ["<!-- results:begin matmul -->\n<!-- results:end matmul -->\n", "<!-- results:end -->\n"]
 )

@@ -21,7 +21,7 @@ int main() {
 """
 FIELDS = ["name", "tiles", "shares", "seconds", "direct", "mirrored", "mirrored_tiles"]
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-plan = plan_fixture(PROGRAM, FIELDS, "matmul/plan.cpp", "matmul/direct_plan.cpp", "matmul/small_plan.cpp")
+plan = plan_fixture(PROGRAM, FIELDS)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

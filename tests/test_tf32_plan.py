@@ -22,7 +22,7 @@ int main() {
 """
 FIELDS = ["name", "x", "y", "slot", "per_sm", "swapped", "tiles_x", "tiles_y", "blocks", "splits", "split_blocks"]
 FIELDS += ["ctas", "partial_bytes", "workspace", "counter_bytes", "seconds"]
-plan = plan_fixture(PROGRAM, FIELDS, "matmul/tf32_plan.cpp", usually=HIGH)
+plan = plan_fixture(PROGRAM, FIELDS, usually=HIGH)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:

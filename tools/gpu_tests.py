@@ -1,12 +1,13 @@
-"""Runs the GPU tests and compute-sanitizer's four tools and writes ``benchmarks/results/<gpu>/gpu_tests.json``.
+"""GPU tests, compute-sanitizer's four tools and the fuzzer, written to ``benchmarks/results/<gpu>/gpu_tests.json``.
 
 ``python -m tools.gpu_tests`` runs everything. ``--only tests memcheck`` runs some of it; ``--jobs 8`` divides the tests
 of each in eight shards and runs eight processes at a time; ``--shard 2/3`` runs the second third of the tests of each.
-Results of the same sources are merged into the file, so that a long run can be done in parts; results of other sources
-are dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every kernel: they are 10 to 50 times
-slower), with torch's own operators on the CPU (tools/torch_on_cpu.py). ``--select EXPRESSION`` (pytest's -k) looks at
-some and records nothing. ``--out DIR`` writes to another folder, starting from the committed file: a machine that is
-only lent brings it back. A shard that died counts as one failed test, a tool's log without an end as -1 errors.
+Results of the same sources and kernels are merged into the file, so that a long run can be done in parts; others are
+dropped. The sanitizers run the tests marked ``sanitize`` (a small case of every kernel: they are 10 to 50 times
+slower), with torch's own operators on the CPU (tools/torch_on_cpu.py). The fuzzer (tools/fuzz) runs 100,000 random
+cases, others each day. ``--select EXPRESSION`` (pytest's -k) looks at some tests and records nothing. ``--out DIR``
+writes to another folder, starting from the committed file: a machine that is only lent brings it back. A shard that
+died counts as one failed test, a tool's log without an end as -1 errors.
 """
 
 import argparse
@@ -45,6 +46,8 @@ SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     ),
     "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
 }
+TOOLS = ["tests", *SANITIZERS, "fuzz"]
+FUZZ_CASES = 100_000
 SHARD, SANITIZER = "XGEMM_TEST_SHARD", "XGEMM_SANITIZER"  # environment variables of the processes that run tests
 RUNNING: set[subprocess.Popen] = set()  # each with a process group of its own
 
@@ -76,13 +79,8 @@ def end(run: subprocess.Popen) -> None:
         os.killpg(run.pid, signal.SIGKILL)
 
 
-def run_pytest(
-    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str], timeout: float
-) -> tuple[dict[str, int], str]:
-    """Runs the tests of `marker`: the outcomes' counts, and what pytest printed."""
-    report, log = folder / "junit.xml", folder / "pytest.log"
-    command = [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "tools.gpu_tests", "-p", "no:cacheprovider"]
-    command += ["-m", marker, "-k", select, f"--junitxml={report}"]
+def run_logged(command: list[str], log: Path, environment: dict[str, str], timeout: float) -> int:
+    """Runs a command whose output goes to `log`, and ends it after `timeout` seconds. Its exit status."""
     with log.open("w") as file:  # no pipe: what a process leaves running would keep it open
         run = subprocess.Popen(
             command,
@@ -101,6 +99,17 @@ def run_pytest(
             run.wait()
         finally:
             RUNNING.discard(run)
+    return run.returncode
+
+
+def run_pytest(
+    marker: str, select: str, folder: Path, launcher: list[str], environment: dict[str, str], timeout: float
+) -> tuple[dict[str, int], str]:
+    """Runs the tests of `marker`: the outcomes' counts, and what pytest printed."""
+    report, log = folder / "junit.xml", folder / "pytest.log"
+    command = [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "tools.gpu_tests", "-p", "no:cacheprovider"]
+    command += ["-m", marker, "-k", select, f"--junitxml={report}"]
+    status = run_logged(command, log, environment, timeout)
     output = log.read_text(errors="replace")
     if not report.exists():  # the process died
         return {"passed": 0, "failed": 1, "skipped": 0}, output
@@ -109,8 +118,22 @@ def run_pytest(
         sum(int(s.get(key, 0)) for s in suites) for key in ("tests", "failures", "errors", "skipped")
     )
     # 0 and 1: all ran, 5: the shard has no test; anything else is an end before the end.
-    failed = failures + errors + (not launcher and failures + errors == 0 and run.returncode not in (0, 5))
+    failed = failures + errors + (not launcher and failures + errors == 0 and status not in (0, 5))
     return {"passed": tests - failures - errors - skipped, "failed": failed, "skipped": skipped}, output
+
+
+def run_fuzz(
+    shard: str, cases: int, folder: Path, threads: int, timeout: float, device: str = "cuda"
+) -> tuple[dict[str, int], str]:
+    """A part of the fuzzer's cases: the counts, and what it printed. One that died is a failure."""
+    report, log = folder / "fuzz.json", folder / "fuzz.log"
+    seed = int(datetime.now(timezone.utc).strftime("%Y%m%d"))
+    command = [sys.executable, "-m", "tools.fuzz", "--device", device, "--jobs", "1", "--shard", shard]
+    command += ["--cases", str(cases), "--seed", str(seed), "--json", str(report)]
+    run_logged(command, log, {"OMP_NUM_THREADS": str(threads)}, timeout)
+    found = json.loads(report.read_text()) if report.exists() else {"cases": 0, "failures": 1}
+    counts = {"passed": max(0, found["cases"] - found["failures"]), "failed": found["failures"], "skipped": 0}
+    return {**counts, "seed": seed}, log.read_text(errors="replace")
 
 
 def sanitizer_errors(tool: str, log: str) -> int:
@@ -133,6 +156,9 @@ def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "sanitizer.log"
+        if tool == "fuzz":
+            counts, output = run_fuzz(shard, FUZZ_CASES, folder, threads, timeout)
+            return {"tool": tool, "shard": shard, **counts, "seconds": round(time.monotonic() - start, 1)}, output
         environment, launcher, marker = {SHARD: shard, "OMP_NUM_THREADS": str(threads)}, [], "cuda"
         if tool != "tests":
             options, variables = SANITIZERS[tool]
@@ -185,26 +211,28 @@ def summarise(parts: list[dict[str, Any]]) -> dict[str, Any]:
     def total(tool: str, key: str) -> int:
         return sum(p[key] for p in parts if p["tool"] == tool)
 
-    sanitizer, missing = {}, []
-    for tool in ("tests", *SANITIZERS):
+    sanitizer, fuzz, missing = {}, {}, []
+    for tool in TOOLS:
         mine = [p for p in parts if p["tool"] == tool]
         count = int(mine[0]["shard"].split("/")[1]) if mine else 1
         shards = {p["shard"] for p in mine}
         missing += [f"{tool} {i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in shards]
-        if mine and tool != "tests":
+        if mine and tool == "fuzz":
+            failures = total(tool, "failed")
+            fuzz = {"cases": total(tool, "passed") + failures, "failures": failures, "seed": mine[-1]["seed"]}
+        if mine and tool in SANITIZERS:
             sanitizer[tool] = {
                 "tests": total(tool, "passed") + total(tool, "failed"),
                 "failed": total(tool, "failed"),
                 "errors": -1 if any(p["errors"] < 0 for p in mine) else total(tool, "errors"),
             }
     counts = {key: total("tests", key) for key in ("passed", "failed", "skipped")}
-    return {**counts, "sanitizer": sanitizer, "missing": missing, "parts": parts}
+    return {**counts, "sanitizer": sanitizer, "fuzz": fuzz, "missing": missing, "parts": parts}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tools = ["tests", *SANITIZERS]
-    parser.add_argument("--only", nargs="+", choices=tools, default=tools, help="what to run")
+    parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="what to run")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="run N shards of the tests of each side by side"
     )
@@ -223,14 +251,14 @@ def main() -> None:
     import torch
 
     from benchmarks.common import Gpu
-    from benchmarks.results import RESULTS, commit, gpu_folder, sources_digest
+    from benchmarks.results import RESULTS, commit, gpu_folder, machine_code, sources_digest
 
     if not torch.cuda.is_available():
         sys.exit("no NVIDIA GPU here: the GPU tests and the sanitizers need one")
     if set(arguments.only) & SANITIZERS.keys() and shutil.which("compute-sanitizer") is None:
         sys.exit("no compute-sanitizer on PATH: install a CUDA toolkit or PyPI's 'cuda-toolkit[sanitizer]==13.0.*'")
     gpu = torch.cuda.get_device_name()
-    sources = {"paths": SOURCES, "sha256": sources_digest(SOURCES)}
+    code = {"sources": {"paths": SOURCES, "sha256": sources_digest(SOURCES)}, "machine_code": machine_code(SOURCES)}
     versions = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -242,7 +270,7 @@ def main() -> None:
     for earlier in (path, committed):
         if earlier.exists():
             old = json.loads(earlier.read_text())
-            parts = old["parts"] if old["sources"] == sources and old["gpu"] == gpu else []
+            parts = old["parts"] if old["gpu"] == gpu and all(old.get(key) == code[key] for key in code) else []
             break
     good = True
     shards = [arguments.shard] if arguments.shard else [f"{i}/{arguments.jobs}" for i in range(1, arguments.jobs + 1)]
@@ -253,7 +281,7 @@ def main() -> None:
             continue
         date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         parts = merge(parts, part | {"date": date})
-        header = {"gpu": gpu, "date": date, "commit": commit(), "versions": versions, "sources": sources}
+        header = {"gpu": gpu, "date": date, "commit": commit(), "versions": versions, **code}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"op": "gpu_tests", **header, **summarise(parts)}, indent=1) + "\n")
     if not arguments.select:

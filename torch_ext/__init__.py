@@ -7,11 +7,11 @@ Importing this package loads ``libxgemm.so``, which registers the operators. Bes
 - :func:`torch_ext.replace`, which swaps the operators of a torch model for these.
 """
 
-from torch_ext import _load
+from torch_ext import _lazy, _load
 
 _load.load()
 
-from torch_ext import autocast, autograd, fake, nn  # noqa: E402, F401  (they register with the dispatcher)
+from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: E402, F401  (they register with the dispatcher)
 from torch_ext.functional import (  # noqa: E402
     addmm,
     amax,
@@ -33,6 +33,9 @@ from torch_ext.functional import (  # noqa: E402
     topk_softmax,
 )
 from torch_ext.replace import replace  # noqa: E402
+
+_lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
+_lazy.after_import("torch.utils.flop_counter", "torch_ext.flops")
 
 __all__ = [
     "addmm",

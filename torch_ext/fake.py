@@ -111,7 +111,8 @@ def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: s
         lambda: f"xgemm::addmm: expected mat1's last dim to equal mat2's first dim, {shapes}",
     )
     shape = [mat1.shape[0], mat2.shape[1]]
-    _expands("addmm", "input", input, "the output's shape ", shape)
+    if beta != 0:  # else it is not read
+        _expands("addmm", "input", input, "the output's shape ", shape)
     return mat1.new_empty(shape)
 
 
@@ -133,7 +134,11 @@ def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, re
     )
     shape = [*input.shape[:-1], *weight.shape[:-1]]
     if bias is not None:
-        _expands(op, "bias", bias, "", weight.shape[:-1] or [1])
+        torch._check(
+            weight.dim() == 2 or bias.dim() == 0,
+            lambda: f"xgemm::{op}: expected a bias of no dims beside a weight of 1 dim, got shape {_shape(bias.shape)}",
+        )
+        _expands(op, "bias", bias, "", weight.shape[:-1])
     if residual is not None:
         _expands(op, "residual", residual, "the output's shape ", shape)
     return input.new_empty(shape)
@@ -207,18 +212,22 @@ def _check_floating(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.
     return result
 
 
-def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, of_nothing: bool = True) -> list:
+def _reduced(
+    op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, of_nothing: bool = True, index: bool = False
+) -> list:
     """The shape left after reducing `dims` (all when None or empty); `of_nothing`: no elements have a value too."""
-    gone = set()
-    for dim in dims or ():
-        wrapped = _wrap_dim(op, input, dim)
-        torch._check(
-            wrapped not in gone,
-            lambda dim=dim: f"xgemm::{op}: expected every dim at most once, got {dim} twice (as one of {list(dims)})",
-        )
-        gone.add(wrapped)
-    gone = gone or set(range(input.dim()))
+    wrapped = [_wrap_dim(op, input, dim) for dim in dims or ()]
+    gone = set(wrapped) or set(range(input.dim()))
     if not of_nothing:
+        if not wrapped and not index:
+            for n in input.shape:
+                torch._check(
+                    n != 0,
+                    lambda: (
+                        f"xgemm::{op}: expected dim to be given for an input of no elements, "
+                        f"got shape {_shape(input.shape)}"
+                    ),
+                )
         for d in sorted(gone):
             if d < input.dim():
                 torch._check(
@@ -228,6 +237,11 @@ def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, 
                         f"got dim {d} of size 0 in shape {_shape(input.shape)}"
                     ),
                 )
+    for i, dim in enumerate(wrapped):
+        torch._check(
+            dim not in wrapped[:i],
+            lambda i=i: f"xgemm::{op}: expected every dim at most once, got {dims[i]} twice (as one of {list(dims)})",
+        )
     if keepdim:
         return [1 if i in gone else n for i, n in enumerate(input.shape)]
     return [n for i, n in enumerate(input.shape) if i not in gone]
@@ -266,7 +280,7 @@ def _register_index(name: str) -> None:
     def index(input, dim=None, keepdim=False) -> Tensor:
         _check_inputs(name, REAL, input=input)
         dims = None if dim is None else [dim]
-        return input.new_empty(_reduced(name, input, dims, keepdim, of_nothing=False), dtype=torch.int64)
+        return input.new_empty(_reduced(name, input, dims, keepdim, of_nothing=False, index=True), dtype=torch.int64)
 
 
 _register_extremum("amax")
@@ -297,6 +311,13 @@ def _cross_entropy(input, target, *, ignore_index=-100, reduction="mean", label_
         input.dim() > 0,
         lambda: "xgemm::cross_entropy: expected input of shape (C), (N, C) or (N, C, ...), got shape []",
     )
+    batch = (
+        "xgemm::cross_entropy: expected input and target of one batch size, "
+        f"got shapes {_shape(input.shape)} and {_shape(target.shape)}"
+    )
+    torch._check(target.dim() != 1 if input.dim() == 1 else target.dim() > 0, lambda: batch)
+    if input.dim() > 1:
+        torch._check(target.shape[0] == input.shape[0], lambda: batch)
     wanted = [*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else []
     message = (
         f"xgemm::cross_entropy: expected target of shape {_shape(wanted)} for input of shape {_shape(input.shape)}"

@@ -7,7 +7,8 @@ Forward only
     With grad mode on, an input that requires grad is a RuntimeError: call under ``torch.no_grad()`` or
     ``torch.inference_mode()``. (argmax and argmin take such inputs: indices have no gradient.)
 Determinism
-    The same call gives the same bits on every run, and a row's bits do not depend on how many other rows there are.
+    The same call gives the same bits on every run, and on CUDA a row's bits do not depend on how many other rows there
+    are; docs/architecture.md lists the exceptions.
 Errors
     RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
     ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the
@@ -67,7 +68,10 @@ _compiling = torch.compiler.is_compiling
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
 _UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
-_WRONG_CHOICE = re.compile(r": expected (precision|activation|causal_alignment|reduction) ")
+_WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-empty|targets in \[)")
+_WRONG_VALUE = re.compile(
+    r": expected ((precision|activation|causal_alignment|reduction) |input and target of one batch size)"
+)
 
 
 def _precision() -> str:
@@ -86,12 +90,13 @@ _precision._dynamo_marked_constant = True
 def _python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
     """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
     message, name = str(error), op._schema.name
-    if ": expected dim in [" in message or ": expected the reduced dims to be non-empty" in message:
+    if _WRONG_INDEX.search(message):
         return IndexError(message)
-    if _WRONG_CHOICE.search(message):
+    if _WRONG_VALUE.search(message):
         return ValueError(message)
     if wrong := _WRONG_TYPE.search(message):
-        return TypeError(f"{name}: expected {wrong[2]} of type {wrong[1]}, got {wrong[3]}")
+        expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
+        return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {wrong[3]}")
     if wrong := _UNDEFINED.search(message):
         return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
     if isinstance(error, NotImplementedError):
@@ -111,6 +116,12 @@ def _call(op: torch._ops.OpOverload, *args, **kwargs):
             return op(*args, **kwargs)
     except RuntimeError as error:
         raise _python_error(op, error) from None
+
+
+def _check_dtype(op: torch._ops.OpOverload, dtype: torch.dtype | None) -> None:
+    """The dispatcher takes any int for a dtype."""
+    if isinstance(dtype, int):
+        raise TypeError(f"{op._schema.name}: expected dtype of type torch.dtype or None, got {type(dtype).__name__}")
 
 
 def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
@@ -139,7 +150,7 @@ def addmm(
     """``beta * input + alpha * (mat1 @ mat2)``, the semantics of :func:`torch.addmm`.
 
     Args:
-        input: broadcasts to (M, N); not read when beta is 0, so that its NaN and Inf do not spread.
+        input: broadcasts to (M, N); not read when beta is 0, so that its NaN and Inf do not spread and any shape does.
         mat1: (M, K), float32, float16, bfloat16 or float64.
         mat2: (K, N). All three of one dtype and device.
         beta: factor of input.
@@ -172,7 +183,7 @@ def linear(
 
     Args:
         input: (..., K), float32, float16, bfloat16 or float64.
-        weight: (N, K), or what :func:`prepare` made of it.
+        weight: (N, K), or what :func:`prepare` made of it; (K,) gives a result without N.
         bias: (N,) or None.
         activation: "none", "relu", "gelu" (by erf), "gelu_tanh" (its tanh approximation) or "silu".
         residual: added after the activation; broadcasts to the result. All tensors of one dtype and device.
@@ -318,6 +329,7 @@ def sum(
 
     Source: tree reduction after Harris, "Optimizing Parallel Reduction in CUDA" (2007), with warp shuffles.
     """
+    _check_dtype(_sum, dtype)
     return _call(_sum, input, dim, keepdim, dtype=dtype)
 
 
@@ -339,6 +351,7 @@ def mean(
 
     Source: as :func:`sum`.
     """
+    _check_dtype(_mean, dtype)
     return _call(_mean, input, dim, keepdim, dtype=dtype)
 
 
@@ -353,8 +366,8 @@ def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
         The input's dtype; NaN where there is one among the values.
 
     Raises:
-        IndexError: a dim out of range.
-        RuntimeError: a dim given twice, an empty reduction; and what the module's text lists.
+        IndexError: a dim out of range or empty.
+        RuntimeError: a dim given twice, an input of no elements without `dim`; and what the module's text lists.
 
     Source: as :func:`sum`.
     """
@@ -383,8 +396,8 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
         int64 indices.
 
     Raises:
-        IndexError: a dim out of range.
-        RuntimeError: an empty reduction; and what the module's text lists.
+        IndexError: a dim out of range, an empty reduction.
+        RuntimeError: what the module's text lists.
 
     Source: as :func:`sum`, over (value, index) pairs.
     """
@@ -442,7 +455,8 @@ def cross_entropy(
 
     Args:
         input: logits of shape (C), (N, C) or (N, C, ...); floating.
-        target: the classes, int64 or uint8, of input's shape without C.
+        target: the classes, int64 or uint8 (of any shape; torch's CPU wants int64 beyond (N)), of input's shape
+            without C.
         ignore_index: a target of this value counts for nothing.
         reduction: "none", "mean" (over the targets that are not ignored; NaN when all are) or "sum".
         label_smoothing: share of the target's probability, in [0, 1], that is spread evenly over all classes.
@@ -451,9 +465,10 @@ def cross_entropy(
         The input's dtype; the target's shape for "none", else 0-d. Sums are kept in fp32 or wider.
 
     Raises:
-        ValueError: an unknown reduction.
-        RuntimeError: shapes that do not fit, a label_smoothing out of range; and what the module's text lists. On CUDA
-            a target that is neither a class nor ignore_index gives NaN (torch stops the program there).
+        ValueError: an unknown reduction, batch sizes that differ.
+        IndexError: on the CPU a target that is neither a class nor ignore_index; on CUDA it gives NaN (torch stops the
+            program there).
+        RuntimeError: shapes that do not fit, a label_smoothing out of range; and what the module's text lists.
 
     Source: as :func:`logsumexp`.
     """
@@ -484,6 +499,7 @@ def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
     """
+    _check_dtype(_softmax, dtype)
     return _call(_softmax, input, dim, dtype=dtype)
 
 
@@ -494,6 +510,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
     Source: as :func:`softmax`.
     """
+    _check_dtype(_log_softmax, dtype)
     return _call(_log_softmax, input, dim, dtype=dtype)
 
 
@@ -546,6 +563,7 @@ def topk_softmax(
 
     Source: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs" (2017): WarpSelect, for long rows.
     """
+    _check_dtype(_topk_softmax, dtype)
     return _call(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)
 
 
@@ -553,9 +571,10 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
     enable_gqa: bool = False,
     causal_alignment: str = "top_left",
@@ -563,7 +582,8 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length).
 
-    The semantics of :func:`torch.nn.functional.scaled_dot_product_attention`, without its dropout.
+    The semantics of :func:`torch.nn.functional.scaled_dot_product_attention`, without its dropout, and its order of
+    arguments.
 
     Args:
         query: (..., H, Sq, D), float32, float16, bfloat16 or float64; D up to 256.
@@ -571,6 +591,7 @@ def attention(
         value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in
             front broadcast.
         attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk).
+        dropout_p: 0: there is no dropout.
         is_causal: a query sees no later key; not together with attn_mask.
         scale: default 1 / sqrt(D).
         enable_gqa: key and value may have fewer heads; each serves an equal group of neighbouring query heads.
@@ -585,11 +606,13 @@ def attention(
     Raises:
         RuntimeError: shapes that do not fit, a head size over 256, a scale that is not finite; and what the module's
             text lists.
-        ValueError: an unknown causal_alignment.
+        ValueError: a dropout_p other than 0, an unknown causal_alignment.
 
     Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
         Gimelshein.
     """
+    if dropout_p != 0:
+        raise ValueError(f"xgemm::attention: expected dropout_p of 0, got {dropout_p}")
     return _call(
         _attention_lse if return_lse else _attention,
         query,

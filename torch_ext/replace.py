@@ -137,7 +137,7 @@ def _swap_functions(model: torch.nn.Module, report: Replacement) -> None:
 # our call.
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = {Tensor, torch.nn.Parameter}  # torch_ext.distributed adds its types
 
 
 def _unserved(*inputs: Tensor | None) -> str | None:

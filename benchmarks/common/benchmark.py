@@ -15,7 +15,8 @@ from benchmarks.common.check import WrongResult, check, poison
 from benchmarks.common.files import write_results
 from benchmarks.common.machine import Machine
 from benchmarks.common.timing import Runner, eager_runner, graph_runner, host_runner, interleave, quartiles_s
-from benchmarks.results import commit, sources_digest
+from benchmarks.results import commit, machine_code, sources_digest
+from torch_ext import _load
 
 LAUNCH_BOUND_S = 300e-6  # a call shorter than this is also measured inside a CUDA graph
 GRAPH_CALLS_S = 1e-3  # work captured into one graph
@@ -53,6 +54,7 @@ class Benchmark:
         self.notes: list[str] = []  # peers that failed, cases without room
         self.lost = False  # the CUDA context is gone
         self.digest = sources_digest(sources)  # as they are when the run starts
+        self.machine_code = machine_code(sources, _load.LIBRARY) if options.cuda else None
         self.commit = commit()
         self._deadline = time.monotonic() + options.budget
         self._block_s = 0.01  # of the case that is being measured: what a block of calls takes

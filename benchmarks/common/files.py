@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def write_results(benchmark: "Benchmark") -> Path | None:
     """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
 
-    Rows stay that an earlier run measured on the same sources; rows of other sources go. With `--out DIR` the file is
+    Rows stay that an earlier run measured on the same sources and kernels; others go. With `--out DIR` the file is
     written there and, when DIR has none yet, starts from the committed one: a partial run brings a whole file back.
     """
     if not benchmark.rows:
@@ -32,7 +32,8 @@ def write_results(benchmark: "Benchmark") -> Path | None:
     for candidate in (path, folder / path.name):
         if candidate.exists():
             old = json.loads(candidate.read_text())
-            if old["sources"] == sources and old["gpu"] == where.name:
+            same_kernels = old.get("machine_code") == benchmark.machine_code
+            if old["sources"] == sources and same_kernels and old["gpu"] == where.name:
                 old_rows, clocks = old["rows"], clocks + old["clocks_mhz"]
             break
     document = {
@@ -52,6 +53,7 @@ def write_results(benchmark: "Benchmark") -> Path | None:
         },
         **({} if benchmark.options.cuda else {"threads": torch.get_num_threads()}),
         "sources": sources,
+        "machine_code": benchmark.machine_code,
         "rows": merge_rows(old_rows, benchmark.rows),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

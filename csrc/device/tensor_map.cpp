@@ -3,6 +3,8 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 namespace xgemm {
 namespace {
 
@@ -30,12 +32,15 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
   const auto encode = encoder();
   if (!encode) return false;
   const auto bytes = static_cast<cuuint64_t>(size_of(spec.dtype));
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(spec.sizes[0]), static_cast<cuuint64_t>(spec.sizes[1]),
-                               static_cast<cuuint64_t>(spec.sizes[2])};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(spec.strides[0]) * bytes,
-                                 static_cast<cuuint64_t>(spec.strides[1]) * bytes};
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(spec.box[0]), static_cast<cuuint32_t>(spec.box[1]), 1};
-  const cuuint32_t element_strides[3] = {1, 1, 1};
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5], element_strides[5];
+  for (int i = 0; i < spec.rank; ++i) {
+    sizes[i] = static_cast<cuuint64_t>(spec.sizes[i]);
+    box[i] = static_cast<cuuint32_t>(std::max(spec.box[i], 1));
+    element_strides[i] = 1;
+    // The stride of a dim of one element is never used and may be 0, which the encoder does not take.
+    if (i > 0) strides[i - 1] = std::max<cuuint64_t>(static_cast<cuuint64_t>(spec.strides[i - 1]) * bytes, 16);
+  }
   const auto type = spec.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                     : spec.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                     : spec.tf32                ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
@@ -44,8 +49,9 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
                        : spec.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                   : CU_TENSOR_MAP_SWIZZLE_NONE;
   // Not 256: rows that start between two lines of L2 would take both, and the next two.
-  return encode(&map, type, 3, const_cast<void*>(spec.data), sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return encode(&map, type, static_cast<cuuint32_t>(spec.rank), const_cast<void*>(spec.data), sizes, strides, box,
+                element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace xgemm

@@ -8,15 +8,16 @@
 
 namespace xgemm {
 
-/// A tensor of three dims, innermost contiguous, and the box that one TMA instruction moves.
+/// A tensor of three to five dims, innermost contiguous, and the box that one TMA instruction moves.
 struct TensorMapSpec {
   const void* data;         ///< 16-byte aligned
   DType dtype;              ///< f16, bf16 or f32
-  std::int64_t sizes[3];    ///< innermost first, at least 1 each
-  std::int64_t strides[2];  ///< of dims 1 and 2, in elements; multiples of 16 bytes
-  int box[2];               ///< of dims 0 and 1 (dim 2: 1); at most 256 each; box[0] spans the swizzle width
+  std::int64_t sizes[5];    ///< innermost first, at least 1 each
+  std::int64_t strides[4];  ///< of dims 1 and up, in elements; multiples of 16 bytes (0: the dim's size is 1)
+  int box[5];               ///< at most 256 each; 0 stands for 1; box[0] spans the swizzle width
   int swizzle_bytes;        ///< 128, 64 or 0
   bool tf32 = false;        ///< f32: rounded to tf32's 10 bits on the way, to nearest even; Inf and NaN stay Inf and NaN
+  int rank = 3;
 };
 
 /// Does TMA take a tensor of this base and these strides (in elements)?

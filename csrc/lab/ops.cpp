@@ -15,6 +15,10 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("reduce_sum(Tensor x, int version) -> Tensor");
   // Softmax over the last dim, fp32; variant: naive (overflows above 88 by design), safe, online.
   m.def("softmax(Tensor x, str variant) -> Tensor");
+  // softmax(query key^T / sqrt(d)) value of bf16 (batch, heads, length, d), all of one shape, d 64 or 128; step 1 materialised,
+  // 2 online softmax, a row a warp, 3 tiled, 4 mma.sync, 5 wgmma and TMA, 6 warp-specialised, 7 ping-pong (step 8 is
+  // torch.ops.xgemm itself). From step 5 on sm_90.
+  m.def("attention(Tensor query, Tensor key, Tensor value, *, int step, bool is_causal=False) -> Tensor");
 
   // ---- single experiments: csrc/lab/experiments ----------------------------------------------------------------------------
   // x[(i * stride) % n]: coalesced for stride 1.

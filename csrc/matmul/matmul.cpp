@@ -7,6 +7,7 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/integer.h"
+#include "matmul/choice.h"
 #include "matmul/direct_launch.h"
 #include "matmul/launch.h"
 #include "matmul/mma_launch.h"
@@ -126,59 +127,6 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
   p.m *= d.size;
   dims.pop_back();
-}
-
-/// The planners' answers to one problem: at most one of `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
-struct Plans {
-  std::optional<MmaPlan> mma;
-  std::optional<SmallPlan> small;
-  std::optional<Tf32Plan> tf32;
-  std::optional<DirectPlan> direct;
-  std::optional<TensorPlan> tensor;
-  Plan simt;
-  Plan simt_up;  ///< gated: of the other product
-};
-
-Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_mma(p, gpu, forced),
-              plan_small(p, gpu, forced),
-              plan_tf32(p, gpu, forced),
-              plan_direct(p, gpu, forced),
-              plan_tensor(p, gpu, forced),
-              make_plan(p, gpu, forced),
-              p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
-  const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
-  if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;
-  if (plans.direct) {
-    const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
-    if (forced.empty() && other <= plans.direct->seconds)
-      plans.direct.reset();
-    else
-      plans.tensor.reset();
-  }
-  if (plans.small) {
-    const double other = plans.direct ? plans.direct->seconds : plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
-    const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == Kernel::gemv;  // always faster
-    if (forced.empty() && !for_gemv && other <= plans.small->seconds)
-      plans.small.reset();
-    else
-      plans.direct.reset(), plans.tensor.reset();
-  }
-  if (plans.tf32) {
-    const double other = plans.tensor ? plans.tensor->seconds : plans.direct ? plans.direct->seconds : plans.simt.seconds;
-    // dot and sweep are as fast for few rows, and more exact.
-    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot || plans.small))
-      plans.tf32.reset();
-    else
-      plans.direct.reset(), plans.tensor.reset();
-  }
-  if (plans.mma) {  // the bits of `tensor`, and so only where that would do the problem
-    if (forced.empty() && !(plans.tensor && mma_pays(*plans.mma, *plans.tensor)))
-      plans.mma.reset();
-    else
-      plans.tensor.reset();
-  }
-  return plans;
 }
 
 /// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
@@ -354,17 +302,55 @@ std::int64_t prepared_bytes([[maybe_unused]] const TensorView& weight, [[maybe_u
   return 0;
 }
 
-// ---- CPU: ATen in fp32 for the half types, rounded once at the end, as the kernels do ----
+// ---- CPU: ATen, in fp32 for the half types, rounded once at the end, as the kernels do ----
 
-Tensor widen(const Tensor& x) {
-  const ScalarType t = x.scalar_type();
-  return t == ScalarType::Half || t == ScalarType::BFloat16 ? torch::stable::to(x, ScalarType::Float) : x;
+/// What operands of `dtype` are multiplied in: fp64 in place of fp32 where ATen would round to fewer bits than `precision`
+/// allows.
+ScalarType arithmetic(ScalarType dtype, Precision precision) {
+  if (dtype == ScalarType::Double) return dtype;
+  const Rounding allowed = precision == Precision::medium ? Rounding::bf16
+                           : precision == Precision::high ? Rounding::tf32
+                                                          : Rounding::none;
+  return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
 }
 
-Tensor add(const Tensor& x, const Tensor& y) { return torch::stable::subtract(x, aten("neg", "", y)); }
+Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_type() == dtype ? x : torch::stable::to(x, dtype); }
 
-Tensor scale(const Tensor& x, double factor) {
-  return factor == 1 ? x : aten("mul", "Tensor", x, scalar(factor, x.scalar_type()));
+Tensor add(const Tensor& x, const Tensor& y) {
+  AtenTensorHandle sum = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_add_Tensor(x.get(), y.get(), 1, &sum));
+  return Tensor(sum);
+}
+
+/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
+/// null.
+Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
+                double alpha = 1) {
+  const std::int64_t rows = view(call.like.op, "a", a).size(0), n = call.problem.n;
+  const Tensor out = empty(call.out_shape, type, call.like), x = converted(a, type), y = converted(b, type),
+               matrix = strided(out, std::array{rows, n}, std::array{n, std::int64_t{1}});
+  if (!c && alpha == 1) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(matrix.get(), x.get(), y.get()));
+  } else {  // with beta 0 the third operand is not read
+    const Tensor third = c ? converted(*c, type) : matrix;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(matrix.get(), third.get(), x.get(), y.get(), c ? beta : 0, alpha));
+  }
+  return out;
+}
+
+/// linear's input as a matrix of all its rows.
+Tensor matrix_of(const TensorView& x) {
+  if (x.dim() == 2) return *x.tensor;
+  const std::int64_t k = x.size(-1);
+  std::int64_t rows = 1;
+  for (const std::int64_t size : x.sizes.first(x.sizes.size() - 1)) rows *= size;
+  return torch::stable::reshape(*x.tensor, std::array{rows, k});
+}
+
+/// A weight (n, k) or (k) as the matrix (k, n).
+Tensor transposed(const TensorView& w) {
+  return strided(*w.tensor, std::array{w.size(-1), w.dim() == 1 ? 1 : w.size(0)},
+                 std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
 }
 
 Tensor activate(const Tensor& x, Activation activation) {
@@ -409,7 +395,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
     return run_cuda(call);
   }
 #endif
-  return aten("matmul", "", a, b);
+  const ScalarType type = va.dtype == ScalarType::Float ? arithmetic(va.dtype, p.precision) : va.dtype;
+  if (va.dim() == 2 && vb.dim() == 2) return converted(multiply(call, type, a, b), va.dtype);
+  return converted(aten("matmul", "", converted(a, type), converted(b, type)), va.dtype);
 }
 
 Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
@@ -428,8 +416,7 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
         " and ", to_string(vb.sizes));
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
-  p.c = broadcast_operand(vi, call.out_shape, call.c);
-  if (beta == 0) p.c = {};  // input is not read then: its NaN must not show
+  if (beta != 0) p.c = broadcast_operand(vi, call.out_shape, call.c);  // else it is not read: nothing of it may show
 #ifdef XGEMM_WITH_CUDA
   if (va.cuda) {
     p.dtype = to_dtype(va.dtype);
@@ -440,9 +427,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
     return run_cuda(call);
   }
 #endif
-  Tensor product = scale(aten("matmul", "", widen(mat1), widen(mat2)), alpha);
-  if (beta != 0) product = add(product, scale(widen(input), beta));
-  return torch::stable::to(product, va.dtype);
+  const ScalarType type = multiplies(va.dtype) ? va.dtype : arithmetic(va.dtype, p.precision);  // rounded once there, too
+  return converted(multiply(call, type, mat1, mat2, beta == 0 ? nullptr : &input, beta, alpha), va.dtype);
 }
 
 /// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
@@ -497,6 +483,7 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   if (bias) {
     const TensorView v = view(op, "bias", *bias);
     check_like(vx, v);
+    check(!column || v.dim() == 0, op, "expected a bias of no dims beside a weight of 1 dim, got shape ", to_string(v.sizes));
     check(v.dim() == 0 || (v.dim() == 1 && (v.size(0) == p.n || v.size(0) == 1)), op, "expected bias of shape [", p.n, "], got ",
           to_string(v.sizes));
     p.bias = operand(v, 0, v.dim() == 1 && v.size(0) != 1 ? v.stride(0) : 0);
@@ -521,11 +508,11 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
     return run_cuda(call);
   }
 #endif
-  Tensor y = aten("matmul", "", widen(input), column ? widen(weight) : aten("t", "", widen(weight)));
-  if (bias) y = add(y, widen(*bias));
-  y = activate(y, p.activation);
-  if (residual) y = add(y, widen(*residual));
-  return torch::stable::to(y, vx.dtype);
+  ScalarType type = arithmetic(vx.dtype, p.precision);
+  if (p.activation == Activation::none && !residual && multiplies(vx.dtype)) type = vx.dtype;  // rounded once there, too
+  Tensor y = activate(multiply(call, type, matrix_of(vx), transposed(vw), bias ? &*bias : nullptr), p.activation);
+  if (residual) y = add(y, converted(*residual, type));
+  return converted(y, vx.dtype);
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
@@ -594,12 +581,13 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
     return run_cuda(call);
   }
 #endif
-  const auto product = [&](const Tensor& weight, const std::optional<Tensor>& b) {
-    const Tensor y = aten("matmul", "", widen(input), aten("t", "", widen(weight)));
-    return b ? add(y, widen(*b)) : y;
+  const ScalarType type = arithmetic(vx.dtype, p.precision);
+  const Tensor x = converted(matrix_of(vx), type);
+  const auto product = [&](const TensorView& weight, const std::optional<Tensor>& b) {
+    return multiply(call, type, x, transposed(weight), b ? &*b : nullptr);
   };
-  const Tensor gate = activate(product(weight_gate, bias_gate), p.activation);
-  return torch::stable::to(aten("mul", "Tensor", gate, product(weight_up, bias_up)), vx.dtype);
+  const Tensor gate = activate(product(vg, bias_gate), p.activation);
+  return converted(aten("mul", "Tensor", gate, product(vu, bias_up)), vx.dtype);
 }
 
 XGEMM_REGISTER(xgemm, matmul, matmul);

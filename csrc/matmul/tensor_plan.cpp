@@ -409,12 +409,17 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     ieee.precision = Precision::ieee;
     if (!any) {
       Problem q = p;
-      if (p.batch_invariant) {
-        q.m = kManyRows, q.batches = 1;
+      TensorPlan many = plan;
+      Choice alone = choice;
+      if (p.batch_invariant) {  // as of many aligned rows along k: a row alone may lie otherwise than among others
+        q.m = kManyRows, q.batches = 1, q.batch_dims = 0;
         for (std::int64_t& size : q.batch) size = 1;
+        q.a = {.row_stride = p.k, .col_stride = 1};
+        q.b.data = q.up.data = nullptr;
+        many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
+        alone = choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {});
       }
-      const Choice alone = p.batch_invariant ? choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}) : choice;
-      if (1.1 * tensor_seconds(plan, q, alone) > make_plan(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
+      if (1.1 * tensor_seconds(many, q, alone) > make_plan(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
     }
     const auto make_rest = [&](const Problem& r) {
       Plan rest = make_plan(r, gpu);

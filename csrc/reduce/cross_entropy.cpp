@@ -39,11 +39,13 @@ Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ign
   check(smoothing >= 0 && smoothing <= 1, kOp, "expected label_smoothing in [0, 1], got ", smoothing);
   const ShapeRef sizes = call.input.sizes;
   check(!sizes.empty(), kOp, "expected input of shape (C), (N, C) or (N, C, ...), got shape ", to_string(sizes));
+  const ShapeRef given = call.target.sizes;
+  const bool one_batch = sizes.size() == 1 ? given.size() != 1 : !given.empty() && given[0] == sizes[0];
+  check(one_batch, kOp, "expected input and target of one batch size, got shapes ", to_string(sizes), " and ", to_string(given));
   Shape wanted(sizes.begin(), sizes.end());
   wanted.erase(wanted.begin() + static_cast<std::ptrdiff_t>(call.class_dim()));
-  check(std::equal(wanted.begin(), wanted.end(), call.target.sizes.begin(), call.target.sizes.end()), kOp,
-        "expected target of shape ", to_string(wanted), " for input of shape ", to_string(sizes), ", got ",
-        to_string(call.target.sizes));
+  check(std::equal(wanted.begin(), wanted.end(), given.begin(), given.end()), kOp, "expected target of shape ", to_string(wanted),
+        " for input of shape ", to_string(sizes), ", got ", to_string(given));
   return call;
 }
 
@@ -84,14 +86,27 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
+/// In fp32 for the half types, whose sums overflow. ATen wants int64 targets and checks them with a stack trace.
+Tensor run_cpu(const Call& call) {
+  const ScalarType own = call.input.dtype, wide = own == ScalarType::Double ? own : ScalarType::Float;
+  const Tensor target = torch::stable::contiguous(torch::stable::to(*call.target.tensor, ScalarType::Long));
+  const std::int64_t classes = call.input.size(static_cast<std::int64_t>(call.class_dim())), count = call.target.numel();
+  const auto* const t = static_cast<const std::int64_t*>(target.data_ptr());
+  for (std::int64_t i = 0; i < count; ++i)
+    check((t[i] >= 0 && t[i] < classes) || t[i] == call.ignore_index, kOp, "expected targets in [0, ", classes,
+          ") or ignore_index ", call.ignore_index, ", got ", t[i]);
+  const Tensor loss = aten("cross_entropy_loss", "", torch::stable::to(*call.input.tensor, wide), target, std::optional<Tensor>(),
+                           static_cast<std::int64_t>(call.reduction), call.ignore_index, call.smoothing);
+  return own == wide ? loss : torch::stable::to(loss, own);
+}
+
 Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
                      double label_smoothing) {
   const Call call = check_arguments(input, target, ignore_index, reduction, label_smoothing);
 #ifdef XGEMM_WITH_CUDA
   if (call.input.cuda) return run_cuda(call);
 #endif
-  return aten("cross_entropy_loss", "", input, target, std::optional<Tensor>(), static_cast<std::int64_t>(call.reduction),
-              ignore_index, label_smoothing);
+  return run_cpu(call);
 }
 
 XGEMM_REGISTER(xgemm, cross_entropy, cross_entropy);

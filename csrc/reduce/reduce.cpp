@@ -61,20 +61,23 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
           to_string(call.compute), dtype ? "" : "; pass dtype=, for example torch.float32");
   call.output = index ? ScalarType::Long : call.compute;
 
+  // Errors in torch's order: dims out of range, nothing to choose from, dims given twice.
   if (all) {
     call.reduced = ~std::uint64_t{0};
-  } else {
-    for (const std::int64_t dim : dims) {
-      const std::int64_t d = wrap_dim(v, dim);
-      check((call.reduced >> d & 1) == 0, op, "expected every dim at most once, got ", dim, " twice (as one of ", to_string(dims),
-            ")");
-      call.reduced |= std::uint64_t{1} << d;
-    }
+    check(!extremum || v.numel() > 0, op, "expected dim to be given for an input of no elements, got shape ", to_string(v.sizes));
+  }
+  for (const std::int64_t dim : all ? ShapeRef() : dims) call.reduced |= std::uint64_t{1} << wrap_dim(v, dim);
+  for (std::size_t d = 0; d < v.sizes.size() && (index || extremum); ++d)
+    check(!(call.reduced >> d & 1) || v.sizes[d] > 0, op, "expected the reduced dims to be non-empty, got dim ", d,
+          " of size 0 in shape ", to_string(v.sizes));
+  std::uint64_t seen = 0;
+  for (const std::int64_t dim : all ? ShapeRef() : dims) {
+    const std::uint64_t bit = std::uint64_t{1} << wrap_dim(v, dim);
+    check(!(seen & bit), op, "expected every dim at most once, got ", dim, " twice (as one of ", to_string(dims), ")");
+    seen |= bit;
   }
   for (std::size_t d = 0; d < v.sizes.size(); ++d) {
     const bool gone = call.reduced >> d & 1;
-    check(!(gone && v.sizes[d] == 0 && (index || extremum)), op, "expected the reduced dims to be non-empty, got dim ", d,
-          " of size 0 in shape ", to_string(v.sizes));
     if (!gone)
       call.shape[call.rank++] = v.sizes[d];
     else if (keepdim)

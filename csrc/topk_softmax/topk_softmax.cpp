@@ -1,5 +1,6 @@
 // topk_softmax: the k largest of a softmax -> plan -> launch; the CPU path is ATen.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "topk_softmax/plan.h"
@@ -47,20 +48,55 @@ Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool
 
 bool is_empty(const Call& call) { return std::ranges::find(call.shape, 0) != call.shape.end(); }
 
+/// The k largest of n elements in descending order and where they are: NaN is the largest, of equal ones the first come first.
+template <class T>
+void choose(const T* row, std::int64_t n, std::int64_t k, T* values, std::int64_t* indices) {
+  const auto above = [](T a, T b) { return std::isnan(a) ? !std::isnan(b) : a > b; };
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = row[i];
+    if (count == k && (x <= values[k - 1] || !above(x, values[k - 1]))) continue;
+    std::int64_t at = count < k ? count++ : k - 1;
+    for (; at > 0 && above(x, values[at - 1]); --at) values[at] = values[at - 1], indices[at] = indices[at - 1];
+    values[at] = x, indices[at] = i;
+  }
+}
+
+/// The same for all rows of a contiguous tensor.
+template <class T>
+void choose_rows(const Tensor& x, std::int64_t rows, std::int64_t n, std::int64_t k, Tensor& values, Tensor& indices) {
+  const auto* const in = static_cast<const T*>(x.data_ptr());
+  auto* const v = static_cast<T*>(values.data_ptr());
+  auto* const i = static_cast<std::int64_t*>(indices.data_ptr());
+  constexpr std::int64_t kGrain = 1 << 15;  // elements that are worth a thread
+  torch::stable::parallel_for(0, rows, std::max<std::int64_t>(1, kGrain / n), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) choose(in + row * n, n, k, v + row * k, i + row * k);
+  });
+}
+
 Result run_cpu(const Call& call) {
   const TensorView& v = call.input;
+  const bool one = call.shape.empty();
+  const std::int64_t n = one ? 1 : v.size(call.dim), rows = v.numel() / n, last = -1;
   const Tensor x = v.dtype == call.output ? *v.tensor : torch::stable::to(*v.tensor, call.output);
-  // A stable sort: of equal elements the first; NaN comes first of all.
-  const auto [sorted, order] = aten_results<2>("sort", "stable", x, std::optional(true), call.dim, true);
-  const auto first = [&](const Tensor& t) {
-    return call.shape.empty() ? t : aten("narrow", "", t, call.dim, std::int64_t{0}, call.k);
+  const ScalarType wide = call.output == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  Shape shape(v.sizes.begin(), v.sizes.end());  // of the chosen, whose dim is the last
+  if (!one) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(call.dim)), shape.push_back(call.k);
+  const auto moved = [&](const Tensor& t, std::int64_t from, std::int64_t to) {
+    return torch::stable::contiguous(one ? t : aten("movedim", "int", t, from, to));
   };
-  const Tensor indices = first(order);
+  Tensor largest = empty(shape, wide, v), indices = empty(shape, ScalarType::Long, v);
+  const Tensor in = moved(torch::stable::to(x, wide), call.dim, last);
+  if (wide == ScalarType::Double)
+    choose_rows<double>(in, rows, n, call.k, largest, indices);
+  else
+    choose_rows<float>(in, rows, n, call.k, largest, indices);
+  indices = moved(indices, last, call.dim);
   const Dtype same = std::nullopt;
-  const Tensor values = call.renormalize
-                            ? aten("softmax", "int", first(sorted), call.dim, same)
-                            : aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false);
-  return {torch::stable::contiguous(values), torch::stable::contiguous(indices)};
+  if (!call.renormalize)
+    return {aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false), indices};
+  const Tensor values = moved(aten("softmax", "int", largest, last, same), last, call.dim);
+  return {torch::stable::to(values, call.output), indices};
 }
 
 #ifdef XGEMM_WITH_CUDA

@@ -1,5 +1,8 @@
-// Any ATen op by name, through the dispatcher: the CPU paths are made of these.
+// ATen on the CPU: any op by name, through the dispatcher, and the few that have a C function of their own.
 #pragma once
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -28,5 +31,16 @@ Result aten(const char* name, const char* overload, const Args&... args) {
 
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).
 inline Tensor scalar(double value, ScalarType dtype) { return torch::stable::full({}, value, dtype); }
+
+/// The same memory with other sizes and strides, `offset` elements further on.
+Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset = 0);
+
+/// Whether ATen's products on this CPU take fp16 or bf16 as they are, in oneDNN; else they are slower than those of fp32.
+bool multiplies(ScalarType half);
+
+/// To what ATen's products on the CPU may round fp32 operands, by torch's float32 matmul precision ("highest", "high", "medium")
+/// and this CPU. That setting is the process's; what a caller of our ops asks for comes before it.
+enum class Rounding { none, tf32, bf16 };
+Rounding product_rounding();
 
 }  // namespace xgemm

@@ -253,6 +253,19 @@ inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, cons
                  options.causal_alignment);
 }
 
+/// The same with at::scaled_dot_product_attention's order of arguments. dropout_p has to be 0.
+inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal = false,
+                            std::optional<double> scale = std::nullopt, bool enable_gqa = false) {
+  if (dropout_p != 0) throw std::runtime_error("xgemm::attention: expected dropout_p of 0, got " + std::to_string(dropout_p));
+  AttentionOptions options;
+  options.attn_mask = attn_mask;
+  options.is_causal = is_causal;
+  options.scale = scale;
+  options.enable_gqa = enable_gqa;
+  return attention(query, key, value, options);
+}
+
 /// The same, with the natural log-sum-exp of each row's scaled scores: (..., H, Sq) in float32 (float64 for float64 inputs).
 inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                                         const AttentionOptions& options = {}) {

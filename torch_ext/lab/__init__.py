@@ -43,6 +43,13 @@ def _softmax(x: torch.Tensor, variant: str) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+@torch.library.register_fake("xgemm_lab::attention")
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, step: int, is_causal: bool = False
+) -> torch.Tensor:
+    return torch.empty_like(query, memory_format=torch.contiguous_format)
+
+
 def _same_shape(op: str) -> None:
     @torch.library.register_fake(f"xgemm_lab::{op}")
     def _(x: torch.Tensor, *arguments: object, **keywords: object) -> torch.Tensor:

@@ -30,6 +30,7 @@ def plan(quick: bool) -> dict[str, Iterator[measure.Row]]:
         "lab_softmax": ladders.softmax(
             [(1024, 4096)] if quick else [(4096, 1024), (4096, 4096), (4096, 32768)], budget
         ),
+        "lab_attention": ladders.attention([1024] if quick else [512, 1024, 2048, 4096, 8192, 16384], budget),
         "lab_experiments": experiments.run(quick, budget),
     }
 

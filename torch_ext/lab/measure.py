@@ -21,6 +21,7 @@ SOURCES = {
     "lab_fp32": ["csrc/device", "csrc/lab/fp32", "csrc/lab/tensor", "csrc/matmul"],
     "lab_reduction": ["csrc/device", "csrc/lab/reduction", "csrc/reduce"],
     "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
+    "lab_attention": ["csrc/device", "csrc/lab/attention", "csrc/attention"],
     "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],
 }
 Row = dict[str, Any]
@@ -97,6 +98,16 @@ def row(
     }
 
 
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Device memory that a call takes on top of what is allocated, its result included."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
 def errors(ours: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
     """Frobenius-relative error and largest error over the largest magnitude, against a float64 reference."""
     difference = ours.double() - reference
@@ -141,6 +152,7 @@ def write_results(folder: Path, op: str, rows: list[Row], clocks: list[int]) -> 
         },
         "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
         "sources": {"paths": SOURCES[op], "sha256": results.sources_digest(SOURCES[op])},
+        "machine_code": results.machine_code(SOURCES[op]),
         "rows": rows,
     }
     path.write_text(results.dump(document))

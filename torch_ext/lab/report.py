@@ -2,10 +2,17 @@
 
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
-from torch_ext.lab.ladders import FP32_VARIANTS, REDUCTION_VERSIONS, SGEMM_STEPS, SOFTMAX_VARIANTS, TENSOR_STEPS
+from torch_ext.lab.ladders import (
+    ATTENTION_STEPS,
+    FP32_VARIANTS,
+    REDUCTION_VERSIONS,
+    SGEMM_STEPS,
+    SOFTMAX_VARIANTS,
+    TENSOR_STEPS,
+)
 from torch_ext.lab.measure import Row
 
 
@@ -106,6 +113,29 @@ def softmax_table(rows: list[Row]) -> Table:
     return table
 
 
+def _kinds_of_attention(rows: list[Row]) -> dict[str, list[Row]]:
+    kinds: dict[str, list[Row]] = {}
+    for r in rows:
+        kinds.setdefault(f"D {r['shape']['d']}" + (", causal" if r["shape"]["causal"] else ""), []).append(r)
+    return kinds
+
+
+def attention_tables(rows: list[Row]) -> Group:
+    """A table for each head size, causal and not."""
+    tables = []
+    for kind, of_kind in _kinds_of_attention(rows).items():
+        lengths = list(dict.fromkeys(r["shape"]["s"] for r in of_kind))
+        title = f"Attention ladder: TFLOP/s over S, bf16, {kind} (hot L2)"
+        table = _table(title, "step", *map(str, lengths), f"MiB at {lengths[-1]}", "documents")
+        for step, document in ATTENTION_STEPS.items():
+            found = {r["shape"]["s"]: r for r in of_kind if r["contender"] == step}
+            rates = [f"{found[s]['tflops']:,.1f}" if s in found else "-" for s in lengths]
+            last = found.get(lengths[-1])
+            table.add_row(step, *rates, f"{last['peak_bytes'] / 2**20:,.0f}" if last else "-", document)
+        tables.append(table)
+    return Group(*tables)
+
+
 def show(console: Console, rows_of: dict[str, list[Row]]) -> None:
     for op, table in (
         ("lab_sgemm", sgemm_table),
@@ -113,13 +143,14 @@ def show(console: Console, rows_of: dict[str, list[Row]]) -> None:
         ("lab_fp32", fp32_table),
         ("lab_reduction", reduction_table),
         ("lab_softmax", softmax_table),
+        ("lab_attention", attention_tables),
     ):
         if rows_of.get(op):
             console.print(table(rows_of[op]))
 
 
 def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
-    """lab_sgemm.png, lab_fp32.png and lab_reduction.png; nothing when matplotlib is not there."""
+    """lab_sgemm.png, lab_fp32.png, lab_reduction.png and lab_attention.png; nothing when matplotlib is not there."""
     try:
         import matplotlib
     except ImportError:
@@ -187,6 +218,28 @@ def plot(folder: Path, gpu: str, rows_of: dict[str, list[Row]]) -> list[Path]:
         axes.set(yscale="log", ylabel="GB/s", title=f"Reduction ladder, {gpu}")
         axes.legend(fontsize=8)
         written.append(folder / "lab_reduction.png")
+        figure.savefig(written[-1], dpi=120)
+        plt.close(figure)
+    if rows := rows_of.get("lab_attention"):
+        kinds = _kinds_of_attention(rows)
+        figure, axes = plt.subplots(2, len(kinds), figsize=(4.5 * len(kinds), 8), layout="constrained", squeeze=False)
+        for (rates, memory), (kind, of_kind) in zip(axes.T, kinds.items(), strict=True):
+            for step in ATTENTION_STEPS:
+                of_step = [r for r in of_kind if r["contender"] == step]
+                lengths = [r["shape"]["s"] for r in of_step]
+                style = {"torch": "k--", "torch_math": "k:"}.get(step, "o-")
+                rates.plot(lengths, [r["tflops"] for r in of_step], style, markersize=4, label=step)
+                memory.plot(lengths, [r["peak_bytes"] / 2**20 for r in of_step], style, markersize=4, label=step)
+            for axis in (rates, memory):
+                axis.set(xlabel="S", yscale="log")
+                axis.set_xscale("log", base=2)
+                axis.grid(alpha=0.3)
+            rates.set_title(f"bf16, {kind}", fontsize=10)
+        axes[0][0].set_ylabel("TFLOP/s")
+        axes[1][0].set_ylabel("memory of a call, MiB")
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+        figure.suptitle(f"Attention ladder, {gpu}", fontsize=11)
+        written.append(folder / "lab_attention.png")
         figure.savefig(written[-1], dpi=120)
         plt.close(figure)
     return written

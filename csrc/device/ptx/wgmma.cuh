@@ -81,8 +81,10 @@ struct Wgmma;
 #define XGEMM_R8 XGEMM_R4 ", %4, %5, %6, %7"
 #define XGEMM_R16 XGEMM_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define XGEMM_R32 XGEMM_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define XGEMM_R48 XGEMM_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define XGEMM_R64 XGEMM_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define XGEMM_R40 XGEMM_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define XGEMM_R48 XGEMM_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define XGEMM_R56 XGEMM_R48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define XGEMM_R64 XGEMM_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define XGEMM_R72 XGEMM_R64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define XGEMM_R80 XGEMM_R72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define XGEMM_R88 XGEMM_R80 ", %80, %81, %82, %83, %84, %85, %86, %87"
@@ -93,8 +95,10 @@ struct Wgmma;
 #define XGEMM_D8(i) XGEMM_D4(i), XGEMM_D4(i + 4)
 #define XGEMM_D16 XGEMM_D8(0), XGEMM_D8(8)
 #define XGEMM_D32 XGEMM_D16, XGEMM_D8(16), XGEMM_D8(24)
-#define XGEMM_D48 XGEMM_D32, XGEMM_D8(32), XGEMM_D8(40)
-#define XGEMM_D64 XGEMM_D48, XGEMM_D8(48), XGEMM_D8(56)
+#define XGEMM_D40 XGEMM_D32, XGEMM_D8(32)
+#define XGEMM_D48 XGEMM_D40, XGEMM_D8(40)
+#define XGEMM_D56 XGEMM_D48, XGEMM_D8(48)
+#define XGEMM_D64 XGEMM_D56, XGEMM_D8(56)
 #define XGEMM_D72 XGEMM_D64, XGEMM_D8(64)
 #define XGEMM_D80 XGEMM_D72, XGEMM_D8(72)
 #define XGEMM_D88 XGEMM_D80, XGEMM_D8(80)
@@ -115,7 +119,9 @@ struct Wgmma;
   struct Wgmma<Type, kKMajorA, kKMajorB> {                                                 \
     XGEMM_WGMMA(32, name, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", XGEMM_D16)         \
     XGEMM_WGMMA(64, name, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", XGEMM_D32)         \
+    XGEMM_WGMMA(80, name, XGEMM_R40, "%40", "%41", "%42", "%43", "%44", XGEMM_D40)         \
     XGEMM_WGMMA(96, name, XGEMM_R48, "%48", "%49", "%50", "%51", "%52", XGEMM_D48)         \
+    XGEMM_WGMMA(112, name, XGEMM_R56, "%56", "%57", "%58", "%59", "%60", XGEMM_D56)        \
     XGEMM_WGMMA(128, name, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)        \
     XGEMM_WGMMA(144, name, XGEMM_R72, "%72", "%73", "%74", "%75", "%76", XGEMM_D72)        \
     XGEMM_WGMMA(160, name, XGEMM_R80, "%80", "%81", "%82", "%83", "%84", XGEMM_D80)        \
@@ -130,24 +136,28 @@ XGEMM_WGMMA_HALF(__nv_bfloat16, "bf16");
 #undef XGEMM_WGMMA
 
 /// A in registers: a[0] holds row l / 4, k 2 (l % 4) and the next one (lower half first); a[1] row l / 4 + 8; a[2], a[3] the same
-/// rows at k + 8. B is K-major. The registers of A must not change before the wait.
-template <class Element>
+/// rows at k + 8. The registers of A must not change before the wait.
+template <class Element, bool kKMajorB = true>
 struct WgmmaRegisters;
-#define XGEMM_WGMMA_REGISTERS(n, type, registers, a, b, p, outputs)                                                          \
-  __device__ __forceinline__ static void mma(float(&d)[n / 2], const std::uint32_t(&x)[4], std::uint64_t desc_b,             \
-                                             bool accumulate) {                                                              \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type \
-                 " {" registers "}, {" a "}, " b ", p, 1, 1, 0;\n}"                                                          \
-                 : outputs                                                                                                   \
-                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)));              \
+#define XGEMM_WGMMA_REGISTERS(n, type, registers, a, b, p, tb, outputs)                                                         \
+  __device__ __forceinline__ static void mma(float(&d)[n / 2], const std::uint32_t(&x)[4], std::uint64_t desc_b,                \
+                                             bool accumulate) {                                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type    \
+                 " {" registers "}, {" a "}, " b ", p, 1, 1, " tb ";\n}"                                                        \
+                 : outputs                                                                                                      \
+                 : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(desc_b), "r"(static_cast<int>(accumulate)), "n"(!kKMajorB)); \
   }
-#define XGEMM_WGMMA_REGISTERS_HALF(Type, name)                                                \
-  template <>                                                                                 \
-  struct WgmmaRegisters<Type> {                                                               \
-    XGEMM_WGMMA_REGISTERS(8, name, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", XGEMM_D4(0))       \
-    XGEMM_WGMMA_REGISTERS(16, name, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", XGEMM_D8(0))  \
-    XGEMM_WGMMA_REGISTERS(32, name, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", XGEMM_D16) \
-    XGEMM_WGMMA_REGISTERS(64, name, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", XGEMM_D32) \
+#define XGEMM_WGMMA_REGISTERS_HALF(Type, name)                                                                 \
+  template <bool kKMajorB>                                                                                     \
+  struct WgmmaRegisters<Type, kKMajorB> {                                                                      \
+    XGEMM_WGMMA_REGISTERS(8, name, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", "%10", XGEMM_D4(0))                 \
+    XGEMM_WGMMA_REGISTERS(16, name, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", "%14", XGEMM_D8(0))            \
+    XGEMM_WGMMA_REGISTERS(32, name, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", "%22", XGEMM_D16)           \
+    XGEMM_WGMMA_REGISTERS(64, name, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", "%38", XGEMM_D32)           \
+    XGEMM_WGMMA_REGISTERS(96, name, XGEMM_R48, "%48, %49, %50, %51", "%52", "%53", "%54", XGEMM_D48)           \
+    XGEMM_WGMMA_REGISTERS(128, name, XGEMM_R64, "%64, %65, %66, %67", "%68", "%69", "%70", XGEMM_D64)          \
+    XGEMM_WGMMA_REGISTERS(192, name, XGEMM_R96, "%96, %97, %98, %99", "%100", "%101", "%102", XGEMM_D96)       \
+    XGEMM_WGMMA_REGISTERS(256, name, XGEMM_R128, "%128, %129, %130, %131", "%132", "%133", "%134", XGEMM_D128) \
   }
 XGEMM_WGMMA_REGISTERS_HALF(__half, "f16");
 XGEMM_WGMMA_REGISTERS_HALF(__nv_bfloat16, "bf16");
@@ -182,7 +192,9 @@ XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133"
 #undef XGEMM_D80
 #undef XGEMM_D72
 #undef XGEMM_D64
+#undef XGEMM_D56
 #undef XGEMM_D48
+#undef XGEMM_D40
 #undef XGEMM_D32
 #undef XGEMM_D16
 #undef XGEMM_D8
@@ -194,7 +206,9 @@ XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133"
 #undef XGEMM_R80
 #undef XGEMM_R72
 #undef XGEMM_R64
+#undef XGEMM_R56
 #undef XGEMM_R48
+#undef XGEMM_R40
 #undef XGEMM_R32
 #undef XGEMM_R16
 #undef XGEMM_R8

@@ -40,12 +40,13 @@
 
 #include <cfloat>
 
+#include "device/pipeline.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
 #include "matmul/direct_plan.h"
 #include "matmul/kernels/meeting.cuh"
 #include "matmul/kernels/simt.cuh"
@@ -83,6 +84,9 @@ struct DirectArguments {
 
 namespace direct_detail {
 
+/// Two each, one a consumer.
+enum NamedBarrier : int { kConsumerBarrier = 1, kTurnBarrier = 3 };
+
 inline constexpr int kBlock = kDirectBlock, kWarps = 16, kSplitters = 256, kSlotsA = 2, kParts = 3;
 inline constexpr int kSplitRows = kSplitters / 4;  // of A that the splitting warps take at once
 inline constexpr int kSlotBytesB = kDirectColumns * kBlock * 4;
@@ -109,7 +113,7 @@ struct Shared {
   static constexpr int kAhead = 64 / kConfig.rows + 1;
   static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block
   static constexpr int kRest =
-      kSlotsA * kSlotBytesA + 2 * kSumBytes + kAhead * kCopyBytes + 1024 /* alignment */ + 512 /* barriers, flags */;
+      kSlotsA * kSlotBytesA + 2 * kSumBytes + kAhead * kCopyBytes + kSwizzlePattern + 512 /* barriers, flags */;
   static constexpr int kSlotsB = (227 * 1024 - kRest) / kSlotBytesB;
   static constexpr int kBytes = kRest + kSlotsB * kSlotBytesB;
   static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kSumBytes);
@@ -387,15 +391,14 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   constexpr int kConsumerWarps = 8, kSteps = kBlock / 16, kHelperRegisters = 72;
 
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots_b =
-      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const slots_b = shared_memory + swizzle_padding(shared_memory);
   unsigned char* const slots_a = slots_b + kSlotsB * kSlotBytesB;
   float* const sum_rows = reinterpret_cast<float*>(slots_a + kSlotsA * Memory::kSlotBytesA);
-  ptx::Barrier* const full_b = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(sum_rows) +
-                                                               2 * Memory::kSumBytes + Memory::kAhead * Memory::kCopyBytes);
-  ptx::Barrier *const empty_b = full_b + kSlotsB, *const full_a = empty_b + kSlotsB, *const empty_a = full_a + kSlotsA;
-  std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(empty_a + kSlotsA);   // [slot][splitting warp]
-  MeetingShare* const shares = reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA);  // [consumer]
+  const Pipeline<kSlotsB> pipeline_b{reinterpret_cast<ptx::Barrier*>(
+      reinterpret_cast<unsigned char*>(sum_rows) + 2 * Memory::kSumBytes + Memory::kAhead * Memory::kCopyBytes)};
+  const Pipeline<kSlotsA> pipeline_a{pipeline_b.empty + kSlotsB};
+  std::uint32_t* const lost_a = reinterpret_cast<std::uint32_t*>(pipeline_a.empty + kSlotsA);  // [slot][splitting warp]
+  MeetingShare* const shares = reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA);          // [consumer]
   Picked& picked = *reinterpret_cast<Picked*>(shares + 2);
 
   const auto warp_here = [] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
@@ -405,14 +408,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
   };
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kSlotsB; ++s) {
-      ptx::barrier_init(&full_b[s], tma ? 1 : kSplitters);
-      ptx::barrier_init(&empty_b[s], tma ? kConsumerWarps : kConsumerWarps * 32);
-    }
-    for (int s = 0; s < kSlotsA; ++s) {
-      ptx::barrier_init(&full_a[s], kSplitters / 32);
-      ptx::barrier_init(&empty_a[s], kConsumerWarps);
-    }
+    pipeline_b.init(tma ? 1 : kSplitters, tma ? kConsumerWarps : kConsumerWarps * 32);
+    pipeline_a.init(kSplitters / 32, kConsumerWarps);
     ptx::fence_barrier_init();
     if (tma) ptx::prefetch_tensor_map(&g.b);
   }
@@ -431,15 +428,14 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     // B. Block t - kSlotsA + kSlotsB is asked for when A's slot for block t is free: then the consumers are past block t -
     // kSlotsA.
     Walk<Config> walk_b(g, picked);
-    ptx::Ring<kSlotsB> ring_b;
+    PipelineState<kSlotsB> state_b;
     const bool loads = !tma || threadIdx.x == 0;
     auto at_b = walk_b.place();
     const auto load_b = [&] {
       if (!loads || walk_b.done()) return;
       const int k0 = walk_b.block * kBlock;
-      unsigned char* const target = slots_b + ring_b.slot * kSlotBytesB;
-      ptx::Barrier* const landed = &full_b[ring_b.slot];
-      ptx::barrier_wait(&empty_b[ring_b.slot], ring_b.parity ^ 1);
+      unsigned char* const target = slots_b + state_b.slot * kSlotBytesB;
+      ptx::Barrier* const landed = pipeline_b.acquire(state_b);
       if (tma) {
         ptx::barrier_arrive_expect(landed, kSlotBytesB);
 #pragma unroll
@@ -469,7 +465,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         }
         ptx::barrier_arrive_copies(landed);
       }
-      ring_b.advance();
+      state_b.advance();
       if (++walk_b.block == walk_b.end) {
         walk_b.next_piece();
         at_b = walk_b.place();
@@ -591,11 +587,11 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       return lost;
     };
     for (int stage = 0; stage < kAhead; ++stage) copy_block(stage);
-    ptx::Ring<kSlotsA> ring;
-    for (int stage = 0; left > 0; ring.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
+    PipelineState<kSlotsA> state;
+    for (int stage = 0; left > 0; state.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
       cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
-      unsigned char* const target = slots_a + ring.slot * Memory::kSlotBytesA;
-      ptx::barrier_wait(&empty_a[ring.slot], ring.parity ^ 1);
+      unsigned char* const target = slots_a + state.slot * Memory::kSlotBytesA;
+      ptx::Barrier* const written = pipeline_a.acquire(state);
       load_b();
       if constexpr (kPicks)
         if (picked.lifts_any) find_lifts();
@@ -604,8 +600,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       ptx::fence_async_shared();
       const bool any = __any_sync(0xffffffffu, (lost & 0xffffu) != 0);
       if (lane == 0) {
-        lost_a[ring.slot * 8 + warp] = any;
-        ptx::barrier_arrive(&full_a[ring.slot]);
+        lost_a[state.slot * 8 + warp] = any;
+        ptx::barrier_arrive(written);
       }
       --left;
       copy_block(stage);
@@ -614,7 +610,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     ptx::acquire_registers<256 - kHelperRegisters>();
     using Layout = ptx::OperandLayout<true, 128, 0>;
     const int consumer = warp_here() / 4 - 2;
-    const int barrier = 1 + consumer;
+    const int barrier = kConsumerBarrier + consumer;
     float* const rows_here = sum_rows + consumer * kLines * kPitch;
     unsigned char* const column_lifts = picked.lifts[kWarps - kConsumerWarps] + consumer * 64;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
@@ -631,8 +627,8 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       }
     };
 
-    ptx::Ring<kSlotsA> ring_a;
-    ptx::Ring<kSlotsB> ring_b;
+    PipelineState<kSlotsA> state_a;
+    PipelineState<kSlotsB> state_b;
     using Fragments = std::uint32_t[kSteps][kParts][4];
     // Of the slot: where the thread's first number lies. Its others are at fixed distances, but for the swizzle. (Found anew,
     // where ptxas has no register for it.)
@@ -657,7 +653,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       }
     };
     const auto split_block = [&](Fragments& fragments, auto lifted, float lift_first, float lift_second) {
-      const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(ring_b.slot * kSlotBytesB) +
+      const std::uint32_t at = ptx::shared_address(slots_b) + static_cast<unsigned>(state_b.slot * kSlotBytesB) +
                                (kKeepsFirst ? kept_first : find_first());
       std::uint32_t lost = 0;
 #pragma unroll
@@ -706,8 +702,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
     };
 
     // The warpgroups take turns at the tensor cores: one splits and promotes while the other multiplies.
-    constexpr int kTurn = 3;
-    if (consumer == 1) ptx::named_barrier_arrive(kTurn, 256);
+    if (consumer == 1) ptx::named_barrier_arrive(kTurnBarrier, 256);
     Fragments fragments;
     for (Walk<Config> walk(g, picked); !walk.done(); walk.next_piece()) {
       float total[kSums], small[kSums] = {};  // sums of hi hi; of small products and of what promotion rounds off
@@ -732,7 +727,7 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
       const bool last_piece = walk.unit + walk.taken >= walk.last;
       // kHalves: a tile's first block, of which every other step's products of hi hi are summed in `total`.
       const auto add_block = [&](int block, auto kHalves) {
-        ptx::barrier_wait(&full_b[ring_b.slot], ring_b.parity);
+        pipeline_b.wait(state_b);
         if (kPicks && picked.lifts_any) {
           const Lines lines;
           lost |= split_block(fragments, std::bool_constant<kPicks>{}, __int_as_float(column_lifts[lines.first] << 23),
@@ -740,12 +735,12 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
         } else {
           lost |= split_block(fragments, std::false_type{}, 1.f, 1.f);
         }
-        release(empty_b[ring_b.slot], kMirrored || g.tma ? 1 : 32);
-        ring_b.advance();
-        ptx::barrier_wait(&full_a[ring_a.slot], ring_a.parity);
-        ptx::named_barrier_sync(kTurn + consumer, 256);
+        release(pipeline_b.empty[state_b.slot], kMirrored || g.tma ? 1 : 32);
+        state_b.advance();
+        pipeline_a.wait(state_a);
+        ptx::named_barrier_sync(kTurnBarrier + consumer, 256);
         float large[kSums];
-        const std::uint64_t slot_a = base_a + static_cast<unsigned>(ring_a.slot * (Memory::kSlotBytesA / 16));
+        const std::uint64_t slot_a = base_a + static_cast<unsigned>(state_a.slot * (Memory::kSlotBytesA / 16));
         pin(fragments);
         ptx::wgmma_fence();
 #pragma unroll
@@ -767,18 +762,18 @@ __global__ void __launch_bounds__(32 * direct_detail::kWarps, 1) direct_fp32(con
             multiply(large, 0, 0, step > 1);
         }
         ptx::wgmma_commit();
-        if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurn + 1 - consumer, 256);
+        if (consumer == 0 || block + 1 < walk.end || !last_piece) ptx::named_barrier_arrive(kTurnBarrier + 1 - consumer, 256);
         if (lane == 0) {  // who frees the slot afterwards
 #pragma unroll
-          for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[ring_a.slot * 8 + i];
+          for (int i = 0; i < kSplitters / 32; ++i) lost |= lost_a[state_a.slot * 8 + i];
         }
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(small);
         ptx::wgmma_pin(large);
         if constexpr (kHalves()) ptx::wgmma_pin(total);
         pin(fragments);  // alive until here: the tensor cores read them
-        release(empty_a[ring_a.slot], 1);
-        ring_a.advance();
+        release(pipeline_a.empty[state_a.slot], 1);
+        state_a.advance();
         // Fast2Sum: what is rounded off is exact, but where the block's sum is far larger than all before it.
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {

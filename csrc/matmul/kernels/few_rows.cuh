@@ -69,7 +69,7 @@ struct FewRowsShape {
   static constexpr int kStages = 150 * 1024 / kSlotBytes;  // the kernel that copies A fits beside it
   static constexpr int kThreads = 192;
   static constexpr int kSumPitch = kColumns + 2, kSumBytes = kRows * kSumPitch * 4;
-  static constexpr int kSharedBytes = kStages * kSlotBytes + kSumBytes + 2 * kStages * 8 + 1024;
+  static constexpr int kSharedBytes = kStages * kSlotBytes + kSumBytes + Pipeline<kStages>::kBytes + kSwizzlePattern;
   static_assert(kMaxCluster * kSumBytes <= kStages * kSlotBytes + kSumBytes);  // staging follows
   static_assert(kSlotBytes % 1024 == 0 && kBoxBytes % 128 == 0);
 };
@@ -84,20 +84,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   const Problem& p = g.problem;
 
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots =
-      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   unsigned char* const staging = slots + kStages * kSlotBytes;
-  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes);
-  ptx::Barrier* const empty = full + kStages;
+  const Pipeline<kStages> pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)};
 
   const int warp = agreed(static_cast<int>(threadIdx.x) / 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool paired = f.paired;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s) {
-      ptx::barrier_init(&full[s], 2);
-      ptx::barrier_init(&empty[s], paired ? 8 : 4);
-    }
+    pipeline.init(2, paired ? 8 : 4);
     ptx::fence_barrier_init();
   }
   if (warp == 4 && lane < kLineClasses) ptx::prefetch_tensor_map(&f.b[lane]);
@@ -118,7 +113,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     const int tile = index / f.halves, half = paired ? rank : index - tile * f.halves, batch = tile / g.columns;
     return Place{half * kRows, (tile - batch * g.columns) * kColumns, batch};
   };
-  ptx::Ring<kStages> ring;
+  PipelineState<kStages> state;
 
   if (warp == 4) {
     if (!f.after_copy) ptx::grid_wait();
@@ -127,20 +122,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     for (int index = first; index < g.tiles; index += step) {
       const Place at = locate(index);
       const int column = agreed(at.column), batch = agreed(at.batch * f.batch_step_b);
-      for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
-        ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
+        ptx::Barrier* const landed = pipeline.acquire(state);
         if (leads) {
-          ptx::barrier_arrive_expect(&full[ring.slot], Shape::kBytesB);
-          unsigned char* const to = slots + ring.slot * kSlotBytes + Shape::kPlaceB;
+          ptx::barrier_arrive_expect(landed, Shape::kBytesB);
+          unsigned char* const to = slots + state.slot * kSlotBytes + Shape::kPlaceB;
           const int c0 = kAlongK ? k : column, c1 = (kAlongK ? column : k) / kLineClasses;
           if (paired) {
 #pragma unroll
             for (int c = 0; c < 4; ++c)
-              ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], &full[ring.slot], c0, c1, batch,
-                                      3);
+              ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], landed, c0, c1, batch, 3);
           } else {
 #pragma unroll
-            for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], &full[ring.slot], c0, c1, batch);
+            for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], landed, c0, c1, batch);
           }
         }
         __syncwarp();
@@ -153,13 +147,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     for (int index = first; index < g.tiles; index += step) {
       const Place at = locate(index);
       const int row = agreed(at.row), batch = agreed(at.batch * g.batch_step_a);
-      for (int k = k_begin; k < k_end; k += kSlotK, ring.advance()) {
-        ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
+        ptx::Barrier* const landed = pipeline.acquire(state);
         if (leads) {
-          ptx::barrier_arrive_expect(&full[ring.slot], Shape::kPlaceB);
+          ptx::barrier_arrive_expect(landed, Shape::kPlaceB);
 #pragma unroll
           for (int i = 0; i < kSlotK / 64; ++i)
-            ptx::tma_load(slots + ring.slot * kSlotBytes + i * Shape::kBytesA, &g.a, &full[ring.slot], k + 64 * i, row, batch);
+            ptx::tma_load(slots + state.slot * kSlotBytes + i * Shape::kBytesA, &g.a, landed, k + 64 * i, row, batch);
         }
         __syncwarp();
       }
@@ -182,8 +176,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     }
     [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
     // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
-    const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0
-                                   : lane == 0 ? ptx::shared_address(empty)
+    const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
+                                   : lane == 0 ? ptx::shared_address(pipeline.empty)
                                                : 0;
     const auto release = [&](int slot, bool really) {
       __syncwarp();  // all lanes have read
@@ -224,19 +218,19 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
         };
 #pragma unroll
         for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
-        ptx::barrier_wait(&full[ring.slot], ring.parity);
+        pipeline.wait(state);
 #pragma unroll
-        for (int s = 0; s < kHalf; ++s) fetch(static_cast<unsigned>(ring.slot * kSlotBytes), 0, s);
+        for (int s = 0; s < kHalf; ++s) fetch(static_cast<unsigned>(state.slot * kSlotBytes), 0, s);
         for (int k = k_begin; k < k_end; k += kSlotK) {
-          const int slot = ring.slot;
+          const int slot = state.slot;
           const bool last = k + kSlotK >= k_end;
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             if (half == 1) {
-              ring.advance();
-              if (!last) ptx::barrier_wait(&full[ring.slot], ring.parity);
+              state.advance();
+              if (!last) pipeline.wait(state);
             }
-            const auto next = static_cast<unsigned>((half == 0 || last ? slot : ring.slot) * kSlotBytes);  // at the end: unused
+            const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // at the end: unused
             std::uint32_t others[kHalf][kRows / 8][2];
 #pragma unroll
             for (int s = 0; s < kHalf; ++s)
@@ -262,8 +256,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
       } else {
         int previous = 0;
         for (int k = k_begin; k < k_end; k += kSlotK) {
-          ptx::barrier_wait(&full[ring.slot], ring.parity);
-          const auto offset = static_cast<unsigned>(ring.slot * kSlotBytes);
+          pipeline.wait(state);
+          const auto offset = static_cast<unsigned>(state.slot * kSlotBytes);
           unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
 #pragma unroll
           for (int s = 0; s < kSteps; ++s)
@@ -296,8 +290,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                 LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
                 k > k_begin || s > 0);
           ptx::wgmma_commit();
-          previous = ring.slot;
-          ring.advance();
+          previous = state.slot;
+          state.advance();
         }
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(sums);

@@ -20,11 +20,13 @@
 #pragma once
 #include <cuda.h>
 
+#include "device/pipeline.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
+#include "device/tile_order.cuh"
 #include "matmul/kernels/simt.cuh"
 #include "matmul/tf32_plan.h"
 
@@ -61,6 +63,8 @@ struct Tf32Arguments {
 
 namespace tf32_detail {
 
+inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one a warpgroup
+
 template <class Config>
 struct Shared {
   static constexpr Tf32Config kConfig = Config::kValue;
@@ -68,7 +72,7 @@ struct Shared {
   static constexpr int kBytesX = kConfig.x() * kDepth * 4, kBytesY = kConfig.y() * kDepth * 4, kSlotBytes = kBytesX + kBytesY;
   static constexpr int kWarps = 4 * kConfig.warpgroups();
   static constexpr int kStage = 640;  // floats of a warp's sums on their way to C
-  static constexpr int kRest = kWarps * kStage * 4 + 1024 /* alignment */ + 256 /* barriers, flags */;
+  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, flags */;
   static constexpr int kRoom = (kConfig.per_sm() == 1 ? 227 : 113) * 1024;
   static constexpr int kSlots = (kRoom - kRest) / kSlotBytes < 8 ? (kRoom - kRest) / kSlotBytes : 8;
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
@@ -86,14 +90,11 @@ struct Item {
     split = item - tile * g.splits;
     block = static_cast<int>(split * g.split_blocks);
     end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
-    // Groups of tiles along x, one step along y after the other, so that CTAs in flight share operands in L2.
     constexpr unsigned kGroup = Config::kValue.x() == Config::kValue.y() ? 12 : 16;
-    const unsigned per_batch = g.tiles_x * g.tiles_y, b = tile / per_batch, in_batch = tile - b * per_batch,
-                   group = in_batch / (kGroup * g.tiles_y), in_group = in_batch - group * kGroup * g.tiles_y,
-                   height = min(kGroup, g.tiles_x - group * kGroup), step = in_group / height;
-    x = min(static_cast<int>(group * kGroup + in_group - step * height) * Config::kValue.x(), g.last_x);
-    y = min(static_cast<int>(step) * Config::kValue.y(), g.last_y);
-    batch = static_cast<int>(b);
+    const TilePlace at = tile_at<kGroup>(tile, g.tiles_x, g.tiles_y);
+    x = min(static_cast<int>(at.row) * Config::kValue.x(), g.last_x);
+    y = min(static_cast<int>(at.column) * Config::kValue.y(), g.last_y);
+    batch = static_cast<int>(at.batch);
   }
 };
 
@@ -264,7 +265,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
 #pragma unroll
     for (int i = 0; i < kQuads; ++i)
       store_vector(own + 512 * i, Vector<float, 4>{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}});
-    ptx::named_barrier_sync(1 + warpgroup, 128);
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
     if (thread == 0) {
       unsigned* const counter = counters + leader * kWarpgroups;
       __threadfence();
@@ -273,7 +274,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
       *flag = last;
       __threadfence();
     }
-    ptx::named_barrier_sync(1 + warpgroup, 128);
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
     if (!*flag) return false;
     mine = leader;
 #pragma unroll
@@ -297,7 +298,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
         }
       }
     }
-    ptx::named_barrier_sync(1 + warpgroup, 128);  // all have read the flag
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);  // all have read the flag
   }
   return true;
 }
@@ -315,19 +316,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   constexpr int kSums = kY / 2, kSteps = kDepth / 8, kConsumerWarps = Memory::kWarps;
 
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots =
-      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
-  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage);
-  ptx::Barrier* const empty = full + kSlots;
-  unsigned* const flags = reinterpret_cast<unsigned*>(empty + kSlots);
+  const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage)};
+  unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
 
   const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kSlots; ++s) {
-      ptx::barrier_init(&full[s], 1);
-      ptx::barrier_init(&empty[s], kConsumerWarps);
-    }
+    pipeline.init(1, kConsumerWarps);
     ptx::fence_barrier_init();
     ptx::prefetch_tensor_map(&g.x);
     ptx::prefetch_tensor_map(&g.y);
@@ -336,18 +332,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   ptx::grid_wait();
   ptx::grid_release();
 
-  ptx::Ring<kSlots> ring;
+  PipelineState<kSlots> state;
   if (warp >= kConsumerWarps) {
     if constexpr (kConfig.lends()) ptx::release_registers<24>();
     if (warp > kConsumerWarps || !ptx::elect_one()) return;
     for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
       const Item<Config> at(g, index);
       const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
-      for (int block = at.block; block < at.end; ++block, ring.advance()) {
+      for (int block = at.block; block < at.end; ++block, state.advance()) {
         const int k = block * kDepth;
-        unsigned char* const target = slots + ring.slot * Memory::kSlotBytes;
-        ptx::Barrier* const landed = &full[ring.slot];
-        ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+        unsigned char* const target = slots + state.slot * Memory::kSlotBytes;
+        ptx::Barrier* const landed = pipeline.acquire(state);
         ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
         if constexpr (kConfig.k_major_x) {
 #pragma unroll
@@ -378,16 +373,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   }();
   const auto release = [&](int slot) {
     __syncwarp();
-    if (lane == 0) ptx::barrier_arrive(&empty[slot]);
+    if (lane == 0) pipeline.release(slot);
   };
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
     const Item<Config> at(g, index);
     float sums[kSums];
     int previous = 0;
-    for (int block = at.block; block < at.end; ++block, ring.advance()) {
-      const std::uint64_t offset = static_cast<unsigned>(ring.slot * (Memory::kSlotBytes / 16));
+    for (int block = at.block; block < at.end; ++block, state.advance()) {
+      const std::uint64_t offset = static_cast<unsigned>(state.slot * (Memory::kSlotBytes / 16));
       const auto at_y = [&](int step) { return base_y + offset + (step / 4 * kY * 128 + step % 4 * 32) / 16; };
-      ptx::barrier_wait(&full[ring.slot], ring.parity);
+      pipeline.wait(state);
       if constexpr (kConfig.k_major_x) {
         ptx::wgmma_fence();
 #pragma unroll
@@ -397,10 +392,11 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
         if (block > at.block) release(previous);
-        previous = ring.slot;
+        previous = state.slot;
       } else {
         std::uint32_t fragments[kSteps][4];
-        const std::uint32_t pairs = ptx::shared_address(slots) + static_cast<unsigned>(ring.slot * Memory::kSlotBytes) + first_at;
+        const std::uint32_t pairs =
+            ptx::shared_address(slots) + static_cast<unsigned>(state.slot * Memory::kSlotBytes) + first_at;
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const auto low = ptx::load_pair(pairs + step * 1024), high = ptx::load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
@@ -418,7 +414,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         ptx::wgmma_pin(sums);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);  // alive until here
-        release(ring.slot);
+        release(state.slot);
       }
     }
     if constexpr (kConfig.k_major_x) {

@@ -573,7 +573,7 @@ __device__ __forceinline__ void store_mirrored(const float (&sums)[Config::kValu
   constexpr int kTileN = Config::kValue.tile_n, kTurn = 32, kTurns = kTileN / kTurn, kRowBytes = 128;
   constexpr int kRound = 2 * WgmmaBoxes<Config>::kStagingBytes / kRowBytes, kRoundTurns = kRound / kTurn;  // rows of a buffer
   const Problem& p = g.problem;
-  const int consumer = warp / 4, quarter = warp % 4, barrier = 3 + consumer;
+  const int consumer = warp / 4, quarter = warp % 4, barrier = kStoreBarrier + consumer;
   column += 64 * consumer;
   const int columns = static_cast<int>(p.m), rows_end = min(static_cast<int>(p.n), row + g.tile_columns);
   if (column >= columns) return;
@@ -824,7 +824,6 @@ __device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.til
                                           int column, int batch, int index, int split, bool stays, int thread,
                                           MeetingShare* share) {
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kPieces = Config::kValue.tile_n / 8;
-  constexpr int kBarrier = 2;
   const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
   // As accumulators lie, whole lines a warp: [part][8 columns][warp][lane]
   float4* const parts = reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.spread * (kPieces * kStep);
@@ -833,9 +832,9 @@ __device__ __forceinline__ void meet_tile(const float (&sums)[Config::kValue.til
     for (int j = 0; j < kPieces; ++j)
       parts[(split * kPieces + j) * kStep + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
   }
-  ptx::named_barrier_sync(kBarrier, 32 * kWarps);
+  ptx::named_barrier_sync(kMeetBarrier, 32 * kWarps);
   if (thread == 0) *share = meet(g.meetings[index], static_cast<unsigned>(g.spread), stays);
-  ptx::named_barrier_sync(kBarrier, 32 * kWarps);
+  ptx::named_barrier_sync(kMeetBarrier, 32 * kWarps);
   const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
   if (of > 0) {
     // Units of two rows, eight apart, by 64 columns, two columns a lane.

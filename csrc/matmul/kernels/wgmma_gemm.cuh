@@ -51,12 +51,13 @@
 
 #include "device/arguments.cuh"
 #include "device/index_map.h"
+#include "device/pipeline.cuh"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/ring.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
 #include "device/warp.cuh"
 #include "matmul/kernels/line_scale.cuh"
 #include "matmul/kernels/meeting.cuh"
@@ -164,15 +165,19 @@ struct WgmmaBoxes {
   static constexpr int kScaleBytes = kConfig.shares_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
                                      : kConfig.shares_bias() ? 4 * (kConfig.mirrored ? kConfig.tile_m : kConfig.tile_n)
                                                              : 0;
-  // 1024: alignment of the slots.
-  static constexpr int kSharedBytes =
-      kSlotsBytes + kConsumerWarps * kStagingBytes + kScaleBytes + 2 * 8 * kConfig.most_stages() + 5 * 8 + 1024;
+  static constexpr int kSharedBytes = kSlotsBytes + kConsumerWarps * kStagingBytes + kScaleBytes +
+                                      Pipeline<kConfig.most_stages()>::kBytes + 5 * 8 + kSwizzlePattern;
   // Splits' sums meet in the slots.
   static_assert(!kConfig.may_split() ||
                 (kConfig.tile_n / 8 + kMaxCluster - 1) * 32 * kConfig.tile_m <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
   static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
+
+namespace wgmma_detail {
+/// Consumers alone. kStoreBarrier: one a warpgroup.
+enum NamedBarrier : int { kStaggerBarrier = 1, kMeetBarrier, kStoreBarrier };
+}  // namespace wgmma_detail
 
 }  // namespace xgemm::matmul
 
@@ -251,19 +256,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
   constexpr int kRowBytes = Boxes::kRowBytes;
   constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
-  constexpr int kStaggerBarrier = 1;                               // 2: meet_tile's
 
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots =
-      shared_memory + ((1024 - (ptx::shared_address(shared_memory) & 1023)) & 1023);  // the swizzle is a pattern of 1024 bytes
+  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   unsigned char* const staging = slots + Boxes::kSlotsBytes;
   int* const scales = reinterpret_cast<int*>(staging + kConsumerWarps * Boxes::kStagingBytes);
-  ptx::Barrier* const full = reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(scales) + Boxes::kScaleBytes);
-  ptx::Barrier* const empty = full + kStages;
-  ptx::Barrier* const merged = empty + kStages;   // the slots, which held a cluster's sums, may be loaded again
-  ptx::Barrier* const scales_full = merged + 1;   // the tile's scales are there
-  ptx::Barrier* const scales_empty = merged + 2;  // every consumer warp has read them
-  ptx::Barrier* const arrived = merged + 3;       // the cluster's sums of this CTA's columns are there
+  const Pipeline<kStages> pipeline{
+      reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(scales) + Boxes::kScaleBytes)};
+  ptx::Barrier* const merged = pipeline.empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
+  ptx::Barrier* const scales_full = merged + 1;           // the tile's scales are there
+  ptx::Barrier* const scales_empty = merged + 2;          // every consumer warp has read them
+  ptx::Barrier* const arrived = merged + 3;               // the cluster's sums of this CTA's columns are there
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 4);
   const int cluster = kConfig.may_split() ? g.cluster : 1;
   const bool paired = kConfig.may_pair() && g.shared != 0;
@@ -273,10 +276,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
   // one for the tensor maps.
   if (threadIdx.x == 32) {
-    for (int s = 0; s < kStages; ++s) {
-      ptx::barrier_init(&full[s], 1);
-      ptx::barrier_init(&empty[s], paired ? 2 * kConsumerWarps : kConsumerWarps);
-    }
+    pipeline.init(1, paired ? 2 * kConsumerWarps : kConsumerWarps);
     ptx::barrier_init(merged, kConsumerWarps);
     ptx::barrier_init(arrived, 1);
     if constexpr (!kConfig.gated) {
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const bool loads = warp < kConfig.loaders();
     int turns = warp;  // of other loaders, before this one's
     const bool leads = ptx::elect_one();
-    ptx::Ring<kStages> ring;
+    PipelineState<kStages> state;
     unsigned merges = 0;
     if (!loads) {
       if constexpr (kConfig.may_straight() && kConfig.k_major_b) {
@@ -371,15 +371,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int begin = agreed(item.begin), end = agreed(item.end), row = agreed(tile.row), column = agreed(tile.column);
         const int batch_a = agreed(tile.batch * g.batch_step_a * kParts), batch_b = agreed(tile.batch * g.batch_step_b * kParts);
         if (index == first_item()) start();
-        for (int block = begin; block < end; block += kConfig.blocks, ring.advance(stages)) {
+        for (int block = begin; block < end; block += kConfig.blocks, state.advance(stages)) {
           if constexpr (kConfig.loaders() > 1) {
             if (--turns >= 0) continue;
             turns = kConfig.loaders() - 1;
           }
-          ptx::Barrier* const landed = &full[ring.slot];
-          unsigned char* target = slots + ring.slot * stage_bytes;
+          unsigned char* target = slots + state.slot * stage_bytes;
           const int k = block * kWgmmaTileK;
-          ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+          ptx::Barrier* const landed = pipeline.acquire(state);
           if (leads) {
             ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
             // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
@@ -420,7 +419,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
     if (kConfig.may_pair() && g.shared && threadIdx.x < 32) {
 #pragma unroll 1
-      for (int s = 0; s < stages; ++s, ring.advance(stages)) ptx::barrier_wait(&empty[ring.slot], ring.parity ^ 1);
+      for (int s = 0; s < stages; ++s, state.advance(stages)) pipeline.acquire(state);
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
@@ -457,8 +456,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       ptx::wgmma_commit();
     };
     constexpr bool kMayPair = kConfig.may_pair(), kAlone = kConsumerWarps == 4;
-    const std::uint32_t empty_local = ptx::shared_address(empty),
-                        empty_pair = kAlone && paired && lane < 2 ? ptx::remote_address(empty, static_cast<unsigned>(lane)) : 0;
+    const std::uint32_t empty_local = ptx::shared_address(pipeline.empty),
+                        empty_pair =
+                            kAlone && paired && lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0;
     const auto release = [&](int slot, bool really) {
       if constexpr (kAlone) {  // predicated, as branches between products would be dear
         ptx::barrier_arrive_if(empty_local + 8 * static_cast<unsigned>(slot), really && !paired && lane == 0);
@@ -466,14 +466,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           ptx::barrier_arrive_remote_if(empty_pair + 8 * static_cast<unsigned>(slot), really && empty_pair != 0);
       } else if (really) {
         if (paired) {
-          if (lane < 2) ptx::barrier_arrive(&empty[slot], static_cast<unsigned>(lane));
+          if (lane < 2) ptx::barrier_arrive(&pipeline.empty[slot], static_cast<unsigned>(lane));
         } else if (lane == 0) {
-          ptx::barrier_arrive(&empty[slot]);
+          pipeline.release(slot);
         }
       }
     };
 
-    ptx::Ring<kStages> ring;
+    PipelineState<kStages> state;
     // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
     const auto sum_blocks = [&](auto& result, int count, bool stagger) {
       if constexpr (kParts == 1) {
@@ -482,16 +482,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         int previous = 0;
         bool landed = false;
         for (int done = 0; done < count; ++done) {
-          const std::uint32_t offset = offset_of(ring.slot);
-          if (!landed) ptx::barrier_wait(&full[ring.slot], ring.parity);
+          const std::uint32_t offset = offset_of(state.slot);
+          if (!landed) pipeline.wait(state);
           ptx::wgmma_fence();
           multiply(result, offset, done > 0, 0, kHead);
           ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
           release(previous, done > 0);
-          previous = ring.slot;
-          ring.advance(stages);
+          previous = state.slot;
+          state.advance(stages);
           if constexpr (kHead < kSteps) {
-            landed = ptx::barrier_test(&full[ring.slot], ring.parity);
+            landed = pipeline.ready(state);
             multiply(result, offset, true, kHead, kSteps);
           }
         }
@@ -502,16 +502,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         float sums[kAccumulators];
 #pragma unroll
         for (int i = 0; i < kAccumulators; ++i) result[i] = 0;
-        if (stagger && consumer == 1) ptx::named_barrier_sync(kStaggerBarrier, kConsumerThreads);
+        if (stagger && consumer == 1) ptx::named_barrier_sync(wgmma_detail::kStaggerBarrier, kConsumerThreads);
         for (int done = 0; done < count; ++done) {
-          ptx::barrier_wait(&full[ring.slot], ring.parity);
-          const std::uint32_t offset = offset_of(ring.slot);
+          pipeline.wait(state);
+          const std::uint32_t offset = offset_of(state.slot);
           ptx::wgmma_fence();
           multiply(sums, offset, false, 0, kSteps);
           ptx::wgmma_wait<0>();
-          release(ring.slot, true);
-          ring.advance(stages);
-          if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
+          release(state.slot, true);
+          state.advance(stages);
+          if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(wgmma_detail::kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
 #pragma unroll
           for (int i = 0; i < kAccumulators; ++i) result[i] = fmaf(sums[i], 1.f + 0x1p-23f, result[i]);

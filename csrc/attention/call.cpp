@@ -1,0 +1,136 @@
+#include "attention/call.h"
+
+#include <cmath>
+
+namespace xgemm::attention {
+namespace {
+
+ShapeRef batch_of(const TensorView& v) { return v.sizes.first(v.sizes.size() - 2); }
+
+/// Query heads per head of `kv`, after checking that they divide evenly.
+std::int64_t group_size(const TensorView& query, const TensorView& kv) {
+  check(query.dim() >= 3 && kv.dim() >= 3, query.op, "expected query and ", kv.name, " of shape (..., heads, length, head size) ",
+        "with enable_gqa, got shapes ", to_string(query.sizes), " and ", to_string(kv.sizes));
+  const std::int64_t heads = query.size(-3), shared = kv.size(-3);
+  check(heads == shared || (shared > 0 && heads % shared == 0), query.op,
+        "expected the number of query heads to be a multiple of ", kv.name, " heads with enable_gqa, got ", heads, " and ",
+        shared);
+  return shared == heads ? 1 : heads / shared;
+}
+
+/// The batch dims of `kv` as the query's heads see them.
+Shape grouped_batch(const TensorView& kv, std::int64_t group) {
+  Shape batch(batch_of(kv).begin(), batch_of(kv).end());
+  if (group != 1) batch.back() *= group;
+  return batch;
+}
+
+Shape broadcast_batch(const TensorView& first, ShapeRef a, const TensorView& second, ShapeRef b) {
+  const auto heads = [](ShapeRef s) { return s.empty() ? 1 : s.back(); };
+  check(heads(a) == heads(b) || heads(a) == 1 || heads(b) == 1, first.op, "expected ", first.name, " and ", second.name,
+        " of equal heads (pass enable_gqa=True when query heads share them), got shapes ", to_string(first.sizes), " and ",
+        to_string(second.sizes));
+  return broadcast(first, a, second, b);
+}
+
+void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores) {
+  check_same_device(query, mask);
+  check(mask.dtype == ScalarType::Bool || mask.dtype == ScalarType::Float || mask.dtype == query.dtype, query.op,
+        "expected attn_mask of dtype bool, float32 or query's ", to_string(query.dtype), ", got ", to_string(mask.dtype));
+  bool fits = mask.sizes.size() <= scores.size();
+  for (std::size_t i = 0; fits && i < mask.sizes.size(); ++i) {
+    const std::int64_t have = mask.sizes[mask.sizes.size() - 1 - i];
+    fits = have == 1 || have == scores[scores.size() - 1 - i];
+  }
+  check(fits, query.op, "expected attn_mask to broadcast to ", to_string(scores), ", got shape ", to_string(mask.sizes));
+}
+
+}  // namespace
+
+Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale, bool enable_gqa,
+                     const std::string& alignment) {
+  Call a{.query = view(op, "query", query),
+         .key = view(op, "key", key),
+         .value = view(op, "value", value),
+         .mask = {},
+         .batch = {},
+         .sq = 0,
+         .sk = 0,
+         .d = 0,
+         .dv = 0,
+         .key_group = 1,
+         .value_group = 1,
+         .scale = 1,
+         .causal = is_causal,
+         .shift = 0};
+  for (const TensorView* v : {&a.query, &a.key, &a.value}) {
+    check_same_device(a.query, *v);
+    check_dtype(*v, kFloating);
+    check_same_dtype(a.query, *v);
+    check(v->dim() >= 2, op, "expected ", v->name, " of shape (..., heads, length, head size), got shape ", to_string(v->sizes));
+  }
+  a.sq = a.query.size(-2), a.sk = a.key.size(-2), a.d = a.query.size(-1), a.dv = a.value.size(-1);
+  check(a.key.size(-1) == a.d, op, "expected query and key of one head size, got ", a.d, " and ", a.key.size(-1));
+  check(a.value.size(-2) == a.sk, op, "expected key and value of one length, got ", a.sk, " and ", a.value.size(-2));
+  check(a.d <= kMaxHeadSize && a.dv <= kMaxHeadSize, op, "expected head sizes up to ", kMaxHeadSize, ", got query ", a.d,
+        " and value ", a.dv);
+  check(a.sq <= kMaxLength && a.sk <= kMaxLength, op, "expected lengths up to ", kMaxLength, ", got query ", a.sq, " and key ",
+        a.sk);
+
+  if (enable_gqa) a.key_group = group_size(a.query, a.key), a.value_group = group_size(a.query, a.value);
+  const Shape key_batch = grouped_batch(a.key, a.key_group), value_batch = grouped_batch(a.value, a.value_group);
+  a.batch = broadcast_batch(a.query, batch_of(a.query), a.key, key_batch);
+  a.batch = broadcast_batch(a.query, a.batch, a.value, value_batch);
+
+  if (attn_mask) {
+    check(!is_causal, op, "expected attn_mask or is_causal, got both");
+    Shape scores = a.batch;
+    scores.insert(scores.end(), {a.sq, a.sk});
+    a.mask = view(op, "attn_mask", *attn_mask);
+    check_mask(a.query, *a.mask, scores);
+  }
+  check(alignment == "top_left" || alignment == "bottom_right", op,
+        "expected causal_alignment to be \"top_left\" or \"bottom_right\", got \"", alignment, "\"");
+  if (is_causal && alignment == "bottom_right") a.shift = a.sk - a.sq;
+  a.scale = scale ? *scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
+  check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
+  return a;
+}
+
+ScalarType accumulator(const Call& a) { return a.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
+
+Result empty_result(const Call& a, bool want_lse) {
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  Result r{.output = Tensor(), .lse = {}};
+  if (want_lse) r.lse = empty(shape, accumulator(a), a.query);
+  shape.push_back(a.dv);
+  r.output = empty(shape, a.query.dtype, a.query);
+  return r;
+}
+
+std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, 4>& strides, bool heads_apart) {
+  std::vector<BatchDim> dims;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const bool heads = heads_apart && i + 1 == sizes.size();
+    if (sizes[i] == 1 && !heads) continue;
+    const BatchDim now{sizes[i], {strides[0][i], strides[1][i], strides[2][i], strides[3][i]}};
+    bool merge = !dims.empty() && !heads;
+    for (std::size_t o = 0; merge && o < now.strides.size(); ++o) merge = dims.back().strides[o] == now.strides[o] * now.size;
+    if (merge)
+      dims.back() = {dims.back().size * now.size, now.strides};
+    else
+      dims.push_back(now);
+  }
+  return dims;
+}
+
+std::array<Shape, 4> strides_of(const Call& a) {
+  Shape full = a.batch;
+  full.insert(full.end(), {a.sq, a.sk});
+  const auto of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
+  return {of(a.query), of(a.key), of(a.value), a.mask ? of(*a.mask) : Shape(full.size(), 0)};
+}
+
+}  // namespace xgemm::attention

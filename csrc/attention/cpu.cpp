@@ -1,0 +1,251 @@
+// Attention on the CPU: by SDPA's kernel where its result is what docs/attention.md promises, else by ATen in blocks of rows.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call.h"
+#include "torch/aten.h"
+
+namespace xgemm::attention {
+namespace {
+
+// ---- CPU: SDPA's kernel, where its result is what docs/attention.md promises -------------------------------------------------
+
+/// What the CPU multiplies in, the half types aside that SDPA's kernel reads as they are: never fewer bits than the
+/// accumulator's.
+ScalarType arithmetic(const Call& a) {
+  return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
+}
+
+/// `v` in `type` with rows of `columns` adjacent elements, zeros at their ends, that do not overlap, which BLAS needs; `copy`
+/// owns it where it is not `v` itself.
+TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, Tensor& copy) {
+  copy = v.dtype == type ? *v.tensor : torch::stable::to(*v.tensor, type);
+  if (v.size(-1) != columns) {
+    const std::array<std::int64_t, 2> more = {0, columns - v.size(-1)};
+    double zero = 0;
+    AtenTensorHandle padded = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_aten_pad(copy.get(), more.data(), 2, "constant", &zero, &padded));
+    copy = Tensor(padded);
+  }
+  TensorView x = view(v.op, v.name, copy);
+  const bool rows = x.size(-2) == 1 || (x.stride(-2) >= x.size(-1) && x.stride(-2) <= std::numeric_limits<std::int32_t>::max());
+  if (rows && (x.size(-1) == 1 || x.stride(-1) == 1)) return x;
+  copy = aten("clone", "", copy, std::optional(torch::headeronly::MemoryFormat::Contiguous));
+  return view(v.op, v.name, copy);
+}
+
+/// The mask as SDPA's kernel reads it: additive, of `type` (fp32 beside a half type too), its last dim dense.
+TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
+  copy = *mask.tensor;
+  if (mask.dtype == ScalarType::Bool)
+    copy = aten("where", "self", copy, scalar(0, type), scalar(-std::numeric_limits<double>::infinity(), type));
+  else if (mask.dtype != ScalarType::Float || type == ScalarType::Double)
+    copy = torch::stable::to(copy, type);
+  TensorView x = view(mask.op, mask.name, copy);
+  if (x.dim() > 0 && x.size(-1) != 1 && x.stride(-1) != 1) {
+    copy = torch::stable::contiguous(copy);
+    x = view(mask.op, mask.name, copy);
+  }
+  return x;
+}
+
+/// Rows of which SDPA's log-sum-exp does not say that its output is right: where no key took part it gives 0 for both, but also
+/// for a row of NaN scores, which it can overlook; with Inf and NaN the exponentials decide.
+template <class T, class Bits>
+std::vector<std::int64_t> unsure_rows(const Tensor& lse, const Tensor& output, std::int64_t rows, std::int64_t dv) {
+  const T* const l = static_cast<const T*>(lse.data_ptr());
+  const Bits* const o = static_cast<const Bits*>(output.data_ptr());
+  std::vector<std::int64_t> unsure;
+  for (std::int64_t i = 0; i < rows; ++i)
+    if (!std::isfinite(l[i]) || (l[i] == 0 && static_cast<Bits>(o[i * dv] << 1) == 0)) unsure.push_back(i);
+  return unsure;
+}
+
+/// Whether each of `rows` is one that `mask` hides whole and SDPA left 0; then its log-sum-exp becomes -inf.
+template <class T>
+bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t>& rows) {
+  if (rows.empty()) return true;
+  if (!a.mask) return false;
+  const double inf = std::numeric_limits<double>::infinity();
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  const Tensor& mask = *a.mask->tensor;
+  Tensor largest = a.mask->dim() == 0 ? mask : aten("amax", "", mask, Shape{-1}, false);
+  largest = aten("eq", "Tensor", largest, scalar(-inf, a.mask->dtype));
+  const Tensor hidden = torch::stable::contiguous(aten("expand", "", largest, shape, false));
+  T* const l = static_cast<T*>(lse.data_ptr());
+  for (const std::int64_t i : rows) {
+    if (l[i] != 0 || !static_cast<const bool*>(hidden.data_ptr())[i]) return false;
+    l[i] = static_cast<T>(-inf);
+  }
+  return true;
+}
+
+Shape contiguous_strides(ShapeRef shape) {
+  Shape strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0; step *= std::max<std::int64_t>(shape[i], 1)) strides[i] = step;
+  return strides;
+}
+
+std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
+  if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
+  if (call.causal && (call.shift != 0 || call.scale <= 0)) return std::nullopt;  // it scales what it has masked
+  // Half types go in as they are where this CPU multiplies them: then the exponentials are good for the output, but not for a
+  // log-sum-exp in fp32.
+  const ScalarType own = call.query.dtype;
+  const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && multiplies(own));
+  const ScalarType type = as_is ? own : arithmetic(call);
+  const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  Call a = call;
+  std::array<Tensor, 4> copies;
+  a.d = a.dv = std::max(call.d, call.dv);  // it takes one head size: the smaller one is filled with zeros
+  a.query = readable(call.query, type, a.d, copies[0]);
+  a.key = readable(call.key, type, a.d, copies[1]);
+  a.value = readable(call.value, type, a.d, copies[2]);
+  if (a.mask) a.mask = additive(*call.mask, type, copies[3]);
+
+  // Query heads that share a key head are a dim of their own.
+  Shape sizes = a.batch;
+  std::array<Shape, 4> strides = strides_of(a);
+  if (a.key_group != 1) {
+    const auto heads = static_cast<std::ptrdiff_t>(sizes.size()) - 1;
+    sizes.back() /= a.key_group;
+    sizes.push_back(a.key_group);
+    for (std::size_t o = 0; o < strides.size(); ++o) {
+      const bool shared = o == 1 || o == 2;
+      const auto at = strides[o].begin() + heads;
+      const std::int64_t step = *at;
+      if (!shared) *at *= a.key_group;
+      strides[o].insert(at + 1, shared ? 0 : step);
+    }
+  }
+
+  // The kernel takes two batch dims; there is seldom a third one.
+  std::vector<BatchDim> dims = merged(sizes, strides, false);
+  while (dims.size() < 2) dims.push_back({1, {}});
+  const std::size_t outer = dims.size() - 2;
+  const BatchDim batch = dims[outer], heads = dims[outer + 1];
+  const auto operand = [&](std::size_t o, const TensorView& v, std::int64_t offset) {
+    const std::int64_t rows = v.dim() < 2 ? 1 : v.size(-2), columns = v.dim() < 1 ? 1 : v.size(-1);
+    const std::int64_t row = rows == 1 ? columns : v.stride(-2);
+    const auto size = [&](const BatchDim& d) { return o == 3 && d.strides[o] == 0 ? 1 : d.size; };
+    return strided(*v.tensor, std::array{size(batch), size(heads), rows, columns},
+                   std::array{batch.strides[o], heads.strides[o], row, std::int64_t{1}}, offset);
+  };
+  const std::int64_t n = a.batches(), inner = batch.size * heads.size;
+  Tensor output, lse;                                                // (n, Sq, Dv) and (n, Sq), contiguous
+  const bool direct = outer == 0 && (heads.size == 1 || a.sq == 1);  // the kernel writes (batch, Sq, heads, Dv)
+  if (!direct) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
+  std::int64_t done = 0;
+  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+    const Tensor q = operand(0, a.query, offset[0]), k = operand(1, a.key, offset[1]), v = operand(2, a.value, offset[2]);
+    std::optional<Tensor> mask;
+    if (a.mask) mask = operand(3, *a.mask, offset[3]);
+    AtenTensorHandle bias = mask ? mask->get() : nullptr, out = nullptr, sum = nullptr;
+    double scale = a.scale;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+        q.get(), k.get(), v.get(), 0, a.causal, mask ? &bias : nullptr, &scale, &out, &sum));
+    Tensor o(out), l(sum);
+    if (direct) {
+      output = o, lse = l;
+      return;
+    }
+    Tensor to = strided(output, std::array{batch.size, heads.size, a.sq, a.dv},
+                        std::array{heads.size * a.sq * a.dv, a.sq * a.dv, a.dv, std::int64_t{1}}, done * a.sq * a.dv);
+    torch::stable::copy_(to, o);
+    to =
+        strided(lse, std::array{batch.size, heads.size, a.sq}, std::array{heads.size * a.sq, a.sq, std::int64_t{1}}, done * a.sq);
+    torch::stable::copy_(to, l);
+    done += inner;
+  });
+
+  const std::int64_t rows = n * a.sq;
+  const bool right =
+      type == ScalarType::Double  ? all_masked<double>(a, lse, unsure_rows<double, std::uint64_t>(lse, output, rows, a.dv))
+      : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
+                                  : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
+  if (!right) return std::nullopt;
+  if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
+  if (type != own) output = torch::stable::to(output, own);
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  Result r{.output = Tensor(), .lse = {}};
+  if (want_lse) {
+    if (sums != accumulator(call)) lse = torch::stable::to(lse, accumulator(call));
+    r.lse = strided(lse, shape, contiguous_strides(shape));
+  }
+  shape.push_back(call.dv);
+  r.output = strided(output, shape, contiguous_strides(shape));
+  return r;
+}
+
+// ---- CPU, else: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------
+
+/// (batch..., rows, cols) of `v` in `type`, flattened to (batches, rows, cols).
+Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarType type) {
+  Tensor x = torch::stable::to(*v.tensor, type);
+  if (group != 1)
+    x = aten("repeat_interleave", "self_int", x, group, std::optional<std::int64_t>(-3), std::optional<std::int64_t>());
+  Shape shape = a.batch;
+  shape.insert(shape.end(), {v.size(-2), v.size(-1)});
+  x = aten("expand", "", x, shape, false);
+  return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
+}
+
+Result attention_in_blocks(const Call& a, bool want_lse) {
+  Result r = empty_result(a, want_lse);
+  const std::int64_t n = a.batches();
+  const ScalarType type = arithmetic(a);
+  const double inf = std::numeric_limits<double>::infinity();
+  const Tensor zero = scalar(0, type), minus_inf = scalar(-inf, type);
+  Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1, type), scalar(a.scale, type));
+  Tensor key = flattened(a, a.key, a.key_group, type), value = flattened(a, a.value, a.value_group, type);
+  Tensor output = torch::stable::view(r.output, std::array{n, a.sq, a.dv});
+  std::optional<Tensor> lse, mask;
+  if (r.lse) lse = torch::stable::view(*r.lse, std::array{n, a.sq});
+  if (a.mask) {
+    Shape scores = a.batch;
+    scores.insert(scores.end(), {a.sq, a.sk});
+    mask = aten("expand", "", *a.mask->tensor, scores, false);
+  }
+
+  constexpr std::int64_t kScores = 1 << 22;  // elements of one block of scores: stays near the last cache, never Sq x Sk
+  const std::int64_t block = std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(n * a.sk, 1), 1, 128);
+  for (std::int64_t row = 0; row < a.sq; row += block) {
+    const std::int64_t rows = std::min(block, a.sq - row);
+    const std::int64_t cols = a.causal ? std::clamp<std::int64_t>(row + rows + a.shift, 0, a.sk) : a.sk;
+    Tensor scores = aten("bmm", "", torch::stable::narrow(query, 1, row, rows),
+                         torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2));
+    if (a.causal) {
+      const Tensor ones = torch::stable::full(std::array{rows, cols}, 1, ScalarType::Bool);
+      scores = aten("masked_fill", "Tensor", scores, aten("triu", "", ones, row + a.shift + 1), minus_inf);
+    }
+    if (mask) {
+      Tensor bias = torch::stable::narrow(*mask, -2, row, rows);
+      // A boolean mask is the additive mask 0 / -inf, as in SDPA: a NaN score stays NaN.
+      bias = a.mask->dtype == ScalarType::Bool ? aten("where", "self", bias, zero, minus_inf) : torch::stable::to(bias, type);
+      bias = torch::stable::reshape(bias, std::array{n, rows, cols});
+      scores = torch::stable::subtract(scores, bias, -1);
+    }
+    if (lse) {
+      const Tensor block_lse = aten("logsumexp", "", scores, Shape{-1}, false);
+      Tensor target = torch::stable::narrow(*lse, 1, row, rows);
+      torch::stable::copy_(target, block_lse);
+    }
+    const Tensor weights = aten("_safe_softmax", "", scores, std::int64_t{-1}, std::optional<ScalarType>());
+    Tensor target = torch::stable::narrow(output, 1, row, rows);
+    torch::stable::copy_(target, aten("bmm", "", weights, torch::stable::narrow(value, 1, 0, cols)));
+  }
+  return r;
+}
+
+}  // namespace
+
+Result attention_cpu(const Call& a, bool want_lse) {
+  if (a.batches() * a.sq == 0) return empty_result(a, want_lse);
+  std::optional<Result> r = attention_by_sdpa(a, want_lse);
+  return r ? *r : attention_in_blocks(a, want_lse);
+}
+
+}  // namespace xgemm::attention

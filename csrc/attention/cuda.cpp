@@ -1,0 +1,165 @@
+// Attention on a GPU: the call as the kernels see it, a plan, the launches.
+#include "torch/cuda.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "attention/arguments.h"
+#include "attention/call.h"
+#include "attention/wgmma/launch.h"
+#include "device/integer.h"
+
+namespace xgemm::attention {
+namespace {
+
+/// `v` as the kernels see it, but for the batch dims; `strides` end with those of the last two dims.
+Operand operand(const TensorView& v, ShapeRef strides) {
+  return {.data = v.data, .row = strides[strides.size() - 2], .column = strides.back()};
+}
+
+/// Whether every row of `o` starts at a multiple of 16 bytes, with its columns adjacent and, for half types, whole vectors of
+/// them.
+bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::int64_t item) {
+  bool aligned = (o.column == 1 || columns <= 1) && reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0;
+  for (std::int64_t stride : {o.row, o.group}) aligned = aligned && stride * item % 16 == 0;
+  for (int i = 0; i < batch_dims; ++i) aligned = aligned && o.batch[i] * item % 16 == 0;
+  return aligned && (item > 2 || columns * item % 16 == 0);
+}
+
+/// The tensor-core kernel has been run in the emulator (tests/emulation) but not on a GPU yet: it serves only who asks for it.
+bool wants_wgmma() {
+  const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
+  return wanted != nullptr && std::string_view(wanted) == "wgmma";
+}
+
+/// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
+bool aligned(const TensorView& v) {
+  bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
+  for (std::int64_t i = 0; i + 1 < v.dim(); ++i) result = result && (v.size(i) == 1 || v.stride(i) % 8 == 0);
+  return result;
+}
+
+/// A copy with zeros behind the columns, up to whole vectors of them.
+Tensor aligned_copy(const TensorView& v) {
+  Shape shape(v.sizes.begin(), v.sizes.end());
+  shape.back() = round_up(shape.back(), 8);
+  Tensor copy = empty(shape, v.dtype, v);
+  if (shape.back() != v.size(-1)) torch::stable::zero_(copy);
+  Tensor columns = torch::stable::narrow(copy, -1, 0, v.size(-1));
+  torch::stable::copy_(columns, *v.tensor);
+  return copy;
+}
+
+/// False where the tensor-core kernel does not take the call.
+bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
+  WgmmaProblem problem = wgmma_problem(k);
+  problem.sm_count = scope.properties().sm_count;
+  const std::optional<WgmmaPlan> plan = plan_wgmma(problem);
+  if (!plan) return false;
+  const MeetingPlace place =
+      scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
+  return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
+}
+
+}  // namespace
+
+Result attention_cuda(const Call& a, bool want_lse) {
+  const CudaScope scope(a.query);
+  const bool tensor_cores =
+      scope.properties().major == 9 && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double && wants_wgmma();
+  if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
+    Call b = a;
+    std::array<Tensor, 3> copies;
+    TensorView* const views[] = {&b.query, &b.key, &b.value};
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      if (!aligned(*views[i])) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
+    b.d = b.query.size(-1), b.dv = b.value.size(-1);
+    Result r = attention_cuda(b, want_lse);
+    if (b.dv != a.dv) r.output = torch::stable::contiguous(torch::stable::narrow(r.output, -1, 0, a.dv));
+    return r;
+  }
+  Result r = empty_result(a, want_lse);
+  if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
+  const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
+
+  std::array<Shape, 4> strides = strides_of(a);
+  Arguments k;
+  k.query = operand(a.query, strides[0]);
+  k.key = operand(a.key, strides[1]);
+  k.value = operand(a.value, strides[2]);
+  k.dtype = to_dtype(a.query.dtype);
+  if (a.mask) k.mask = operand(*a.mask, strides[3]), k.mask_dtype = to_dtype(a.mask->dtype), k.masked = true;
+  k.sq = static_cast<int>(a.sq), k.sk = static_cast<int>(a.sk), k.d = static_cast<int>(a.d), k.dv = static_cast<int>(a.dv);
+  k.scale = a.scale, k.causal = a.causal, k.shift = a.shift;
+
+  // Query heads that share a key head become rows of one tile, which reads that head's keys and values once.
+  Shape sizes = a.batch;
+  if (a.key_group == a.value_group && a.key_group * a.sq <= kMaxLength) {
+    k.group = static_cast<int>(a.key_group);
+    if (k.group != 1) {
+      const std::size_t heads = sizes.size() - 1;
+      k.query.group = strides[0][heads], k.mask.group = strides[3][heads];
+      sizes[heads] /= k.group;
+      strides[0][heads] *= k.group, strides[3][heads] *= k.group;
+    }
+  } else {
+    k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
+  }
+  // The heads stay apart as the last dim when key and value share them differently.
+  const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1);
+  const std::array<Operand*, 4> operands = {&k.query, &k.key, &k.value, &k.mask};
+  const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
+  k.batch_dims = static_cast<int>(own);
+  std::int64_t batches = 1;
+  for (std::size_t i = 0; i < own; ++i) {
+    batches *= dims[outer + i].size;
+    k.batch_sizes[i] = static_cast<std::uint32_t>(dims[outer + i].size);
+    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dims[outer + i].strides[o];
+  }
+
+  const Plan plan = make_plan({.fp64 = k.dtype == DType::f64,
+                               .batches = batches,
+                               .rows = k.group * a.sq,
+                               .sk = a.sk,
+                               .d = a.d,
+                               .dv = a.dv,
+                               .sm_count = scope.properties().sm_count});
+  check(plan.blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ",
+        plan.blocks);
+  const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
+  k.batches = static_cast<std::uint32_t>(batches);
+  k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
+  k.splits = plan.splits, k.parallel = plan.parallel;
+  std::optional<Tensor> partials;
+  if (plan.partials != 0) {
+    const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
+    partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
+    char* const base = static_cast<char*>(partials->data_ptr());
+    k.partial_output = base;
+    k.partial_max = base + rows * tile.head_size * bytes;
+    k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
+  }
+  // Dims beyond what the kernels count are loops here.
+  const std::array<const void*, 4> bases = {k.query.data, k.key.data, k.value.data, k.mask.data};
+  const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
+  std::int64_t done = 0;
+  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+    for (std::size_t o = 0; o < operands.size(); ++o)
+      if (bases[o]) {
+        const auto bytes = o == 3 ? static_cast<std::int64_t>(size_of(k.mask_dtype)) : item;
+        operands[o]->data = static_cast<const char*>(bases[o]) + offset[o] * bytes;
+      }
+    k.query.vector = vectorizable(k.query, k.batch_dims, a.d, item);
+    k.key.vector = vectorizable(k.key, k.batch_dims, a.d, item);
+    k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
+    k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
+    k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
+    if (!tensor_cores || !launch_on_tensor_cores(scope, k)) launch(plan, k, scope.stream());
+    scope.check_launch();
+    done += rows;
+  });
+  return r;
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,218 @@
+// The main loop of a consumer warpgroup: 64 rows against their keys. Two schedules (tile.h).
+//
+//   exclusive   S = Q K^T, softmax, O += P V, one after the other; while one warpgroup is at its exponentials, another
+//   multiplies.
+//               The warpgroups take turns at the exponentials, which share one unit. (cuDNN's order on Hopper.)
+//   overlapped  Step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and does the softmax of S(n) under the latter. The
+//               warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
+//
+// P becomes an A operand in registers only when no wgmma is in flight that reads the one before: else ptxas runs each wgmma alone
+// (C7513), or reuses registers that one still reads.
+#pragma once
+#include "attention/wgmma/epilogue.cuh"
+#include "attention/wgmma/mask.cuh"
+#include "attention/wgmma/parts.cuh"
+#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/shared.cuh"
+#include "attention/wgmma/softmax.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/ptx/wgmma.cuh"
+
+namespace xgemm::attention {
+
+/// Warpgroups one after the other, round and round: the first may begin.
+template <int kWarpgroups>
+struct Turns {
+  int warpgroup;
+  __device__ __forceinline__ explicit Turns(int mine) : warpgroup(mine) {
+    if (kWarpgroups > 1 && mine == kWarpgroups - 1) ptx::named_barrier_arrive(kTurnBarrier, 256);
+  }
+  __device__ __forceinline__ void wait() const {
+    if (kWarpgroups > 1) ptx::named_barrier_sync(kTurnBarrier + warpgroup, 256);
+  }
+  __device__ __forceinline__ void pass() const {
+    if (kWarpgroups > 1) ptx::named_barrier_arrive(kTurnBarrier + (warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1), 256);
+  }
+  /// After the last turn: leaves no arrival behind.
+  __device__ __forceinline__ void end() const {
+    if (warpgroup == 0) wait();
+  }
+};
+
+template <class Element, int kIndex, Masking kMasking>
+struct Consumer {
+  using S = Shared<kIndex>;
+  static constexpr WgmmaTile kTile = S::kTile;
+  static constexpr int kKeys = kTile.keys;
+
+  const WgmmaArguments& g;
+  const S shared;
+  const Turns<kTile.consumers> turns;
+  const int warpgroup;
+  PipelineState<kTile.query_slots> query;
+  PipelineState<kTile.stages> key, value;
+  float scores[kKeys / 2], outputs[kTile.value_size / 2];
+  std::uint32_t weights[kKeys / 16][4];
+  OnlineSoftmax<kKeys, kMasking> softmax;
+  int begin[2], end[2];  ///< keys that this thread's rows see
+
+  __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
+      : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
+
+  /// Issues S = Q K^T of the slots at hand, and commits it.
+  __device__ __forceinline__ void multiply_keys() {
+    const auto q = S::Query::descriptor_low(ptx::shared_address(shared.queries + query.slot * kTile.query_bytes()) +
+                                            warpgroup * 64 * WgmmaTile::kBlockBytes);
+    const auto k = S::Key::descriptor_low(ptx::shared_address(shared.keys + key.slot * kTile.key_bytes()));
+    ptx::wgmma_pin(scores);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTile.head_size / 16; ++step)
+      ptx::Wgmma<Element, true, true>::mma(
+          scores, S::Query::descriptor(q, step / 4 * S::kQueryBlock + step % 4 * S::Query::kStepBytes),
+          S::Key::descriptor(k, step / 4 * S::kKeyBlock + step % 4 * S::Key::kStepBytes), step != 0);
+    ptx::wgmma_commit();
+  }
+  /// Issues O += P V, and commits it.
+  __device__ __forceinline__ void multiply_values() {
+    const auto v = S::Value::descriptor_low(ptx::shared_address(shared.values + value.slot * kTile.value_bytes()));
+    ptx::wgmma_pin(outputs);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(weights[step]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step)
+      ptx::WgmmaRegisters<Element, false>::mma(outputs, weights[step], S::Value::descriptor(v, step * S::Value::kStepBytes),
+                                               true);
+    ptx::wgmma_commit();
+  }
+
+  /// A warp's part of giving a slot back to the producer.
+  template <int kStages>
+  __device__ __forceinline__ static void release(const Pipeline<kStages>& slots, PipelineState<kStages>& at) {
+    if (threadIdx.x % 32 == 0) slots.release(at.slot);
+    at.advance();
+  }
+  __device__ __forceinline__ void wait_keys() const { shared.key_slots.wait(key); }
+  __device__ __forceinline__ void wait_values() const { shared.value_slots.wait(value); }
+  __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
+  __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
+
+  __device__ __forceinline__ void convert_weights() {
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) to_fragment<Element>(weights[step], scores, step);
+  }
+
+  using Walk = KeyWalk<kKeys, kMasking>;
+  using Mask = TileMask<kKeys, kMasking>;
+
+  __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
+    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.score_scale);
+    if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+  }
+
+  __device__ __forceinline__ void run_exclusive(Walk& walk, Mask& mask) {
+#pragma unroll 1
+    for (; walk.valid(); walk.next()) {
+      wait_keys();
+      multiply_keys();
+      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(scores);
+      release_keys();
+      mask_scores(walk, mask);
+      softmax.raise_maximum(scores, g.scale_log2);
+      turns.wait();
+      softmax.exponentiate(scores, g.scale_log2);
+      softmax.rescale(outputs);
+      convert_weights();
+      turns.pass();
+      wait_values();
+      multiply_values();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(outputs);
+      release_values();
+    }
+  }
+
+  __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
+    if (!walk.valid()) return;
+    const auto soften = [&] {
+      release_keys();
+      mask_scores(walk, mask);
+      softmax.raise_maximum(scores, g.scale_log2);
+      softmax.exponentiate(scores, g.scale_log2);
+    };
+    wait_keys();
+    turns.wait();
+    multiply_keys();
+    turns.pass();
+    mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(scores);
+    soften();
+    convert_weights();
+#pragma unroll 1
+    for (walk.next(); walk.valid(); walk.next()) {
+      wait_keys();
+      turns.wait();
+      multiply_keys();
+      wait_values();
+      multiply_values();
+      turns.pass();
+      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(scores);
+      soften();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(outputs);
+      release_values();
+      softmax.rescale(outputs);
+      convert_weights();
+    }
+    turns.wait();
+    wait_values();
+    multiply_values();
+    turns.pass();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(outputs);
+    release_values();
+  }
+
+  __device__ __forceinline__ void run() {
+    const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+    for (ItemLoop item(g); item.valid(); item.next()) {
+      const RowTile tile(g, item.index);
+      Walk walk(g, tile);
+      const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
+      Mask mask(g, tile, rows);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int position = position_of(g, rows[h]);
+        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
+      }
+      softmax = {};
+#pragma unroll
+      for (float& output : outputs) output = 0;
+
+      shared.query_slots.wait(query);
+      if constexpr (kTile.schedule == Schedule::exclusive)
+        run_exclusive(walk, mask);
+      else
+        run_overlapped(walk, mask);
+
+      softmax.finish();
+      if (!g.through_memory) {
+        store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+      } else {
+        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
+      }
+      if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
+      release(shared.query_slots, query);
+      __syncwarp();
+    }
+    turns.end();
+  }
+};
+
+}  // namespace xgemm::attention

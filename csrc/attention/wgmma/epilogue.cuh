@@ -1,0 +1,65 @@
+// The outputs of a warpgroup's 64 rows: normalised, rounded, and through the queries' place in shared memory to memory by TMA.
+#pragma once
+#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/shared.cuh"
+#include "attention/wgmma/softmax.cuh"
+#include "device/ptx/stmatrix.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/ptx/warpgroup.cuh"
+
+namespace xgemm::attention {
+
+/// A consumer thread's place among the CTA's rows.
+struct Place {
+  int warpgroup, lane;
+  int warp_row;  ///< the warp's first row
+  __device__ __forceinline__ Place() {
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    warpgroup = agreed(thread / 128), lane = thread % 32, warp_row = agreed(thread / 32) * 16;
+  }
+  __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
+};
+
+/// `slot`: the tile's queries, which nothing reads any more once all warps of the warpgroup have come here. Leaves one bulk group
+/// of the warp's first lane, which still reads that place.
+template <class Element, int kIndex, Masking kMasking>
+__device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
+                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
+                                              const WgmmaArguments& g, const RowTile& tile, unsigned char* slot) {
+  using S = Shared<kIndex>;
+  const Place place;
+  if (g.lse != nullptr && place.lane % 4 == 0) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const std::int64_t row = tile.output_row(g, tile.row + place.row(h));
+      if (row >= 0) g.lse[row] = log_sum(softmax.maximum[h], softmax.sum[h], g.scale);
+    }
+  }
+
+  const float inverse[2] = {1 / softmax.sum[0], 1 / softmax.sum[1]};
+#pragma unroll
+  for (int i = 0; i < S::kTile.value_size / 2; ++i)  // 0 where the row sees no key, even beside a NaN value
+    outputs[i] = softmax.sum[i / 2 % 2] == 0.f ? 0.f : outputs[i] * inverse[i / 2 % 2];
+
+  ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
+  unsigned char* const warps = slot + place.warp_row * WgmmaTile::kBlockBytes;
+  const std::uint32_t row = ptx::shared_address(warps) + (place.lane % 16) * WgmmaTile::kBlockBytes;
+#pragma unroll
+  for (int k = 0; k < S::kTile.value_size / 16; ++k) {
+    std::uint32_t fragment[4];
+    to_fragment<Element>(fragment, outputs, k);
+    const int chunk = (2 * k % 8 + place.lane / 16) ^ (place.lane % 8);  // of 16 bytes; lane % 8: the row's place in the swizzle
+    ptx::store_matrices(row + k / 4 * S::kQueryBlock + 16 * chunk, fragment);
+  }
+  ptx::fence_async_shared();
+  __syncwarp();
+  if (place.lane == 0) {
+#pragma unroll
+    for (int block = 0; block < S::kValueBlocks; ++block)
+      ptx::tma_store(&g.output, warps + block * S::kQueryBlock, 64 * block, tile.head, g.pack.divide(tile.row + place.warp_row),
+                     tile.inner, tile.outer);
+    ptx::tma_store_commit();
+  }
+}
+
+}  // namespace xgemm::attention

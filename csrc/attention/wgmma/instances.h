@@ -1,0 +1,15 @@
+// The instantiations of kernel.cuh, a source file a dtype so that they compile side by side, and of mask_tiles.cuh.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "attention/wgmma/arguments.h"
+#include "attention/wgmma/tile.h"
+
+namespace xgemm::attention {
+
+void launch_wgmma_half(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
+void launch_wgmma_bf16(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
+/// mask_tiles.cuh for the rows and keys of this tile.
+void launch_classify(int tile, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream);
+
+}  // namespace xgemm::attention

@@ -1,0 +1,45 @@
+// Attention on Hopper's tensor cores (sm_90a): half or bf16, many query rows.
+//
+// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
+// window.
+//   Operands   query (outer, inner, group, Sq, D), key and value (outer, inner, Sk, D or Dv), any strides that are multiples of
+//   16
+//              bytes, columns adjacent; output contiguous, Dv a multiple of 8. D and Dv up to kTile's, zeros beyond; scale > 0.
+//   Roles      persistent CTAs; warpgroup 0 loads (producer.cuh), each other one owns 64 rows (consumer.cuh): scores, weights and
+//              outputs stay in registers, the weights as wgmma's A operand.
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv and dtype alone: keys in tiles of kTile.keys from key
+//   0
+//              on, walked from the last to the first; tiles that a row does not see leave its state as it is.
+//   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.
+#pragma once
+#include "attention/wgmma/consumer.cuh"
+#include "attention/wgmma/producer.cuh"
+#include "device/ptx/grid.cuh"
+
+namespace xgemm::attention {
+
+template <class Element, int kIndex, Masking kMasking>
+__global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wgmma(const __grid_constant__ WgmmaArguments g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using S = Shared<kIndex>;
+  extern __shared__ unsigned char memory[];
+  const S shared(memory);
+  if (threadIdx.x == 32) shared.init_barriers();
+  if (threadIdx.x == 64)
+    for (const CUtensorMap* map : {&g.query, &g.key, &g.value, &g.output}) ptx::prefetch_tensor_map(map);
+  __syncthreads();
+  ptx::grid_release();
+  ptx::grid_wait();
+
+  const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
+  if (warpgroup == 0) {
+    if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers()>();
+    if (threadIdx.x < 32) produce<kIndex, kMasking>(g, shared);
+  } else {
+    if constexpr (S::kTile.lends_registers()) ptx::acquire_registers<S::kTile.consumer_registers()>();
+    Consumer<Element, kIndex, kMasking>(g, shared, warpgroup - 1).run();
+  }
+#endif
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,148 @@
+#include "attention/wgmma/launch.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "attention/wgmma/instances.h"
+#include "device/tensor_map.h"
+
+namespace xgemm::attention {
+namespace {
+
+/// The batch dims of `Arguments`, at most two of them, from the inside.
+std::int64_t batches(const Arguments& a, int dim) { return a.batch_dims > dim ? a.batch_sizes[a.batch_dims - 1 - dim] : 1; }
+std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
+  return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
+}
+/// An operand that all batches share has one of them in its map.
+std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
+  return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
+}
+
+/// Strides of a map are positive and under 2^40 bytes.
+bool walkable(std::int64_t size, std::int64_t stride) { return size <= 1 || (stride > 0 && stride < std::int64_t{1} << 39); }
+
+Masking masking_of(const Arguments& a) {
+  if (!a.masked) return Masking::edges;
+  return a.mask_dtype == DType::boolean ? Masking::boolean : Masking::additive;
+}
+
+/// The queries, or the outputs: a box is `rows` rows of as many heads as a tile interleaves.
+bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int packed, int rows) {
+  return make_tensor_map(map, {.data = x.data,
+                               .dtype = a.dtype,
+                               .sizes = {columns, a.group, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
+                               .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
+                               .box = {64, packed, rows / packed},
+                               .swizzle_bytes = WgmmaTile::kBlockBytes,
+                               .rank = 5});
+}
+
+/// The keys, or the values.
+bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int keys) {
+  return make_tensor_map(map, {.data = x.data,
+                               .dtype = a.dtype,
+                               .sizes = {columns, a.sk, map_batches(a, x, 0), map_batches(a, x, 1)},
+                               .strides = {x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
+                               .box = {64, keys},
+                               .swizzle_bytes = WgmmaTile::kBlockBytes,
+                               .rank = 4});
+}
+
+WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
+  return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
+}
+
+/// Fills g.mask, whose classes and bits are at `memory`, and has it classified.
+void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, char* memory, cudaStream_t stream) {
+  const Operand& x = a.mask;
+  MaskTilesArguments m{};
+  WgmmaMask& mask = m.mask;
+  mask.strides = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, x.column};
+  mask.values = x.data, mask.dtype = a.mask_dtype;
+  const std::int64_t others[] = {mask.strides.outer, mask.strides.inner, mask.strides.head, mask.strides.row,
+                                 reinterpret_cast<std::intptr_t>(x.data) / static_cast<std::int64_t>(size_of(a.mask_dtype))};
+  const auto all_multiples = [&](std::int64_t of) {
+    return x.column == 1 && std::all_of(std::begin(others), std::end(others), [of](std::int64_t i) { return i % of == 0; });
+  };
+  mask.pairs = all_multiples(2), m.vector = all_multiples(16);
+
+  const bool own_heads = a.group > 1 && x.group != 0, own_rows = x.row != 0 || (own_heads && plan.packed > 1);
+  m.row_tiles = own_rows ? plan.row_tiles : 1;
+  m.heads = own_heads ? a.group / plan.packed : 1;
+  m.inner = static_cast<int>(map_batches(a, x, 0));
+  mask.steps.row = own_rows;
+  mask.steps.head = own_heads ? m.row_tiles : 0;
+  mask.steps.inner = m.inner > 1 ? m.heads * m.row_tiles : 0;
+  mask.steps.outer = map_batches(a, x, 1) > 1 ? m.inner * m.heads * m.row_tiles : 0;
+  mask.key_tiles = plan.key_tiles;
+  mask.bits = reinterpret_cast<uint2*>(memory);
+  mask.classes = reinterpret_cast<unsigned char*>(memory + plan.mask_bit_bytes());
+  m.rows = a.sq * plan.packed, m.pack = plan.packed, m.tile_rows = plan.tile_rows, m.sk = a.sk;
+  g.mask = mask;
+  launch_classify(plan.tile, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
+}
+
+}  // namespace
+
+WgmmaProblem wgmma_problem(const Arguments& a) {
+  WgmmaProblem p{.causal = a.causal,
+                 .batches = a.batches,
+                 .group = a.group,
+                 .sq = a.sq,
+                 .sk = a.sk,
+                 .d = a.d,
+                 .dv = a.dv,
+                 .masking = masking_of(a),
+                 .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
+                 .mask_heads = a.group > 1 && a.mask.group != 0,
+                 .mask_rows = a.mask.row != 0};
+  p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
+               static_cast<float>(a.scale) > 0 && a.query.vector && a.key.vector && a.value.vector && a.dv % 8 == 0 &&
+               walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
+               walkable(a.sk, a.value.row);
+  for (const Operand* x : {&a.query, &a.key, &a.value})
+    for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
+  return p;
+}
+
+bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  const WgmmaTile& tile = plan.info();
+  WgmmaArguments g{};
+  const std::int64_t head = std::int64_t{a.sq} * a.dv;
+  Operand output{.data = a.output, .row = a.dv, .column = 1, .group = head};
+  if (a.batch_dims > 0) output.batch[a.batch_dims - 1] = a.group * head;
+  if (a.batch_dims > 1) output.batch[a.batch_dims - 2] = batches(a, 0) * a.group * head;
+  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
+      !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||
+      (!plan.through_memory && !make_rows_map(g.output, a, output, a.dv, plan.packed, 16)))
+    return false;
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
+
+  g.out = a.output, g.lse = static_cast<float*>(a.lse);
+  g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
+  g.first = -a.sq, g.last = a.causal ? static_cast<int>(a.shift) + 1 : a.sk;
+  g.score_scale = static_cast<float>(a.scale);
+  g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
+  g.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
+
+  g.pack = ShortDivider::of(plan.packed);
+  g.tile_rows = plan.tile_rows, g.row_tiles = plan.row_tiles;
+  g.section_heads = ShortDivider::of(plan.section_heads);
+  g.section = ShortDivider::of(std::int64_t{plan.row_tiles} * plan.section_heads);
+  g.tile_heads = ShortDivider::of(a.group / plan.packed);
+  g.inner = ShortDivider::of(batches(a, 0));
+  g.parts = ShortDivider::of(plan.parts);
+  g.part_tiles = plan.part_tiles;
+  g.items = static_cast<int>(plan.items());
+
+  g.through_memory = plan.through_memory, g.part_rows = plan.part_rows;
+  g.part_states = static_cast<float2*>(memory);
+  g.part_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
+  g.counters = static_cast<unsigned*>(counters);
+  if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
+  (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, plan.masking, g, plan.ctas, stream);
+  return true;
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,17 @@
+// The launch of the tensor-core kernel from the op's operands.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "attention/arguments.h"
+#include "attention/wgmma/plan.h"
+
+namespace xgemm::attention {
+
+/// What plan_wgmma() asks, but for the GPU: the caller adds `sm_count`, and leaves the kernel to sm_90.
+WgmmaProblem wgmma_problem(const Arguments& arguments);
+
+/// `counters`: plan.counter_bytes() zeros, which it leaves zeros; `memory`: plan.memory_bytes() of anything. False if the driver
+/// makes no tensor maps: nothing was launched.
+bool launch_wgmma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+
+}  // namespace xgemm::attention

@@ -1,0 +1,93 @@
+// Parts of the keys: each item leaves its rows' maxima, sums and unnormalised outputs in memory; the warpgroup that comes last
+// merges them, in order. So a row's bits do not depend on who computed which part when.
+//
+// Floor: reads and writes 4 value_size + 8 bytes a row and part, against 4 (D + Dv) part_keys bytes of keys and values a tile.
+#pragma once
+#include "attention/wgmma/epilogue.cuh"
+#include "device/vector.cuh"
+
+namespace xgemm::attention {
+
+/// Where row `row` of a tile's part is kept.
+__device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int tile, int part, int row) {
+  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.parts.divisor) + part) * g.part_rows + row;
+}
+
+/// Outputs and log-sum-exp of the warpgroup's 64 rows from all parts: a thread takes four columns of a row at a time.
+template <class Element, int kIndex, Masking kMasking>
+__device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTile& tile, int first_row) {
+  constexpr int kQuads = kWgmmaTiles[kIndex].value_size / 4, kTogether = 8;  // parts whose loads are in flight together
+  const int parts = static_cast<int>(g.parts.divisor), rows = min(64, g.part_rows - first_row);
+  for (int i = static_cast<int>(threadIdx.x) % 128; i < rows * kQuads; i += 128) {
+    const int row = first_row + i / kQuads, column = i % kQuads * 4;
+    const std::int64_t out = tile.output_row(g, tile.row + row);
+    if (out < 0) continue;
+    const std::int64_t from = part_row(g, tile.index, 0, row);
+    const float2* const states = g.part_states + from;
+    const float* const outputs = g.part_outputs + from * (4 * kQuads) + column;
+    float maximum = -INFINITY;
+#pragma unroll 8
+    for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, __ldcg(&states[part * g.part_rows].x));
+    const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
+    float sum = 0;
+    Vector<float, 4> output = {};
+    for (int first = 0; first < parts; first += kTogether) {
+      float2 state[kTogether];
+      float4 value[kTogether];
+#pragma unroll
+      for (int p = 0; p < kTogether; ++p) {
+        const std::int64_t at = static_cast<std::int64_t>(min(first + p, parts - 1)) * g.part_rows;
+        state[p] = __ldcg(states + at);
+        value[p] = __ldcg(reinterpret_cast<const float4*>(outputs + at * (4 * kQuads)));
+      }
+#pragma unroll
+      for (int p = 0; p < kTogether; ++p) {
+        if (first + p >= parts) break;
+        const float factor = exponentials.factor(state[p].x, g.scale_log2);
+        sum = fmaf(state[p].y, factor, sum);
+        output[0] = fmaf(value[p].x, factor, output[0]), output[1] = fmaf(value[p].y, factor, output[1]);
+        output[2] = fmaf(value[p].z, factor, output[2]), output[3] = fmaf(value[p].w, factor, output[3]);
+      }
+    }
+    if (column == 0 && g.lse != nullptr) g.lse[out] = log_sum(maximum, sum, g.scale);
+    if (column >= g.dv) continue;
+    const float inverse = 1 / sum;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) output[c] = sum == 0.f ? 0.f : output[c] * inverse;
+    store_vector(static_cast<std::uint32_t*>(g.out) + (out * g.dv + column) / 2,
+                 Vector<std::uint32_t, 2>{{pack_pair<Element>(output[0], output[1]), pack_pair<Element>(output[2], output[3])}});
+  }
+}
+
+/// Leaves this item's results of the warpgroup's rows; the last warpgroup of these rows to come merges. `flag`: in shared memory.
+template <class Element, int kIndex, Masking kMasking>
+__device__ __forceinline__ void store_part(const float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
+                                           const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
+                                           const WgmmaArguments& g, const RowTile& tile, unsigned* flag) {
+  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
+  const Place place;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = place.row(h);
+    if (row >= g.part_rows || tile.output_row(g, tile.row + row) < 0) continue;
+    const std::int64_t to = part_row(g, tile.index, tile.part, row);
+    if (place.lane % 4 == 0) g.part_states[to] = {softmax.maximum[h], softmax.sum[h]};
+    float* const line = g.part_outputs + to * kTile.value_size + 2 * (place.lane % 4);
+#pragma unroll
+    for (int j = 0; j < kTile.value_size / 8; ++j)
+      store_vector(line + 8 * j, Vector<float, 2>{{outputs[4 * j + 2 * h], outputs[4 * j + 2 * h + 1]}});
+  }
+  ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
+  if (threadIdx.x % 128 == 0) {
+    unsigned* const counter = g.counters + static_cast<std::int64_t>(tile.index) * kTile.consumers + place.warpgroup;
+    __threadfence();
+    const bool last = atomicAdd(counter, 1u) == g.parts.divisor - 1;
+    if (last) *counter = 0;
+    *flag = last;
+    __threadfence();
+  }
+  ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
+  if (*flag) merge_parts<Element, kIndex, kMasking>(g, tile, 64 * place.warpgroup);
+}
+
+}  // namespace xgemm::attention

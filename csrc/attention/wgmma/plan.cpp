@@ -1,0 +1,79 @@
+#include "attention/wgmma/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "device/integer.h"
+
+namespace xgemm::attention {
+namespace {
+
+constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
+
+/// Heads whose keys and values fit most of L2 (50 MB): FlashAttention-3's figure.
+constexpr std::int64_t kSectionBytes = 32 << 20;
+/// Up to so many rows of a key head, one warpgroup has them all: decoding.
+constexpr std::int64_t kFewRows = 64;
+/// Rows of several heads share a tile where rows of one head fill less than this share of what they would fill.
+constexpr double kPackingGain = 0.9;
+
+/// Share of the tiles' rows that are rows of the problem.
+double filled(std::int64_t rows, std::int64_t tile) {
+  return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
+}
+
+/// Keys of a part, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
+/// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never.
+std::int64_t part_keys(std::int64_t rows, std::int64_t sk) {
+  if (rows <= kFewRows) return sk <= 4096 ? 256 : 1024;
+  return rows <= 1024 && sk >= 8192 ? 4096 : 0;
+}
+
+}  // namespace
+
+std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
+  if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};
+  const std::int64_t all_rows = p.sq * p.group;
+  // Positions plus either length, and a tile behind them, are 32-bit numbers.
+  if (p.sq + p.sk + 1024 > kInt) return {};
+  const bool few = all_rows <= kFewRows;
+  const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [&](const WgmmaTile& t) {
+    return (t.consumers == 1) == few && t.serves(p.masking) && p.d <= t.head_size && p.dv <= t.value_size;
+  });
+  if (tile == kWgmmaTiles.end()) return {};
+
+  WgmmaPlan plan{.tile = static_cast<int>(tile - kWgmmaTiles.begin())};
+  const std::int64_t rows = tile->rows();
+  // Without parts, each warp stores its 16 rows by TMA: whole positions.
+  const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
+  if (few || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
+    plan.packed = static_cast<int>(p.group);
+  plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
+
+  const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
+  const std::int64_t keys = part_keys(all_rows, p.sk), part = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
+  plan.parts = static_cast<int>(ceil_div(p.sk, part));
+  plan.part_tiles = static_cast<int>(part / tile->keys);
+  plan.through_memory = plan.parts > 1 || 16 % plan.packed != 0;
+  plan.tiles = heads * row_tiles;
+  if (plan.items() > kInt) return {};
+  plan.part_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
+  plan.row_tiles = static_cast<int>(row_tiles);
+  plan.ctas = static_cast<int>(std::min<std::int64_t>(plan.items(), p.sm_count));
+  plan.masking = p.masking;
+  if (p.masking != Masking::edges) {
+    plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile->keys));
+    plan.mask_tiles = p.mask_batches * (p.mask_heads ? p.group / plan.packed : 1) *
+                      (p.mask_rows || (p.mask_heads && plan.packed > 1) ? row_tiles : 1);
+    if (plan.mask_tiles * plan.key_tiles > kInt) return {};
+  }
+  if (p.causal) {  // tiles differ in length: the longest of several heads first. Else one head after the other.
+    const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (2 * p.sk * (p.d + p.dv)), 1);
+    std::int64_t section = std::min(key_heads * (p.group / plan.packed), heads);
+    while (heads % section != 0) --section;
+    plan.section_heads = static_cast<int>(section);
+  }
+  return plan;
+}
+
+}  // namespace xgemm::attention

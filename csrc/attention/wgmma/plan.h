@@ -1,0 +1,55 @@
+// Whether the tensor-core kernel takes a problem, and how: pure host code.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "attention/wgmma/tile.h"
+#include "device/integer.h"
+
+namespace xgemm::attention {
+
+/// What the choice depends on.
+struct WgmmaProblem {
+  bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), scale > 0
+  bool causal = false;
+  std::int64_t batches = 0;  ///< key heads in all
+  std::int64_t group = 1;    ///< query heads that share each
+  std::int64_t sq = 0, sk = 0, d = 0, dv = 0;
+  int sm_count = 0;
+  Masking masking = Masking::edges;
+  std::int64_t mask_batches = 1;               ///< with masks of their own
+  bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
+};
+
+struct WgmmaPlan {
+  int tile = 0;                 ///< index into kWgmmaTiles
+  int packed = 1;               ///< query heads of a group whose rows share a tile: 1 or all
+  int tile_rows = 0;            ///< rows of a tile that are used: the tile's own, but for groups that do not divide them
+  int row_tiles = 0;            ///< of a tile head, which is `packed` query heads
+  int section_heads = 1;        ///< tile heads whose keys and values stay in L2 together
+  std::int64_t tiles = 0;       ///< of rows, in all
+  int parts = 1;                ///< of the keys
+  int part_tiles = 0;           ///< tiles of keys of a part
+  bool through_memory = false;  ///< results meet in memory: several parts, or rows that TMA cannot store
+  int part_rows = 0;            ///< rows of a tile that partial results have room for
+  int ctas = 0;
+  Masking masking = Masking::edges;
+  std::int64_t mask_tiles = 0;  ///< tiles of rows with masks of their own
+  int key_tiles = 0;            ///< tiles of keys of each, of all keys
+
+  std::int64_t items() const { return tiles * parts; }
+  const WgmmaTile& info() const { return kWgmmaTiles[static_cast<std::size_t>(tile)]; }
+  std::int64_t counter_bytes() const { return through_memory ? 4 * tiles * info().consumers : 0; }
+  std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * part_rows, 16) : 0; }
+  std::int64_t partial_bytes() const {
+    return state_bytes() + (through_memory ? 4 * items() * part_rows * info().value_size : 0);
+  }
+  std::int64_t mask_bit_bytes() const { return masking == Masking::boolean ? 16 * mask_tiles * key_tiles * info().rows() : 0; }
+  /// Workspace: partial results, then the mask's bits and classes.
+  std::int64_t memory_bytes() const { return partial_bytes() + mask_bit_bytes() + mask_tiles * key_tiles; }
+};
+
+/// Nothing where the kernel does not take the problem.
+std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& problem);
+
+}  // namespace xgemm::attention

@@ -1,0 +1,64 @@
+// The producer: one warp that brings queries, keys and values to shared memory by TMA.
+//
+// Keys are walked from the last tile to the first, so that the masked tiles come first and a row tile ends where the next one has
+// what it needs in L2. The first keys come before the queries, and keys one tile ahead of values: what a consumer waits for
+// first.
+#pragma once
+#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/shared.cuh"
+#include "device/ptx/tma.cuh"
+
+namespace xgemm::attention {
+
+/// All lanes walk and wait, one issues.
+template <int kIndex, Masking kMasking>
+__device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex>& shared) {
+  using S = Shared<kIndex>;
+  constexpr WgmmaTile kTile = S::kTile;
+  const bool leads = ptx::elect_one();
+  PipelineState<kTile.query_slots> query;
+  PipelineState<kTile.stages> key, value;
+  for (ItemLoop item(g); item.valid(); item.next()) {
+    const RowTile tile(g, item.index);
+    KeyWalk<S::kKeys, kMasking> walk(g, tile);
+
+    const auto load_keys = [&](int n) {
+      ptx::Barrier* const landed = shared.key_slots.acquire(key);
+      if (leads) {
+        ptx::barrier_arrive_expect(landed, kTile.key_bytes());
+        for (int block = 0; block < S::kHeadBlocks; ++block)
+          ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, landed, 64 * block,
+                        n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
+      }
+      key.advance();
+    };
+    const auto load_values = [&](int n) {
+      ptx::Barrier* const landed = shared.value_slots.acquire(value);
+      if (leads) {
+        ptx::barrier_arrive_expect(landed, kTile.value_bytes());
+        for (int block = 0; block < S::kValueBlocks; ++block)
+          ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value, landed, 64 * block,
+                        n * S::kKeys, tile.inner * g.value_steps.inner, tile.outer * g.value_steps.outer);
+      }
+      value.advance();
+    };
+
+    if (walk.valid()) load_keys(walk.n);
+    ptx::Barrier* const landed = shared.query_slots.acquire(query);
+    if (leads) {
+      ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      for (int block = 0; block < S::kHeadBlocks; ++block)
+        ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
+                      tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+    }
+    query.advance();
+    while (walk.valid()) {
+      const int n = walk.n;
+      walk.next();
+      if (walk.valid()) load_keys(walk.n);
+      load_values(n);
+    }
+  }
+}
+
+}  // namespace xgemm::attention

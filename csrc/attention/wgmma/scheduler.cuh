@@ -1,0 +1,117 @@
+// Which tiles of rows a CTA computes, and which keys a row sees.
+//
+// Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
+// mask it is the longest. CTAs take items in turn, there and back (0 .. n-1, n-1 .. 0, ...), so that each gets long and short
+// ones alike: no counter, and the same order in the producer and the consumers.
+#pragma once
+#include "attention/wgmma/arguments.h"
+#include "attention/wgmma/tile.h"
+#include "device/warp.cuh"
+
+namespace xgemm::attention {
+
+/// The items of this CTA: `for (ItemLoop item(g); item.valid(); item.next())`.
+struct ItemLoop {
+  const WgmmaArguments& g;
+  int index, round = 0;
+  __device__ __forceinline__ explicit ItemLoop(const WgmmaArguments& arguments)
+      : g(arguments), index(static_cast<int>(blockIdx.x)) {}
+  __device__ __forceinline__ bool valid() const { return index < g.items; }
+  __device__ __forceinline__ void next() {
+    const int ctas = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
+    ++round;
+    index = round * ctas + (round % 2 ? ctas - 1 - cta : cta);
+  }
+};
+
+/// One tile of rows against all keys, or against one part of them.
+struct RowTile {
+  int index, part;
+  int row_tile, row;  ///< of its head; first packed row
+  int head;           ///< query head within its group; 0 where the group is packed
+  int inner, outer;   ///< batch
+  __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
+    index = g.parts.divide(item), part = item - index * static_cast<int>(g.parts.divisor);
+    const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
+    const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
+    const int tile_head = section * heads + within - from_last * heads;
+    const int batch = g.tile_heads.divide(tile_head);
+    row_tile = g.row_tiles - 1 - from_last;
+    row = row_tile * g.tile_rows;
+    head = tile_head - batch * static_cast<int>(g.tile_heads.divisor);
+    outer = g.inner.divide(batch);
+    inner = batch - outer * static_cast<int>(g.inner.divisor);
+  }
+  /// The index of a packed row of this tile among all rows of the output; negative behind the last position.
+  __device__ __forceinline__ std::int64_t output_row(const WgmmaArguments& g, int packed_row) const {
+    const int position = g.pack.divide(packed_row), in_group = head + packed_row - position * static_cast<int>(g.pack.divisor);
+    const std::int64_t batch = static_cast<std::int64_t>(outer) * static_cast<int>(g.inner.divisor) + inner;
+    const std::int64_t group = static_cast<std::int64_t>(g.tile_heads.divisor) * g.pack.divisor;
+    return position < g.sq ? (batch * group + in_group) * g.sq + position : -1;
+  }
+};
+
+/// Keys [begin, end) that the query of a packed row sees; the same limits for all rows behind the last one.
+__device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
+__device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
+__device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
+
+/// The tiles of keys that an item needs, from the last to the first: `for (KeyWalk walk(g, tile); walk.valid(); walk.next())`.
+/// Whole warps walk together.
+template <int kKeys, Masking kMasking>
+struct KeyWalk {
+  int n;            ///< the tile at hand
+  int begin;        ///< the last tile of the walk is not before it
+  int inner, edge;  ///< of tiles [inner, edge) every row sees every key
+  // With a mask: which of the 32 tiles from `window` on are left, and which of them the mask changes.
+  int window;
+  unsigned present, mixed;
+  const unsigned char* classes;
+
+  __device__ __forceinline__ KeyWalk(const WgmmaArguments& g, const RowTile& tile) {
+    const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
+    begin = max(keys_begin(g, first) / kKeys, tile.part * g.part_tiles);
+    inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
+    edge = keys_end(g, first) / kKeys;
+    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (tile.part + 1) * g.part_tiles);
+    n = end - 1;
+    if constexpr (kMasking != Masking::edges) {
+      classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;
+      window = end;
+      present = 0;
+      next();
+    }
+  }
+  static __device__ __forceinline__ std::int64_t mask_tile(const WgmmaArguments& g, const RowTile& tile) {
+    const auto& steps = g.mask.steps;
+    return static_cast<std::int64_t>(tile.outer) * steps.outer + tile.inner * steps.inner + tile.head * steps.head +
+           tile.row_tile * steps.row;
+  }
+
+  __device__ __forceinline__ bool valid() const { return n >= begin; }
+  __device__ __forceinline__ void next() {
+    if constexpr (kMasking == Masking::edges) {
+      --n;
+    } else {
+      while (present == 0 && window > begin) {  // the 32 tiles before, or as many as there are
+        const int end = window;
+        window = max(begin, end - 32);
+        const int mine = window + static_cast<int>(threadIdx.x) % 32;
+        const int tile_class = mine < end ? __ldg(classes + mine) : kEmpty;
+        present = __ballot_sync(kFullWarp, tile_class != kEmpty);
+        mixed = __ballot_sync(kFullWarp, tile_class == kMixed);
+      }
+      const int last = 31 - __clz(static_cast<int>(present));
+      n = present == 0 ? begin - 1 : window + last;
+      present &= ~(1u << (last & 31));
+    }
+  }
+
+  /// Do some rows not see some keys of the tile at hand, apart from the mask? Does the mask?
+  __device__ __forceinline__ bool on_edge() const { return n < inner || n >= edge; }
+  __device__ __forceinline__ bool on_mask() const {
+    return kMasking != Masking::edges && (mixed >> ((n - window) & 31) & 1) != 0;
+  }
+};
+
+}  // namespace xgemm::attention

@@ -1,0 +1,51 @@
+// Shared memory of the tensor-core kernel, and how its operands lie there.
+#pragma once
+#include "attention/wgmma/tile.h"
+#include "device/pipeline.cuh"
+#include "device/ptx/wgmma.cuh"
+#include "device/shared_memory.cuh"
+
+namespace xgemm::attention {
+
+/// Every operand lies in blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values as they are in
+/// memory, keys by columns, are an MN-major B.
+template <int kIndex>
+struct Shared {
+  static constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
+  static constexpr int kKeys = kTile.keys, kRows = kTile.rows();
+  static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
+  static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
+  static constexpr int kConsumerWarps = 4 * kTile.consumers;
+  using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
+  using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
+  using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
+  static_assert(kQueryBlock % kSwizzlePattern == 0 && kKeyBlock % kSwizzlePattern == 0 && kKeys % 16 == 0);
+  static_assert(kTile.shared_bytes() <= 227 * 1024);
+
+  unsigned char *queries, *keys, *values;
+  Pipeline<kTile.query_slots> query_slots;
+  Pipeline<kTile.stages> key_slots, value_slots;
+  unsigned* flags;  ///< one a consumer warpgroup
+
+  __device__ __forceinline__ explicit Shared(unsigned char* memory)
+      : queries(memory + swizzle_padding(memory)),
+        keys(queries + kTile.query_slots * kTile.query_bytes()),
+        values(keys + kTile.stages * kTile.key_bytes()),
+        query_slots{reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes())},
+        key_slots{query_slots.empty + kTile.query_slots},
+        value_slots{key_slots.empty + kTile.stages},
+        flags(reinterpret_cast<unsigned*>(value_slots.empty + kTile.stages)) {}
+
+  /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
+  __device__ __forceinline__ void init_barriers() const {
+    query_slots.init(1, kConsumerWarps);
+    key_slots.init(1, kConsumerWarps);
+    value_slots.init(1, kConsumerWarps);
+    ptx::fence_barrier_init();
+  }
+};
+
+/// Barriers among the consumers; 0 is __syncthreads. One a warpgroup each.
+enum NamedBarrier { kTurnBarrier = 1, kEpilogueBarrier = 4 };
+
+}  // namespace xgemm::attention

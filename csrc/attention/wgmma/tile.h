@@ -1,0 +1,83 @@
+// The tiles of the tensor-core kernel (kernel.cuh): one instantiation each for half and bf16, chosen by attention/plan.cpp.
+#pragma once
+#include <array>
+
+namespace xgemm::attention {
+
+/// When a consumer warpgroup issues its products (consumer.cuh).
+enum class Schedule {
+  exclusive,  ///< scores, softmax, values in turn; the warpgroups take turns at the exponentials
+  overlapped  ///< the scores of the next keys are computed under the softmax, the warpgroups take turns at issuing
+};
+
+/// What the kernel is compiled to know of a mask; the edges (causal, window, the last keys) it always does.
+enum class Masking {
+  edges,
+  boolean,  ///< False: the key is not seen
+  additive  ///< added to the scaled scores
+};
+
+/// What a mask does in a tile of rows by keys.
+enum TileClass : unsigned char {
+  kEmpty,  ///< no row sees a key
+  kFull,   ///< as if there were no mask
+  kMixed
+};
+
+struct WgmmaTile {
+  int head_size, value_size;  ///< D and Dv at most; TMA fills what is missing with zeros
+  int consumers;              ///< warpgroups of 64 query rows
+  int keys;                   ///< of a step of the online softmax
+  int query_slots;            ///< tiles of queries in shared memory; outputs leave through their tile's slot
+  int stages;                 ///< tiles of keys, and of values, in shared memory
+  Schedule schedule = Schedule::exclusive;
+  bool additive = true, others = true;  ///< which masks it is compiled for: an additive one takes registers
+
+  static constexpr int kBlockBytes = 128;  ///< of a row in one block of 64 columns: the width of the swizzle
+  static constexpr int blocks(int columns) { return (columns + 63) / 64; }
+
+  constexpr bool serves(Masking masking) const { return masking == Masking::additive ? additive : others; }
+  constexpr int rows() const { return 64 * consumers; }
+  constexpr int threads() const { return 128 * (consumers + 1); }
+  constexpr int query_bytes() const { return rows() * kBlockBytes * blocks(head_size > value_size ? head_size : value_size); }
+  constexpr int key_bytes() const { return keys * kBlockBytes * blocks(head_size); }
+  constexpr int value_bytes() const { return keys * kBlockBytes * blocks(value_size); }
+  constexpr int barriers() const { return 2 * (query_slots + 2 * stages); }
+  /// 1024: the swizzle is a pattern of 1024 bytes, and dynamic shared memory begins anywhere.
+  constexpr int shared_bytes() const {
+    return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() + 4 * consumers + 1024;
+  }
+  // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one has enough from the
+  // start.
+  constexpr bool lends_registers() const { return consumers > 1; }
+  constexpr int producer_registers() const { return consumers == 3 ? 32 : 24; }
+  constexpr int consumer_registers() const { return consumers == 3 ? 160 : 240; }
+};
+
+// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. Ascending in head size.
+inline constexpr std::array kWgmmaTiles = {
+    // Many rows.
+    // 0: exponentials take as long as products: three warpgroups
+    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 2, .stages = 2, .additive = false},
+    WgmmaTile{
+        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 1
+    WgmmaTile{.head_size = 96, .value_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2},             // 2
+    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2},           // 3
+    WgmmaTile{.head_size = 192,
+              .value_size = 128,
+              .consumers = 2,
+              .keys = 128,
+              .query_slots = 1,
+              .stages = 2},  // 4: latent attention's heads
+    WgmmaTile{.head_size = 192, .value_size = 192, .consumers = 2, .keys = 112, .query_slots = 1, .stages = 2},  // 5
+    WgmmaTile{
+        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 6
+    WgmmaTile{
+        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 7
+    // At most 64 rows a key head (decoding): bound by reading keys and values, of which as much as possible is on its way.
+    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 6},    // 8
+    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3},  // 9
+    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3},   // 10
+};
+
+}  // namespace xgemm::attention

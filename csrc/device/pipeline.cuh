@@ -1,0 +1,63 @@
+// Slots of shared memory that producers fill and consumers read, guarded by two barriers a slot.
+//
+//   if (threadIdx.x == 0) { pipeline.init(producers, consumers); ptx::fence_barrier_init(); }
+//   __syncthreads();
+//   producer, for each block:  landed = pipeline.acquire(state); expect bytes on it and load; state.advance();
+//   consumer, for each block:  pipeline.wait(state); read the slot; pipeline.release(state.slot); state.advance();
+//
+// The same order of blocks on both sides; the ring goes on across tiles.
+#pragma once
+#include "device/ptx/mbarrier.cuh"
+
+namespace xgemm {
+
+/// Which slot comes next, and the parity of its phase: it flips each time round. Producer and consumers each have one.
+template <int kStages>
+struct PipelineState {
+  int slot = 0;
+  unsigned parity = 0;
+
+  /// `stages`: slots in use, where a launch has fewer than there is room for.
+  __device__ __forceinline__ void advance(int stages = kStages) {
+    if (++slot == stages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// full[s] completes when slot s holds its data, empty[s] when all consumers have released it.
+template <int kStages>
+struct Pipeline {
+  static constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(ptx::Barrier));  ///< of shared memory, for the barriers
+
+  ptx::Barrier* full;  ///< kBytes of shared memory, at a multiple of 8 bytes; what comes behind begins at empty + kStages
+  ptx::Barrier* empty = full + kStages;
+
+  /// By one thread. Arrivals that fill a slot (1 for TMA: the arrival that expects the bytes) and that empty it.
+  __device__ __forceinline__ void init(unsigned producers, unsigned consumers) const {
+    for (int s = 0; s < kStages; ++s) {
+      ptx::barrier_init(&full[s], producers);
+      ptx::barrier_init(&empty[s], consumers);
+    }
+  }
+
+  /// Producer: waits until the slot is empty (at once in the first round). Returns the barrier on which its loads complete.
+  __device__ __forceinline__ ptx::Barrier* acquire(const PipelineState<kStages>& at) const {
+    ptx::Barrier* const landed = &full[at.slot];
+    ptx::barrier_wait(&empty[at.slot], at.parity ^ 1);
+    return landed;
+  }
+
+  /// Consumer: waits until the slot is full.
+  __device__ __forceinline__ void wait(const PipelineState<kStages>& at) const { ptx::barrier_wait(&full[at.slot], at.parity); }
+  /// Is it full? Does not wait.
+  __device__ __forceinline__ bool ready(const PipelineState<kStages>& at) const {
+    return ptx::barrier_test(&full[at.slot], at.parity);
+  }
+
+  /// Consumer: one arrival, of the calling thread. All reads of the slot that it stands for must be done.
+  __device__ __forceinline__ void release(int slot) const { ptx::barrier_arrive(&empty[slot]); }
+};
+
+}  // namespace xgemm

@@ -1,0 +1,38 @@
+// The attention ladder: out = softmax(Q K^T / sqrt(d)) V of each head, in bf16 with fp32 sums, one file a step (S1-23).
+// Contract of every step: query, key, value and out are (heads, s, d), contiguous and 16-byte aligned; d is 64 or 128, s anything
+// from 1; causal: row i sees keys 0 to i. Sums run over the keys in ascending order.
+// Work: 4 s^2 d operations and s^2 exponentials a head, half of them where causal. Floor in bytes: 8 s d a head (Q, K, V and out
+// once).
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace xgemm::lab::attention {
+
+inline constexpr int kMaxHeads = 65535, kMaxLength = 1 << 20;  // of a grid's y and z; rows in tiles of at least 16
+/// What one TMA instruction brings: 64 columns (128 bytes, swizzled) of as many rows as a warpgroup owns, or of a tile of keys.
+inline constexpr int kBoxColumns = 64, kQueryRows = 64, kKeyRows = 128;
+
+struct Problem {
+  const __nv_bfloat16 *query, *key, *value;
+  __nv_bfloat16* out;
+  float* scores;  ///< (heads, s, s); only step 01 has it
+  int heads, s, d;
+  float scale_log2;  ///< log2(e) / sqrt(d): weights are powers of 2
+  bool causal;
+  CUtensorMap map_query, map_key, map_value;  ///< boxes as above; steps 05 and later read them
+};
+
+using Step = void (*)(const Problem&, cudaStream_t);
+void materialised(const Problem&, cudaStream_t);      // 01
+void row_a_warp(const Problem&, cudaStream_t);        // 02
+void tiled(const Problem&, cudaStream_t);             // 03
+void mma_sync(const Problem&, cudaStream_t);          // 04
+void wgmma_tma(const Problem&, cudaStream_t);         // 05, sm_90a
+void warp_specialised(const Problem&, cudaStream_t);  // 06, sm_90a
+void ping_pong(const Problem&, cudaStream_t);         // 07, sm_90a
+
+}  // namespace xgemm::lab::attention

@@ -1,0 +1,29 @@
+// Problem -> one family's plan: asks every planner; the least predicted time wins. Pure host code, tested without a GPU.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "matmul/direct_plan.h"
+#include "matmul/mma_plan.h"
+#include "matmul/plan.h"
+#include "matmul/small_plan.h"
+#include "matmul/tensor_plan.h"
+#include "matmul/tf32_plan.h"
+
+namespace xgemm::matmul {
+
+/// The planners' answers to one problem: at most one of `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
+struct Plans {
+  std::optional<MmaPlan> mma;
+  std::optional<SmallPlan> small;
+  std::optional<Tf32Plan> tf32;
+  std::optional<DirectPlan> direct;
+  std::optional<TensorPlan> tensor;
+  Plan simt;
+  Plan simt_up;  ///< gated: of the other product
+};
+
+/// `forced`: the name of a kernel or tile that is to do the problem where it can; empty: the fastest.
+Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul

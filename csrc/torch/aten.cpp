@@ -1,0 +1,61 @@
+#include "torch/aten.h"
+
+#include <dlfcn.h>
+
+namespace xgemm {
+namespace {
+
+bool onednn_supports(const char* op) {
+  StableIValue stack[4] = {};
+  return torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS || torch::stable::detail::to<bool>(stack[0]);
+}
+
+/// at::globalContext().float32MatmulPrecision(): the stable ABI of 2.10 has no getter, so both are looked up by name. It throws
+/// where the setting was made for each backend apart.
+Rounding asked_of_torch() {
+  using Context = const void* (*)();
+  using Precision = int (*)(const void*);
+  struct Getter {
+    Context context = nullptr;
+    Precision precision = nullptr;
+    Getter() {
+      Dl_info info;
+      if (!dladdr(reinterpret_cast<void*>(&torch_call_dispatcher), &info)) return;
+      void* const library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+      if (!library) return;
+      context = reinterpret_cast<Context>(dlsym(library, "_ZN2at13globalContextEv"));
+      precision = reinterpret_cast<Precision>(dlsym(library, "_ZNK2at7Context22float32MatmulPrecisionEv"));
+    }
+  };
+  static const Getter getter;
+  if (!getter.context || !getter.precision) return Rounding::bf16;
+  try {
+    return static_cast<Rounding>(getter.precision(getter.context()));
+  } catch (const std::exception&) {
+    return Rounding::bf16;
+  }
+}
+
+}  // namespace
+
+bool multiplies(ScalarType half) {
+  static const bool bf16 = onednn_supports("mkldnn::_is_mkldnn_bf16_supported"),
+                    f16 = onednn_supports("mkldnn::_is_mkldnn_fp16_supported");
+  return half == ScalarType::BFloat16 ? bf16 : half == ScalarType::Half && f16;
+}
+
+Rounding product_rounding() {
+  // oneDNN rounds fp32 operands on CPUs that have units for the narrower type; those for TF32 came with fp16's.
+  static const bool f16 = multiplies(ScalarType::Half), any = f16 || multiplies(ScalarType::BFloat16);
+  const Rounding asked = any ? asked_of_torch() : Rounding::none;
+  return asked == Rounding::tf32 && !f16 ? Rounding::none : asked;
+}
+
+Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset) {
+  AtenTensorHandle out = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(t.get(), static_cast<std::int64_t>(sizes.size()), sizes.data(),
+                                                        strides.data(), offset, &out));
+  return Tensor(out);
+}
+
+}  // namespace xgemm

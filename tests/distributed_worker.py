@@ -1,0 +1,385 @@
+"""One process of the tests in test_distributed.py: runs every check of this file and notes what failed.
+
+python distributed_worker.py <rank> <world size> <backend> <folder>; the processes meet in the folder.
+"""
+
+import itertools
+import json
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from common import randn
+from named import make
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+
+import torch_ext
+
+R = Replicate()
+op = torch.ops.xgemm
+CHECKS: dict[str, Callable[[DeviceMesh], None]] = {}
+
+
+def check(f: Callable[[DeviceMesh], None]) -> Callable[[DeviceMesh], None]:
+    CHECKS[f.__name__] = f
+    return f
+
+
+def place(x: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> DTensor:
+    """The same tensor in every process, distributed. A partial one is unequal parts that sum to it."""
+    kept = [R if p.is_partial() else p for p in placements]
+    whole = distribute_tensor(x, mesh, kept)
+    local = whole.to_local()
+    for i, p in enumerate(placements):
+        if p.is_partial():
+            share = 0.25 if mesh.get_local_rank(i) == 0 else 0.75 / (mesh.size(i) - 1)
+            local = local * share
+    return DTensor.from_local(local, mesh, placements, run_check=False, shape=x.shape, stride=x.contiguous().stride())
+
+
+def tuple_of(x: object) -> tuple:
+    return x if isinstance(x, tuple) else (x,)
+
+
+def whole(x: object) -> tuple[torch.Tensor, ...]:
+    return tuple(y.full_tensor() for y in tuple_of(x))
+
+
+def same(actual: object, expected: object) -> None:
+    for ours, reference in zip(whole(actual), tuple_of(expected), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+# ---- every operator, whatever the placements -------------------------------------------------------------------------
+
+SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
+    "matmul": [
+        ({"a": (4, 6), "b": (6, 5)}, {}),
+        ({"a": (3, 1, 4, 6), "b": (2, 6, 5)}, {}),
+        ({"a": (6,), "b": (2, 6, 5)}, {}),
+        ({"a": (2, 4, 6), "b": (6,)}, {}),
+    ],
+    "addmm": [({"input": s, "mat1": (4, 6), "mat2": (6, 5)}, {"beta": 0.5, "alpha": 2.0}) for s in [(5,), (4, 1)]],
+    "linear": [
+        ({"input": (2, 3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 1)}, {}),
+        ({"input": (3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 4)}, {"activation": "gelu"}),
+        ({"input": (6,), "weight": (4, 6)}, {}),
+        ({"input": (3, 6), "weight": (6,)}, {}),
+    ],
+    "linear_prepared": [({"input": (2, 3, 6), "weight": (4, 6), "prepared": (0,), "bias": (4,)}, {})],
+    "gated_linear": [({"input": (2, 3, 6), "weight_gate": (4, 6), "weight_up": (4, 6), "bias_up": (4,)}, {})],
+    **{
+        name: [
+            ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim})
+            for dim in (None, [0], [-1, 0], [1])
+            for keepdim in (False, True)
+        ]
+        for name in ("sum", "mean", "amax", "amin", "logsumexp")
+    },
+    **{
+        name: [
+            ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim in (None, 1) for keepdim in (False, True)
+        ]
+        for name in ("argmax", "argmin")
+    },
+    "cross_entropy": [
+        ({"input": shape, "target": (*shape[:1], *shape[2:]) if shape[1:] else ()}, {"reduction": r, "ignore_index": 1})
+        for shape in [(5,), (4, 5), (4, 5, 3)]
+        for r in ("none", "sum", "mean")
+    ],
+    **{name: [({"input": (4, 5, 6)}, {"dim": d}) for d in (0, -1)] for name in ("softmax", "log_softmax")},
+    "scaled_masked_softmax": [({"input": (4, 5, 6), "mask": (5, 1)}, {"scale": 0.5, "dim": 0})],
+    "topk_softmax": [({"input": (4, 5, 6)}, {"k": 3, "dim": 1})],
+    **{
+        name: [
+            ({"query": (2, 4, 5, 8), "key": (2, 4, 6, 8), "value": (2, 4, 6, 4), "attn_mask": (4, 5, 1)}, {}),
+            (
+                {"query": (2, 4, 5, 8), "key": (1, 2, 6, 8), "value": (1, 2, 6, 8)},
+                {"is_causal": True, "enable_gqa": True},
+            ),
+            ({"query": (4, 5, 8), "key": (1, 6, 8), "value": (4, 6, 8), "attn_mask": (5, 6)}, {"enable_gqa": True}),
+        ]
+        for name in ("attention", "attention_lse")
+    },
+}
+assert set(SWEEPS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
+
+
+def choices(x: torch.Tensor) -> list[Placement]:
+    sums = [Partial()] if x.is_floating_point() else []
+    return [R, *sums, *(Shard(d) for d in range(x.dim()))]
+
+
+def sweep(name: str) -> Callable[[DeviceMesh], None]:
+    def run(mesh: DeviceMesh) -> None:
+        order = random.Random(0)  # the same in every process
+        for shapes, options in SWEEPS[name]:
+            tensors = {n: make(n, shape, torch.float32, mesh.device_type) for n, shape in shapes.items()}
+            expected = getattr(op, name)(**tensors, **options)
+            combinations = list(itertools.product(*(choices(x) for x in tensors.values() for _ in range(mesh.ndim))))
+            for combination in order.sample(combinations, min(len(combinations), 16)):
+                placements = [combination[i : i + mesh.ndim] for i in range(0, len(combination), mesh.ndim)]
+                given = {n: place(x, mesh, p) for (n, x), p in zip(tensors.items(), placements, strict=True)}
+                for x in given.values():  # as parameters do
+                    x.requires_grad_(x.is_floating_point())
+                try:
+                    same(getattr(op, name)(**given, **options), expected)
+                    with torch._C._AutoDispatchBelowAutograd():  # as the functions call them
+                        actual = getattr(op, name)(**given, **options)
+                    same(actual, expected)
+                except Exception as error:
+                    raise AssertionError(f"{name} {shapes} {options} {placements}: {error}") from error
+
+    return run
+
+
+for _name in SWEEPS:
+    CHECKS[f"{_name}_of_any_placements"] = sweep(_name)
+
+
+# ---- what must not communicate ---------------------------------------------------------------------------------------
+
+
+def local_only(call: Callable[[], object], expected: object, *placements: Placement) -> None:
+    with CommDebugMode() as communication:
+        actual = call()
+    assert communication.get_total_counts() == 0, communication.get_comm_counts()
+    assert [y.placements for y in tuple_of(actual)] == [(p,) for p in placements]
+    same(actual, expected)
+
+
+@check
+def columns_then_rows(mesh: DeviceMesh) -> None:
+    """A feed-forward layer in the way of Megatron: one all-reduce, the bias and the residual added once."""
+    device = mesh.device_type
+    x, up, down = randn(3, 6, device=device), randn(8, 6, device=device), randn(6, 8, device=device)
+    up_bias, down_bias = randn(8, device=device), randn(6, device=device)
+    hidden = op.linear(x, up, up_bias, activation="relu")
+    expected = op.linear(hidden, down, down_bias, residual=x)
+    given, columns = place(x, mesh, (R,)), [place(t, mesh, (Shard(0),)) for t in (up, up_bias)]
+    rows = [place(down, mesh, (Shard(1),)), place(down_bias, mesh, (R,))]
+    local_only(lambda: op.linear(given, *columns, activation="relu"), hidden, Shard(1))
+    sharded = op.linear(given, *columns, activation="relu")
+    local_only(lambda: op.linear(sharded, *rows, residual=given), expected, Partial())
+
+
+@check
+def heads(mesh: DeviceMesh) -> None:
+    device = mesh.device_type
+    q, k = randn(2, 4, 5, 8, device=device), randn(2, 2, 6, 8, device=device)
+    mask = torch.rand(2, 1, 5, 6, device=device) > 0.3
+    given = [place(x, mesh, (Shard(1),)) for x in (q, k, k)]
+    expected = op.attention_lse(q, k, k, attn_mask=mask, enable_gqa=True)
+    options = {"attn_mask": place(mask, mesh, (R,)), "enable_gqa": True}
+    local_only(lambda: op.attention_lse(*given, **options), expected, Shard(1), Shard(1))
+    with CommDebugMode() as communication:  # three key heads for two processes: a shard would need another's
+        k = randn(2, 3, 6, 8, device=device)
+        q = randn(2, 6, 5, 8, device=device)
+        given = [place(x, mesh, (Shard(1),)) for x in (q, k, k)]
+        same(op.attention(*given, enable_gqa=True), op.attention(q, k, k, enable_gqa=True))
+    assert communication.get_total_counts() > 0
+
+
+@check
+def sums(mesh: DeviceMesh) -> None:
+    x = randn(4, 6, device=mesh.device_type)
+    given = place(x, mesh, (Shard(0),))
+    for _ in range(2):  # a plan is kept for its dims only
+        local_only(lambda: op.sum(given, [0]), x.sum(0), Partial())
+        local_only(lambda: op.sum(given, [1]), x.sum(1), Shard(0))
+        local_only(lambda: op.sum(given, [1], True), x.sum(1, True), Shard(0))
+    local_only(lambda: op.mean(given, [0]), x.mean(0), Partial("avg"))
+    local_only(lambda: op.amax(given, [0]), x.amax(0), Partial("max"))
+    local_only(lambda: op.softmax(given, -1), x.softmax(-1), Shard(0))
+    target = torch.randint(0, 6, (4,), device=mesh.device_type)
+    expected = F.cross_entropy(x, target, reduction="sum")
+    classes = place(target, mesh, (Shard(0),))
+    local_only(lambda: op.cross_entropy(given, classes, reduction="sum"), expected, Partial())
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+
+class Block(torch.nn.Module):
+    """Of torch's modules, or of torch_ext's."""
+
+    def __init__(self, linear: type[torch.nn.Linear]) -> None:
+        super().__init__()
+        self.ours = linear is torch_ext.nn.Linear
+        self.norm1, self.norm2 = torch.nn.LayerNorm(16), torch.nn.LayerNorm(16)
+        self.q, self.k, self.v, self.out = linear(16, 16), linear(16, 8), linear(16, 8), linear(16, 16)
+        self.up, self.down = linear(16, 32), linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm1(x)
+        q, k, v = (f(y).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if self.ours:
+            y = torch_ext.attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+def blocks(mesh: DeviceMesh, linear: type[torch.nn.Linear] = torch.nn.Linear) -> tuple[torch.nn.Module, ...]:
+    """Two blocks, an input, and what torch makes of it in one process."""
+    model = torch.nn.Sequential(Block(linear), Block(linear)).to(mesh.device_type).eval()
+    reference = torch.nn.Sequential(Block(torch.nn.Linear), Block(torch.nn.Linear)).to(mesh.device_type).eval()
+    for parameter in reference.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.load_state_dict(reference.state_dict())
+    x = randn(2, 6, 16, device=mesh.device_type)
+    return model, x, reference(x)
+
+
+def parallelize(model: torch.nn.Module, mesh: DeviceMesh, sequence: bool = False, local: bool = True) -> None:
+    columns = ColwiseParallel(input_layouts=Shard(1) if sequence else R, use_local_output=local)
+    rows = RowwiseParallel(output_layouts=Shard(1) if sequence else R, use_local_output=local)
+    plan = {"q": columns, "k": columns, "v": columns, "out": rows, "up": columns, "down": rows}
+    if sequence:
+        plan |= {"norm1": SequenceParallel(), "norm2": SequenceParallel()}
+    for block in model:
+        parallelize_module(block, mesh, plan)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@check
+def tensor_parallel_modules(mesh: DeviceMesh) -> None:
+    model, x, expected = blocks(mesh, torch_ext.nn.Linear)
+    parallelize(model, mesh)
+    assert isinstance(model[0].q.weight, DTensor) and model[0].q.weight.to_local().shape == (16 // mesh.size(), 16)
+    close(model(x), expected)
+    with torch.inference_mode():
+        close(model(x), expected)
+
+
+@check
+def tensor_parallel_of_a_replaced_model(mesh: DeviceMesh) -> None:
+    for swap_first in (True, False):
+        model, x, expected = blocks(mesh)
+        if swap_first:
+            report = torch_ext.replace(model)
+        parallelize(model, mesh)
+        if not swap_first:
+            report = torch_ext.replace(model)
+        close(model(x), expected)
+        assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+
+
+@check
+def sequence_parallel(mesh: DeviceMesh) -> None:
+    for linear in (torch_ext.nn.Linear, torch.nn.Linear):
+        model, x, expected = blocks(mesh, linear)
+        if linear is torch.nn.Linear:
+            report = torch_ext.replace(model)
+        parallelize(model, mesh, sequence=True)
+        mine = mesh.get_local_rank()
+        close(model(x.chunk(mesh.size(), 1)[mine]), expected.chunk(mesh.size(), 1)[mine])
+    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+
+
+@check
+def dtensors_from_end_to_end(mesh: DeviceMesh) -> None:
+    """Attention sees DTensors too, sharded by heads: nothing but the two row-parallel layers communicates."""
+    model, x, expected = blocks(mesh)
+    report = torch_ext.replace(model)
+    parallelize(model, mesh, local=False)
+    distribute_module(model, mesh)
+    given = place(x, mesh, (R,))
+    with CommDebugMode() as communication:
+        actual = model(given)
+    same(actual, expected)
+    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+    assert communication.get_total_counts() == 4, communication.get_comm_counts()
+
+
+@check
+def fully_sharded(mesh: DeviceMesh) -> None:
+    for linear in (torch_ext.nn.Linear, torch.nn.Linear):
+        model, x, expected = blocks(mesh, linear)
+        if linear is torch.nn.Linear:
+            report = torch_ext.replace(model)
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        assert isinstance(model[0].q.weight, DTensor)
+        close(model(x), expected)
+    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+
+
+@check
+def compiled(mesh: DeviceMesh) -> None:
+    model, x, expected = blocks(mesh, torch_ext.nn.Linear)
+    parallelize(model, mesh)
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        close(torch.compile(model, backend="aot_eager", dynamic=dynamic)(x), expected)
+
+
+@check
+def errors_are_one_line(mesh: DeviceMesh) -> None:
+    x = randn(4, 6, device=mesh.device_type)
+    given = place(x, mesh, (Shard(0),))
+    for call, message in [
+        (
+            lambda: op.matmul(given, x.mT),
+            "xgemm::matmul: expected all tensors to be DTensors where one is, got b of type",
+        ),
+        (lambda: op.matmul(given, given), "xgemm::matmul: expected a's last dim to equal b's second-to-last dim"),
+        (lambda: torch_ext.softmax(given, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
+        (lambda: torch_ext.softmax(given.clone().requires_grad_(), 0), "xgemm::softmax: has no backward"),
+    ]:
+        try:
+            with torch.enable_grad():
+                call()
+        except (RuntimeError, IndexError) as error:
+            assert str(error).startswith(message) and "\n" not in str(error), error
+        else:
+            raise AssertionError(f"did not raise: {message}")
+
+
+def main(rank: int, size: int, backend: str, folder: Path) -> None:
+    """Writes {check: None or what went wrong} to the folder; ends at a failure, since processes may be out of step."""
+    torch.set_num_threads(1)
+    device = "cpu" if backend == "gloo" else "cuda"
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    meeting = f"file://{folder / 'meeting'}"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size, timeout=timedelta(minutes=2))
+    mesh = init_device_mesh(device, (size,)) if size == 2 else init_device_mesh(device, (2, size // 2))
+    results: dict[str, str | None] = {}
+    for name, run in CHECKS.items():
+        if mesh.ndim > 1 and not name.endswith("any_placements"):
+            continue
+        torch.manual_seed(len(results))
+        try:
+            with torch.no_grad():
+                run(mesh)
+            results[name] = None
+        except Exception:
+            results[name] = f"rank {rank}: {traceback.format_exc()}"
+            break
+    (folder / f"{rank}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

@@ -1,0 +1,64 @@
+// The inline PTX that stands in csrc outside of device/ptx: translate.py turns an asm statement into a call of the function that
+// it knows for the statement's text, with the outputs and then the inputs.
+#pragma once
+#include "cuda_language.h"
+
+namespace emulation::assembly {
+
+template <class T>
+void thread_index(T& to) {
+  to = static_cast<T>(threadIdx.x);
+}
+template <class T>
+void block_index(T& to) {
+  to = static_cast<T>(blockIdx.x);
+}
+inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.f, x) : x; }
+inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
+inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
+inline void max_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : fmaxf(a, b); }
+template <class T>
+void pair_max_nan(unsigned& to, unsigned a, unsigned b) {
+  to = std::bit_cast<unsigned>(__hmax2_nan(std::bit_cast<T>(a), std::bit_cast<T>(b)));
+}
+template <class T>
+void pair_fma(unsigned& to, unsigned a, unsigned b, unsigned c) {
+  to = std::bit_cast<unsigned>(__hfma2(std::bit_cast<T>(a), std::bit_cast<T>(b), std::bit_cast<T>(c)));
+}
+inline void permute(unsigned& to, unsigned a, unsigned b, unsigned selector) { to = __byte_perm(a, b, selector); }
+template <class To, class A, class B, class C>
+void multiply_add_wide(To& to, A a, B b, C c) {
+  to = (To)(static_cast<std::int64_t>(a) * static_cast<std::int64_t>(b) + (std::int64_t)c);
+}
+template <class T>
+void load_shared(T& to, std::uint32_t address, Where where = Where::current()) {
+  std::memcpy(&to, shared_pointer(address, sizeof(T), sizeof(T), where), sizeof(T));
+}
+inline void load_shared_half(std::uint32_t& to, std::uint32_t address, Where where = Where::current()) {
+  std::uint16_t half;
+  load_shared(half, address, where);
+  to = half;
+}
+template <class T, class U>
+void load_shared_pair(T& x, T& y, U address, Where where = Where::current()) {
+  const T* const from =
+      static_cast<const T*>(shared_pointer(static_cast<std::uint32_t>(address), 2 * sizeof(T), 2 * sizeof(T), where));
+  x = from[0], y = from[1];
+}
+template <class T, class U>
+void load_global4(T& x, T& y, T& z, T& w, U address) {
+  const T* const from = (const T*)address;
+  x = from[0], y = from[1], z = from[2], w = from[3];
+}
+inline void load_acquire(unsigned& to, const unsigned* from) {
+  yield(true);
+  to = *from;
+}
+inline void nothing(...) {}
+/// A kernel that comes here needs a line in translate.py.
+template <class... Any>
+[[noreturn]] void unknown(const char* text, Where where = Where::current()) {
+  fail(std::string("inline PTX that the emulator does not know: ") + text, where);
+}
+
+}  // namespace emulation::assembly

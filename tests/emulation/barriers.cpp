@@ -1,0 +1,213 @@
+// __syncthreads, named barriers, cluster barriers and mbarriers.
+#include <cstring>
+
+#include "state.h"
+
+namespace emulation {
+namespace {
+
+/// Threads that a barrier waits for; 0 (__syncthreads): all of the CTA that have not exited.
+bool complete(const Block& block, const NamedBarrier& barrier) {
+  const std::size_t arrived = barrier.arrived.count();
+  if (arrived == 0) return false;
+  if (barrier.threads != 0) return arrived >= static_cast<std::size_t>(barrier.threads);
+  for (const auto& fiber : block.fibers)
+    if (!fiber->done && !barrier.arrived[static_cast<std::size_t>(fiber->index)]) return false;
+  return true;
+}
+
+void finish(Block& block, int id) {
+  NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+  for (std::size_t w = 0; w < block.warps.size(); ++w) {  // bar.sync is aligned: whole warps
+    unsigned lanes = 0;
+    for (std::size_t l = 0; l < 32; ++l)
+      if (32 * w + l < 1024 && barrier.arrived[32 * w + l]) lanes |= 1u << l;
+    if (lanes && (block.warps[w].live & ~lanes))
+      fail("barrier " + std::to_string(id) + " is complete, but only some lanes of warp " + std::to_string(w) + " of CTA " +
+               std::to_string(block.index.x) + " have arrived",
+           barrier.where);
+  }
+  barrier.arrived.reset();
+  barrier.result = barrier.count_nonzero;
+  barrier.count_nonzero = 0;
+  wake_all(barrier.waiters);
+}
+
+int meet(int id, int threads, bool arrive_only, int value, Where where) {
+  Block& block = *current->block;
+  if (id < 0 || id > 15) fail("there is no named barrier " + std::to_string(id), where);
+  if (threads % 32 || threads > static_cast<int>(block.fibers.size()))
+    fail("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads", where);
+  NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+  if (barrier.arrived.none())
+    barrier.threads = threads, barrier.where = where;
+  else if (barrier.threads != threads)
+    fail("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads, where those before named " +
+             std::to_string(barrier.threads) + " (" + describe(barrier.where) + ")",
+         where);
+  if (barrier.arrived[static_cast<std::size_t>(current->index)])
+    fail("a thread arrives twice at barrier " + std::to_string(id) + " in one phase", where);
+  barrier.arrived[static_cast<std::size_t>(current->index)] = true;
+  barrier.count_nonzero += value != 0;
+  if (complete(block, barrier)) {
+    finish(block, id);
+    maybe_yield();
+  } else if (!arrive_only) {
+    barrier.waiters.push_back(current);
+    emulation::block("barrier", static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(threads), where);
+  }
+  return barrier.result;  // the next phase needs this thread
+}
+
+std::uint64_t cookie_of(const Block& block, std::uint32_t place, std::uint32_t phase) {
+  return (reinterpret_cast<std::uintptr_t>(&block) ^ 0x5bd1e9955bd1e995ull) * (place + 1) + phase;
+}
+
+Mbarrier& mbarrier_at(Block& block, std::uint32_t address, Where where) {
+  const std::uint32_t place = address & 0xffffff;
+  const auto found = block.mbarriers.find(place);
+  if (found == block.mbarriers.end())
+    fail("an mbarrier that is not initialised, at shared address " + std::to_string(place), where);
+  std::uint64_t cookie;
+  std::memcpy(&cookie, block.window + place, 8);
+  if (cookie != found->second.cookie)
+    fail("an mbarrier that something else has overwritten, at shared address " + std::to_string(place), where);
+  return found->second;
+}
+
+void maybe_complete(Block& block, std::uint32_t place, Mbarrier& barrier) {
+  if (barrier.pending != 0 || barrier.bytes != 0) return;
+  barrier.pending = barrier.count;
+  ++barrier.phase;
+  barrier.cookie = cookie_of(block, place, barrier.phase);
+  std::memcpy(block.window + place, &barrier.cookie, 8);
+  wake_all(barrier.waiters);
+}
+
+}  // namespace
+
+void syncthreads(Where where) { meet(0, 0, false, 0, where); }
+int syncthreads_count(int value, Where where) { return meet(0, 0, false, value, where); }
+void named_sync(int id, int threads, bool arrive_only, Where where) {
+  if (threads == 0) fail("a named barrier of 0 threads", where);
+  meet(id, threads, arrive_only, 0, where);
+}
+bool named_or(int id, int threads, bool value, Where where) { return meet(id, threads, false, value, where) != 0; }
+
+void recheck_barriers(Block& block) {
+  for (int id = 0; id < 16; ++id) {
+    const NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+    if (barrier.arrived.any() && barrier.threads == 0 && complete(block, barrier)) finish(block, id);
+  }
+}
+
+void cluster_arrive(Where where) {
+  Cluster& cluster = *current->block->cluster;
+  if (current->cluster_arrived) fail("a thread arrives twice at the cluster's barrier", where);
+  current->cluster_arrived = true;
+  current->cluster_phase = cluster.phase;
+  ++cluster.arrived;
+  recheck_cluster(cluster);
+  maybe_yield();
+}
+
+void cluster_wait(Where where) {
+  Cluster& cluster = *current->block->cluster;
+  if (!current->cluster_arrived) fail("a thread waits for the cluster's barrier without having arrived", where);
+  while (cluster.phase == current->cluster_phase) {
+    cluster.waiters.push_back(current);
+    block("cluster barrier", 0, 0, where);
+  }
+  current->cluster_arrived = false;
+}
+
+void recheck_cluster(Cluster& cluster) {
+  if (cluster.arrived == 0) return;
+  for (const auto& block : cluster.blocks)
+    for (const auto& fiber : block->fibers)
+      if (!fiber->done && !(fiber->cluster_arrived && fiber->cluster_phase == cluster.phase)) return;
+  ++cluster.phase;
+  cluster.arrived = 0;
+  wake_all(cluster.waiters);
+}
+
+void barrier_init(std::uint32_t address, std::uint32_t count, Where where) {
+  shared_pointer(address, 8, 8, where);
+  if (count == 0 || count >= 1u << 20) fail("an mbarrier of " + std::to_string(count) + " arrivals", where);
+  Block& block = block_at(address);
+  const std::uint32_t place = address & 0xffffff;
+  const auto found = block.mbarriers.find(place);
+  if (found != block.mbarriers.end() && (!found->second.waiters.empty() || found->second.bytes != 0))
+    fail("an mbarrier is initialised again while it is in use", where);
+  Mbarrier& barrier = block.mbarriers[place];
+  barrier = {count, count, 0, 0, cookie_of(block, place, 0), where, {}};
+  std::memcpy(block.window + place, &barrier.cookie, 8);
+}
+
+void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where where) {
+  Mbarrier& barrier = mbarrier_at(block, address, where);
+  if (barrier.pending == 0)
+    fail("more arrivals than the " + std::to_string(barrier.count) + " of the mbarrier of " + describe(barrier.where), where);
+  barrier.bytes += expected;
+  if (barrier.bytes >= 1 << 20) fail("an mbarrier expects 2^20 bytes or more", where);
+  --barrier.pending;
+  maybe_complete(block, address & 0xffffff, barrier);
+}
+
+void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Where where) {
+  Mbarrier& barrier = mbarrier_at(block, address, where);
+  barrier.bytes -= bytes;
+  if (barrier.pending == 0 && barrier.bytes < 0)
+    fail("more bytes have come than the mbarrier of " + describe(barrier.where) + " expected", where);
+  maybe_complete(block, address & 0xffffff, barrier);
+}
+
+void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where where) {
+  shared_pointer(address, 8, 8, where);
+  maybe_yield();
+  arrive(block_at(address), address, expected_bytes, where);
+  maybe_yield();
+}
+
+bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where) {
+  shared_pointer(address, 8, 8, where);
+  yield(true);
+  return (mbarrier_at(block_at(address), address, where).phase & 1) != parity;
+}
+
+void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
+  shared_pointer(address, 8, 8, where);
+  if (parity > 1) fail("a parity of " + std::to_string(parity), where);
+  Block& home = block_at(address);
+  maybe_yield();
+  Mbarrier& barrier = mbarrier_at(home, address, where);
+  if ((barrier.phase & 1) != parity) return;
+  const std::uint32_t phase = barrier.phase;
+  barrier.waiters.push_back(current);
+  block("mbarrier", address, parity, where);
+  if (mbarrier_at(home, address, where).phase != phase + 1)
+    fail("the mbarrier of " + describe(barrier.where) + " has completed another phase before a thread saw the one it waited for",
+         where);
+}
+
+std::string describe_barrier(const Fiber& fiber) {
+  const Wait& wait = fiber.wait;
+  if (!wait.what) return "has not begun";
+  std::string text = wait.what;
+  if (text == "mbarrier") {
+    const Block& home = *fiber.block->cluster->blocks[wait.object >> 24];
+    const Mbarrier& barrier = home.mbarriers.at(wait.object & 0xffffff);
+    return "waits for parity " + std::to_string(wait.value) + " of the mbarrier of " + describe(barrier.where) +
+           ", shared address " + std::to_string(wait.object & 0xffffff) + ", in phase " + std::to_string(barrier.phase) + ": " +
+           std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) + " arrivals and " +
+           std::to_string(barrier.bytes) + " bytes are missing";
+  }
+  if (text == "barrier") {
+    const NamedBarrier& barrier = fiber.block->named[wait.object];
+    return "waits at barrier " + std::to_string(wait.object) + ", where " + std::to_string(barrier.arrived.count()) + " of " +
+           (barrier.threads ? std::to_string(barrier.threads) : "all") + " threads are";
+  }
+  return "waits in " + text;
+}
+
+}  // namespace emulation

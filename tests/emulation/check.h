@@ -1,0 +1,89 @@
+// For test programs: buffers whose ends are guarded, numbers, comparisons.
+#pragma once
+#include <sys/mman.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "emulation.h"
+
+/// Elements that end at a page that nobody may touch (rounded up to 16 bytes), as a GPU's memory checker would have it.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(std::size_t count, T value = {}) : count_(count) {
+    constexpr std::size_t kPage = 4096;
+    const std::size_t bytes = (count * sizeof(T) + 127) / 128 * 128, pages = (bytes + kPage - 1) / kPage * kPage;
+    room_ = pages + kPage;
+    memory_ = static_cast<char*>(mmap(nullptr, room_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(memory_ + pages, kPage, PROT_NONE);
+    data_ = reinterpret_cast<T*>(memory_ + pages - bytes);
+    for (std::size_t i = 0; i < count; ++i) data_[i] = value;
+  }
+  Buffer(Buffer&& other) noexcept : count_(other.count_), room_(other.room_), memory_(other.memory_), data_(other.data_) {
+    other.memory_ = nullptr;
+  }
+  ~Buffer() {
+    if (memory_) munmap(memory_, room_);
+  }
+  T* data() const { return data_; }
+  std::size_t size() const { return count_; }
+  T& operator[](std::size_t i) const { return data_[i]; }
+
+ private:
+  std::size_t count_, room_;
+  char* memory_;
+  T* data_;
+};
+
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("no " + what);
+}
+
+/// Uniform in [-1, 1).
+template <class T>
+Buffer<T> random_numbers(std::size_t count, std::uint64_t seed) {
+  Buffer<T> numbers(count);
+  std::uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull;
+  for (std::size_t i = 0; i < count; ++i) {
+    x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
+    numbers[i] = static_cast<T>(static_cast<float>(static_cast<std::int32_t>((x * 0x2545f4914f6cdd1dull) >> 32)) * 0x1p-31f);
+  }
+  return numbers;
+}
+
+/// x rounded to tf32.
+inline double tf32(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
+}
+
+template <class T>
+void require_close(const Buffer<T>& got, const std::vector<double>& expected, const std::vector<double>& allowed,
+                   const std::string& what) {
+  std::size_t wrong = 0, first = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (!(std::abs(static_cast<double>(static_cast<float>(got[i])) - expected[i]) <= allowed[i]) && wrong++ == 0) first = i;
+  if (wrong)
+    throw std::runtime_error(what + ": " + std::to_string(wrong) + " of " + std::to_string(expected.size()) +
+                             " wrong, the first at " + std::to_string(first) + ": " +
+                             std::to_string(static_cast<float>(got[first])) + " instead of " + std::to_string(expected[first]));
+}
+
+/// The program's exit status; prints what went wrong.
+template <class F>
+int run_checks(const F& checks) {
+  try {
+    checks();
+  } catch (const std::exception& e) {
+    std::printf("%s\n", e.what());
+    return 1;
+  }
+  std::printf("passed\n");
+  return 0;
+}

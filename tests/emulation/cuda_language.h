@@ -1,0 +1,306 @@
+// What nvcc adds to C++ in device code, for g++; included before everything else (build.py). translate.py rewrites what macros
+// cannot express: __shared__ variables, asm statements, launches.
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+
+#include "emulation.h"
+
+#define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL
+#undef __forceinline__
+#define __forceinline__ inline
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __grid_constant__
+#define __grid_constant__
+#undef __maxnreg__
+#define __maxnreg__(...)
+#define threadIdx (::emulation::self->thread)
+#define blockIdx (::emulation::self->block)
+#define blockDim (::emulation::self->block_dim)
+#define gridDim (::emulation::self->grid_dim)
+
+// Arithmetic.
+template <class A, class B>
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  if constexpr (std::is_floating_point_v<C>) return std::fmin(static_cast<C>(a), static_cast<C>(b));
+  return static_cast<C>(b) < static_cast<C>(a) ? static_cast<C>(b) : static_cast<C>(a);
+}
+template <class A, class B>
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  if constexpr (std::is_floating_point_v<C>) return std::fmax(static_cast<C>(a), static_cast<C>(b));
+  return static_cast<C>(a) < static_cast<C>(b) ? static_cast<C>(b) : static_cast<C>(a);
+}
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline float __fadd_rn(float a, float b) {
+  volatile float sum = a + b;  // never part of a multiply-add
+  return sum;
+}
+inline float __fmul_rn(float a, float b) {
+  volatile float product = a * b;
+  return product;
+}
+inline double __dadd_rn(double a, double b) {
+  volatile double sum = a + b;
+  return sum;
+}
+inline double __dmul_rn(double a, double b) {
+  volatile double product = a * b;
+  return product;
+}
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __popcll(unsigned long long x) { return std::popcount(x); }
+inline unsigned __brev(unsigned x) {
+  unsigned y = 0;
+  for (int i = 0; i < 32; ++i) y |= (x >> i & 1) << (31 - i);
+  return y;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (shift & 31));
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (shift & 31) >> 32);
+}
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned s = selector >> 4 * i & 15, byte = static_cast<unsigned>(bytes >> 8 * (s & 7)) & 255;
+    result |= (s & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
+  }
+  return result;
+}
+
+// Memory.
+inline std::size_t __cvta_generic_to_shared(const void* p, emulation::Where where = emulation::Where::current()) {
+  return emulation::shared_address_of(p, where);
+}
+inline void* __cvta_shared_to_generic(std::size_t address, emulation::Where where = emulation::Where::current()) {
+  return emulation::shared_pointer(static_cast<std::uint32_t>(address), 1, 1, where);
+}
+inline std::size_t __cvta_generic_to_global(const void* p) { return reinterpret_cast<std::size_t>(p); }
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <class T>
+void __stcs(T* p, T value) {
+  *p = value;
+}
+template <class T>
+void __stcg(T* p, T value) {
+  *p = value;
+}
+inline void __threadfence() { emulation::maybe_yield(); }
+inline void __threadfence_block() { emulation::maybe_yield(); }
+inline void __threadfence_system() { emulation::maybe_yield(); }
+template <class T, class F>
+T emulated_atomic(T* p, F change) {
+  emulation::maybe_yield();
+  const T before = *p;
+  *p = static_cast<T>(change(before));
+  emulation::maybe_yield();
+  return before;
+}
+template <class T>
+T atomicAdd(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return v + x; });
+}
+template <class T>
+T atomicSub(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return v - x; });
+}
+template <class T>
+T atomicMax(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return std::max(v, x); });
+}
+template <class T>
+T atomicMin(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return std::min(v, x); });
+}
+template <class T>
+T atomicOr(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return v | x; });
+}
+template <class T>
+T atomicAnd(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return v & x; });
+}
+template <class T>
+T atomicExch(T* p, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T) { return x; });
+}
+inline unsigned atomicInc(unsigned* p, unsigned limit) {
+  return emulated_atomic(p, [&](unsigned v) { return v >= limit ? 0u : v + 1; });
+}
+template <class T>
+T atomicCAS(T* p, std::type_identity_t<T> compare, std::type_identity_t<T> x) {
+  return emulated_atomic(p, [&](T v) { return v == compare ? x : v; });
+}
+inline void __nanosleep(unsigned) { emulation::yield(true); }
+inline long long clock64() { return emulation::clock_ticks(); }
+
+// Barriers and collectives.
+inline void __syncthreads(emulation::Where where = emulation::Where::current()) { emulation::syncthreads(where); }
+inline int __syncthreads_or(int value, emulation::Where where = emulation::Where::current()) {
+  return emulation::syncthreads_count(value, where) != 0;
+}
+inline int __syncthreads_count(int value, emulation::Where where = emulation::Where::current()) {
+  return emulation::syncthreads_count(value, where);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, emulation::Where where = emulation::Where::current()) {
+  int nothing = 0;
+  emulation::warp_collective(mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
+}
+inline unsigned __activemask() { return emulation::live_lanes(); }
+
+namespace emulation {
+
+template <class T>
+struct Shuffle {
+  T value, result;
+  int from;  ///< lane; -1: its own value
+};
+template <class T>
+void shuffle_lanes(Arguments32 lanes) {
+  for (void* const lane : lanes) {
+    if (!lane) continue;
+    auto& mine = *static_cast<Shuffle<T>*>(lane);
+    if (mine.from < 0)
+      mine.result = mine.value;
+    else if (lanes[mine.from])
+      mine.result = static_cast<const Shuffle<T>*>(lanes[mine.from])->value;
+    else
+      fail("a shuffle from lane " + std::to_string(mine.from) + ", which does not take part");
+  }
+}
+template <class T>
+T shuffle(unsigned mask, T value, int from, bool valid, Where where) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 2);
+  Shuffle<T> mine{value, value, valid ? from : -1};
+  warp_collective(mask, &mine, shuffle_lanes<T>, "__shfl_sync", where);
+  return mine.result;
+}
+inline int lane_index() {
+  return static_cast<int>((self->thread.x + self->block_dim.x * (self->thread.y + self->block_dim.y * self->thread.z)) % 32);
+}
+
+template <class T>
+struct Reduction {
+  T value;
+  unsigned result;
+};
+template <class T, class F>
+unsigned reduce_lanes(unsigned mask, T value, F, const char* name, Where where) {
+  Reduction<T> mine{value, 0};
+  warp_collective(
+      mask, &mine,
+      [](Arguments32 lanes) {
+        bool first = true;
+        unsigned result = 0;
+        for (int i = 0; i < 32; ++i)
+          if (lanes[i]) {
+            const T x = static_cast<const Reduction<T>*>(lanes[i])->value;
+            result = F{}(first, result, x, i), first = false;
+          }
+        for (void* const lane : lanes)
+          if (lane) static_cast<Reduction<T>*>(lane)->result = result;
+      },
+      name, where);
+  return mine.result;
+}
+
+}  // namespace emulation
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from, int width = 32, emulation::Where where = emulation::Where::current()) {
+  const int lane = emulation::lane_index();
+  return emulation::shuffle(mask, value, (lane & ~(width - 1)) | (from & (width - 1)), true, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, emulation::Where where = emulation::Where::current()) {
+  const int lane = emulation::lane_index(), from = lane ^ bits;
+  return emulation::shuffle(mask, value, from, from / width <= lane / width && from < 32, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, emulation::Where where = emulation::Where::current()) {
+  const int lane = emulation::lane_index();
+  return emulation::shuffle(mask, value, lane - static_cast<int>(by), lane % width >= static_cast<int>(by), where);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emulation::Where where = emulation::Where::current()) {
+  const int lane = emulation::lane_index();
+  return emulation::shuffle(mask, value, lane + static_cast<int>(by), lane % width + static_cast<int>(by) < width, where);
+}
+inline unsigned __ballot_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
+  return emulation::reduce_lanes(
+      mask, value, [](bool, unsigned r, int x, int lane) { return r | (x ? 1u : 0u) << lane; }, "__ballot_sync", where);
+}
+inline int __any_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
+  return static_cast<int>(
+      emulation::reduce_lanes(mask, value, [](bool, unsigned r, int x, int) { return r | (x ? 1u : 0u); }, "__any_sync", where));
+}
+inline int __all_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
+  return static_cast<int>(emulation::reduce_lanes(
+      mask, value, [](bool first, unsigned r, int x, int) { return (first ? 1u : r) & (x ? 1u : 0u); }, "__all_sync", where));
+}
+template <class T>
+T __reduce_min_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
+  return static_cast<T>(emulation::reduce_lanes(
+      mask, value,
+      [](bool first, unsigned r, T x, int) { return static_cast<unsigned>(first ? x : std::min(static_cast<T>(r), x)); },
+      "__reduce_min_sync", where));
+}
+template <class T>
+T __reduce_max_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
+  return static_cast<T>(emulation::reduce_lanes(
+      mask, value,
+      [](bool first, unsigned r, T x, int) { return static_cast<unsigned>(first ? x : std::max(static_cast<T>(r), x)); },
+      "__reduce_max_sync", where));
+}
+template <class T>
+T __reduce_add_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
+  return static_cast<T>(emulation::reduce_lanes(
+      mask, value, [](bool, unsigned r, T x, int) { return r + static_cast<unsigned>(x); }, "__reduce_add_sync", where));
+}

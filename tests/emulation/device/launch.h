@@ -1,0 +1,36 @@
+// The emulator's csrc/device/launch.h.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "emulation.h"
+
+namespace xgemm {
+
+struct Grid {
+  dim3 blocks, threads;
+  std::size_t shared_bytes = 0;
+  unsigned cluster = 1;
+  bool early = false;
+};
+
+template <class... Parameters, class... Arguments>
+void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t, Arguments&&... arguments) {
+  emulation::Options options = emulation::launch_options();
+  options.cluster = grid.cluster;
+  emulation::launch(kernel, grid.blocks, grid.threads, grid.shared_bytes, options, std::forward<Arguments>(arguments)...);
+}
+
+template <auto kKernel, class Allow>
+bool once_a_device(Allow&& allow) {
+  return allow(0);
+}
+
+template <auto kKernel, int kBytes>
+bool allow_shared() {
+  return kBytes <= 227 * 1024;
+}
+
+}  // namespace xgemm

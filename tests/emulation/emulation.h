@@ -1,0 +1,160 @@
+// A functional emulator of CUDA kernels: the project's unmodified kernels, compiled by g++ (build.py), run on the CPU with every
+// CUDA thread as a fiber, so that their logic can be tested where there is no GPU.
+//
+// Modelled: threads, warps, warpgroups, CTAs, clusters; warp collectives; __syncthreads, named and cluster barriers; mbarriers
+//   (arrivals, bytes, phases); TMA and bulk copies, cp.async, st.async; wgmma (shared-memory and register A), mma.sync, ldmatrix,
+//   stmatrix; shared memory with its addresses, swizzles and limits; global atomics.
+// Asynchronous: a copy or a wgmma happens at a random point between its issue and what waits for it; each seed draws its own
+//   order of threads and its own delays, from "at once" to "as late as possible". While a wgmma is in flight its accumulators
+//   read as NaN and its registers must not change.
+// Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
+//   counts; a phase completed twice while a thread waited; copies in flight or bytes outstanding at the end; shared-memory
+//   addresses out of bounds in emulated instructions, and writes behind the dynamic shared memory; divergent collectives.
+// Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
+//   emulated instructions, so missing fences and missing volatile are not found, nor are proxy fences. Tensor cores: products are
+//   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms).
+//
+// A test's kernel is launched by
+//   emulation::launch(kernel, grid, block, shared_bytes, {.seed = 1, .cluster = 2, .concurrent_ctas = 4}, arguments...);
+// and csrc's own host code, whose launches end in emulated versions of device/launch.h, by launch_options() and a plain call.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+namespace emulation {
+
+using Where = std::source_location;
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// How the emulator schedules. Runs with the same seed are equal.
+struct Options {
+  std::uint64_t seed = 0;
+  unsigned cluster = 1;          ///< CTAs of a cluster, along x
+  unsigned concurrent_ctas = 0;  ///< that run at once (whole clusters); 0: one cluster
+  bool all_ctas = false;         ///< the whole grid at once, for CTAs that wait for each other through memory
+};
+
+/// What csrc's own launches (device/launch.h, <<<>>>) run with; `cluster` comes from the launch.
+Options& launch_options();
+
+/// Runs `body` in each thread of the grid. Throws Error.
+void run(const std::function<void()>& body, dim3 grid, dim3 block, std::size_t shared_bytes, const Options& options);
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Options& options,
+            Arguments&&... arguments) {
+  const std::tuple<std::remove_const_t<Parameters>...> copies(std::forward<Arguments>(arguments)...);
+  run([&] { std::apply(kernel, copies); }, grid, block, shared_bytes, options);
+}
+
+/// kernel<<<grid, block, shared_bytes, stream>>> as translate.py writes it.
+template <class... Parameters>
+auto configured(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
+  return [=](auto&&... arguments) { launch(kernel, grid, block, shared_bytes, launch_options(), arguments...); };
+}
+
+// What emulated instructions are made of. They act for the thread that runs.
+
+struct ThreadView {
+  uint3 thread, block;
+  dim3 block_dim, grid_dim;
+};
+/// The running thread's indices.
+extern const ThreadView* self;
+
+/// Ends the launch with an Error.
+[[noreturn]] void fail(const std::string& message);
+[[noreturn]] void fail(const std::string& message, Where where);
+
+/// Lets other threads run; `spins`: nothing has happened since the last time (many in a row, of all threads: a livelock).
+void yield(bool spins = false);
+/// Yields now and then.
+void maybe_yield();
+std::uint64_t random_bits();
+/// Grows with every scheduling step.
+long long clock_ticks();
+
+/// All lanes of `mask` that have not exited meet; the last one runs compute(arguments of each lane or null). Lanes meet by
+/// `compute`.
+using Arguments32 = void* const (&)[32];
+void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32), const char* name, Where where);
+unsigned live_lanes();  ///< of the running thread's warp
+
+// Shared memory. Addresses are CTA rank << 24 | place; place 0 to 1023 is never valid.
+void* dynamic_shared_memory(std::size_t alignment);
+void* static_shared_memory(std::uint64_t key, std::size_t bytes, std::size_t alignment);
+template <class T, std::size_t kAlignment = alignof(T)>
+T* dynamic_shared() {
+  return static_cast<T*>(dynamic_shared_memory(kAlignment));
+}
+template <class T, std::size_t kAlignment = alignof(T)>
+T& static_shared(std::uint64_t key) {
+  return *static_cast<T*>(static_shared_memory(key, sizeof(T), kAlignment));
+}
+std::uint32_t shared_address_of(const void* pointer, Where where);
+/// Fails unless all `bytes` are shared memory of the launch, aligned to `alignment`.
+void* shared_pointer(std::uint32_t address, std::size_t bytes, std::size_t alignment, Where where);
+unsigned cluster_rank();
+unsigned cluster_index();
+
+// Barriers. Addresses from shared_address_of().
+void syncthreads(Where where);
+/// Of all threads' `value`: 0: count of nonzero ones.
+int syncthreads_count(int value, Where where);
+void named_sync(int id, int threads, bool arrive_only, Where where);
+bool named_or(int id, int threads, bool value, Where where);
+void cluster_arrive(Where where);
+void cluster_wait(Where where);
+void barrier_init(std::uint32_t address, std::uint32_t count, Where where);
+void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where where);
+bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where);
+void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where);
+void registers_changed(int registers);
+
+// Asynchronous copies.
+void cp_async(void* to, const void* from, int bytes, int count, Where where);
+void cp_async_commit();
+void cp_async_wait(int pending);
+void cp_async_arrive(std::uint32_t barrier, Where where);
+void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier, Where where);
+void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes, Where where);
+void tensor_load(std::uint32_t to, const void* map, std::uint32_t barrier, int rank, const int* at, unsigned ctas, Where where);
+void tensor_store(const void* map, std::uint32_t from, int rank, const int* at, Where where);
+void bulk_commit();
+void bulk_wait_read(int pending);
+void store_async(std::uint32_t to, const void* value, int bytes, std::uint32_t barrier, Where where);
+
+// wgmma.
+enum class MmaType { f16, bf16, tf32 };
+struct WgmmaShape {
+  MmaType type;
+  int n;
+  bool k_major_a, k_major_b;
+};
+/// Either `a` (four registers) or desc_a.
+void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
+           Where where);
+void wgmma_fence(Where where);
+void wgmma_commit(Where where);
+void wgmma_wait(int pending, Where where);
+
+// mma.sync, ldmatrix and stmatrix.
+void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where);
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where);
+void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
+
+/// A 16- or 32-bit operand's value.
+float operand_value(MmaType type, std::uint32_t bits);
+
+}  // namespace emulation

@@ -1,0 +1,88 @@
+// mma.sync, ldmatrix and stmatrix of a warp.
+#include <cstring>
+
+#include "state.h"
+
+namespace emulation {
+namespace {
+
+struct Matrices {
+  std::uint32_t* loaded;
+  const std::uint32_t* stored;
+  std::uint32_t address;
+  Where where;
+};
+
+template <class F>
+void each_element(Arguments32 lanes, const F& f) {
+  for (int lane = 0; lane < 32; ++lane)
+    if (!lanes[lane]) fail("ldmatrix or stmatrix of a warp some of whose lanes have exited");
+  for (int i = 0; i < 4; ++i)
+    for (int row = 0; row < 8; ++row) {
+      const Matrices& at = *static_cast<const Matrices*>(lanes[8 * i + row]);
+      auto* const line = static_cast<unsigned char*>(shared_pointer(at.address, 16, 16, at.where));
+      for (int column = 0; column < 8; ++column) f(i, row, column, line + 2 * column);
+    }
+}
+
+template <bool kTransposed>
+void load(Arguments32 lanes) {
+  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
+    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
+    std::uint32_t* const to = static_cast<Matrices*>(lanes[4 * r + c / 2])->loaded + i;
+    std::memcpy(reinterpret_cast<unsigned char*>(to) + c % 2 * 2, element, 2);
+  });
+}
+
+template <bool kTransposed>
+void store(Arguments32 lanes) {
+  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
+    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
+    const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * r + c / 2])->stored + i;
+    std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + c % 2 * 2, 2);
+  });
+}
+
+struct Product {
+  MmaType type;
+  float* d;
+  const std::uint32_t* a;
+  std::uint32_t b[2];
+};
+
+void multiply(Arguments32 lanes) {
+  double a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!lanes[lane]) fail("mma of a warp some of whose lanes have exited");
+    const Product& p = *static_cast<const Product*>(lanes[lane]);
+    for (int half = 0; half < 2; ++half) {
+      const auto value = [&](std::uint32_t word) { return operand_value(p.type, word >> 16 * half & 0xffff); };
+      for (int i = 0; i < 4; ++i) a[lane / 4 + i % 2 * 8][lane % 4 * 2 + half + i / 2 * 8] = value(p.a[i]);
+      for (int i = 0; i < 2; ++i) b[lane % 4 * 2 + half + i * 8][lane / 4] = value(p.b[i]);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      float& d = static_cast<const Product*>(lanes[lane])->d[i];
+      double sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+      d = static_cast<float>(sum + static_cast<double>(d));
+    }
+}
+
+}  // namespace
+
+void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where) {
+  Matrices mine{registers, nullptr, address, where};
+  warp_collective(~0u, &mine, transposed ? load<true> : load<false>, "ldmatrix", where);
+}
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where) {
+  Matrices mine{nullptr, registers, address, where};
+  warp_collective(~0u, &mine, transposed ? store<true> : store<false>, "stmatrix", where);
+}
+void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
+  Product mine{type, d, a, {b0, b1}};
+  warp_collective(~0u, &mine, multiply, "mma", where);
+}
+
+}  // namespace emulation

@@ -1,0 +1,201 @@
+// csrc/attention/wgmma against attention in double. Each line of the standard input is a case:
+//   dtype seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows special
+// dtype: bf16 or fp16. bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive of the operands' dtype, 3
+// additive fp32; heads, rows: does it differ by query head, by position? Where both do, keys of other documents (100 positions
+// each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the lowest number in every third row.
+// The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
+#include <algorithm>
+#include <iostream>
+#include <random>
+
+#include "attention/wgmma/launch.h"
+#include "check.h"
+#include "device/numeric.cuh"
+
+using namespace xgemm;
+using namespace xgemm::attention;
+
+namespace {
+
+std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct Case {
+  std::string dtype;
+  std::uint64_t seed;
+  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, special;
+};
+
+template <class T>
+void check(const Case& c) {
+  constexpr bool kHalf = std::is_same_v<T, half>;
+  const int all_heads = c.inner * c.group;
+  // Poisoned beyond what the op may read: a few elements behind each operand.
+  const auto fill = [&](std::int64_t count, std::uint64_t seed) { return random_numbers<T>(place(count), seed); };
+  const Buffer<T> query = fill(std::int64_t{c.outer} * all_heads * c.sq * c.d, c.seed),
+                  key = fill(std::int64_t{c.outer} * c.inner * c.sk * c.d, c.seed + 1),
+                  value = fill(std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.seed + 2);
+  const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
+  Buffer<T> output(place(rows * c.dv), static_cast<T>(NAN));
+  Buffer<float> lse(place(rows), NAN);
+
+  Arguments a;
+  a.dtype = kHalf ? DType::f16 : DType::bf16;
+  a.batch_dims = 2;
+  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
+  a.batches = static_cast<unsigned>(c.outer * c.inner);
+  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  a.scale = 1.7 / std::sqrt(c.d);
+  a.causal = c.causal != 0, a.shift = c.shift;
+  const auto operand = [&](const Buffer<T>& x, int heads, int length, int columns, int group) {
+    Operand o{.data = x.data(), .column = 1};
+    const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
+    o.row = c.bshd ? std::int64_t{heads} * columns : columns;
+    o.group = head, o.batch[1] = head * group, o.batch[0] = std::int64_t{heads} * length * columns;
+    o.vector = true;
+    return o;
+  };
+  a.query = operand(query, all_heads, c.sq, c.d, c.group);
+  a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
+  a.output = output.data(), a.lse = lse.data();
+
+  // Key sk / 2 of the last key head.
+  T* const special_key = key.data() + (c.outer - 1) * a.key.batch[0] + (c.inner - 1) * a.key.batch[1] + c.sk / 2 * a.key.row;
+  if (c.special == 1) special_key[1] = static_cast<T>(NAN);
+  if (c.special == 2) {
+    for (int x = 0; x < c.d; ++x) special_key[x] = static_cast<T>(x == 1 ? INFINITY : 0.f);
+    for (std::size_t i = 0; i < query.size(); ++i) query[i] = static_cast<T>(std::abs(static_cast<float>(query[i])) + 0.01f);
+  }
+
+  // The mask: (outer, heads or 1, rows or 1, sk).
+  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1;
+  const auto elements = place(c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0);
+  std::vector<double> bias(elements);
+  std::mt19937_64 random(c.seed + 3);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const auto k = static_cast<std::int64_t>(i) % c.sk, row = static_cast<std::int64_t>(i) / c.sk % mask_rows;
+    const bool away = c.rows && c.heads ? row / 100 != k / 100 : random() % 4 == 0;
+    if (c.special == 3 && row % 3 == 0) {
+      bias[i] = c.mask == 3 ? std::numeric_limits<float>::lowest() : kHalf ? -65504. : -0x1.fep127;
+      continue;
+    }
+    bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<double>(static_cast<T>(static_cast<float>(random() % 64) / 16.f));
+  }
+  Buffer<unsigned char> flags(c.mask == 1 ? elements : 0);
+  Buffer<T> halves(c.mask == 2 ? elements : 0);
+  Buffer<float> floats(c.mask == 3 ? elements : 0);
+  for (std::size_t i = 0; i < elements; ++i) {
+    if (c.mask == 1) flags[i] = bias[i] == 0 ? static_cast<unsigned char>(1 + i % 2 * 254) : 0;
+    if (c.mask == 2) halves[i] = static_cast<T>(static_cast<float>(bias[i]));
+    if (c.mask == 3) floats[i] = static_cast<float>(bias[i]);
+  }
+  if (c.mask) {
+    a.masked = true;
+    a.mask_dtype = c.mask == 1 ? DType::boolean : c.mask == 2 ? a.dtype : DType::f32;
+    a.mask.data = c.mask == 1   ? static_cast<void*>(flags.data())
+                  : c.mask == 2 ? static_cast<void*>(halves.data())
+                                : floats.data();
+    a.mask.column = 1, a.mask.row = c.rows ? c.sk : 0;
+    a.mask.group = c.heads ? mask_rows * c.sk : 0;
+    a.mask.batch[1] = c.heads ? c.group * mask_rows * c.sk : 0, a.mask.batch[0] = mask_heads * mask_rows * c.sk;
+  }
+
+  const auto run = [&](const Arguments& arguments, int sm_count, std::uint64_t seed) {
+    WgmmaProblem problem = wgmma_problem(arguments);
+    problem.sm_count = sm_count;
+    const auto plan = plan_wgmma(problem);
+    require(plan.has_value(), "plan");
+    Buffer<unsigned char> counters(place(plan->counter_bytes()), 0), memory(place(plan->memory_bytes()), 0xff);
+    emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
+    require(launch_wgmma(*plan, arguments, counters.data(), memory.data(), nullptr), "launch");
+    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+    return *plan;
+  };
+  const WgmmaPlan plan = run(a, c.sm_count, c.seed);
+  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << ": " << std::flush;
+
+  Arguments last = a;
+  const std::int64_t before = c.outer - 1, rows_before = before * all_heads * c.sq, rows_alone = rows - rows_before;
+  Buffer<T> output_alone(place(rows_alone * c.dv), static_cast<T>(NAN));
+  Buffer<float> lse_alone(place(rows_alone), NAN);
+  for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const T*>(x->data) + before * x->batch[0];
+  if (c.mask)
+    last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
+  last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
+  last.output = output_alone.data(), last.lse = lse_alone.data();
+  run(last, c.sm_count + 1, c.seed + 5);
+  require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(T)) == 0 &&
+              std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
+          "equal bits of the last batch alone");
+
+  std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
+  const auto at = [](const Buffer<T>& x, std::int64_t i) { return static_cast<double>(static_cast<float>(x[place(i)])); };
+  std::vector<double> weights(place(c.sk));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
+    const std::int64_t keys = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk;
+    const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row;
+    double sum = 0, magnitude = 0, largest = -INFINITY;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      double score = 0;
+      for (int x = 0; x < c.d; ++x)
+        score += at(query, q + x) * at(key, o * a.key.batch[0] + kv * a.key.batch[1] + j * a.key.row + x);
+      score *= a.scale;
+      if (c.mask) {
+        const double b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+        score = c.mask == 1 && b != 0 ? b : score + b;
+      }
+      weights[place(j)] = score, largest = std::max(largest, score);
+    }
+    const bool seen =
+        o == c.outer - 1 && kv == c.inner - 1 && c.sk / 2 < keys &&
+        (!c.mask ||
+         bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + c.sk / 2)] != -INFINITY);
+    const bool poisoned = (c.special == 1 || c.special == 2) && seen;
+    // A key that the row does not see, but its tile of rows does: the score is masked, the value is not touched.
+    if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && c.sk / 2 < keys) weights[place(c.sk / 2)] = -INFINITY;
+    for (std::int64_t j = 0; j < keys; ++j)
+      sum += weights[place(j)] = largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
+    expected_lse[place(row)] = largest + std::log(sum),
+    allowed_lse[place(row)] = 2e-5 * std::max(1., std::abs(expected_lse[place(row)]));
+    if (sum == 0) expected_lse[place(row)] = -INFINITY;
+    for (int x = 0; x < c.dv; ++x) {
+      double y = 0;
+      magnitude = 0;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const double v = at(value, o * a.value.batch[0] + kv * a.value.batch[1] + j * a.value.row + x);
+        y += weights[place(j)] * v, magnitude += weights[place(j)] * std::abs(v);
+      }
+      const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
+      expected[place(row * c.dv + x)] = sum == 0 ? 0 : y / sum;
+      allowed[place(row * c.dv + x)] =
+          sum == 0 ? 0 : (magnitude / sum * 1.5 + std::abs(y / sum)) * epsilon + (kHalf ? 0x1p-23 : 0);
+      if (poisoned) {
+        require(std::isnan(static_cast<float>(output[place(row * c.dv + x)])), "NaN in a row that sees a NaN or +inf score");
+        output[place(row * c.dv + x)] = static_cast<T>(0.f), expected[place(row * c.dv + x)] = 0;
+        allowed[place(row * c.dv + x)] = 0;
+      }
+    }
+    if (poisoned) {
+      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
+      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+    }
+  }
+  require_close(output, expected, allowed, "output");
+  for (std::int64_t row = 0; row < rows; ++row)
+    if (std::isinf(expected_lse[place(row)])) {
+      require(lse[place(row)] == -INFINITY, "-inf log-sum-exp of a row without keys");
+      expected_lse[place(row)] = 0, lse[place(row)] = 0;
+    }
+  require_close(lse, expected_lse, allowed_lse, "log-sum-exp");
+}
+
+}  // namespace
+
+int main() {
+  Case c;
+  int failed = 0;
+  while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
+         c.causal >> c.shift >> c.mask >> c.heads >> c.rows >> c.special)
+    failed += run_checks([&] { c.dtype == "fp16" ? check<half>(c) : check<bf16>(c); });
+  return failed;
+}

@@ -1,0 +1,94 @@
+// Half-precision products against double: csrc/matmul/kernels/wgmma_gemm.cuh (K- and MN-major operands, pairs of CTAs with
+// multicast, K split over a cluster) and kernels/mma_gemm.cuh, through csrc's own plans and host code.
+#include "check.h"
+#include "matmul/kernels/mma_launch.cuh"
+#include "matmul/kernels/wgmma_launch.cuh"
+
+using namespace xgemm;
+using namespace xgemm::matmul;
+
+namespace {
+
+struct Case {
+  int m, n, k;
+  bool k_major_a, k_major_b, epilogue;
+};
+
+/// launch(problem, seed) runs the product.
+template <class T, class Launch>
+void check(const char* name, const Case& c, std::uint64_t seed, int alignment, const Launch& launch) {
+  const auto ld = [&](int inner) { return (inner + alignment - 1) / alignment * alignment; };
+  const int lda = ld(c.k_major_a ? c.k : c.m), ldb = ld(c.k_major_b ? c.k : c.n);
+  const auto size = [](int x, int y) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y); };
+  const Buffer<T> a = random_numbers<T>(size(lda, c.k_major_a ? c.m : c.k), seed),
+                  b = random_numbers<T>(size(ldb, c.k_major_b ? c.n : c.k), seed + 1),
+                  bias = random_numbers<T>(static_cast<std::size_t>(c.n), seed + 2),
+                  residual = random_numbers<T>(size(c.m, c.n), seed + 3);
+  Buffer<T> out(size(c.m, c.n), static_cast<T>(NAN));
+  Problem p;
+  p.dtype = std::is_same_v<T, half> ? DType::f16 : DType::bf16;
+  p.m = c.m, p.n = c.n, p.k = c.k;
+  p.a = {a.data(), c.k_major_a ? lda : 1, c.k_major_a ? 1 : lda, {}};
+  p.b = {b.data(), c.k_major_b ? 1 : ldb, c.k_major_b ? ldb : 1, {}};
+  p.bias = {bias.data(), 0, 1, {}};
+  if (c.epilogue) p.residual = {residual.data(), c.n, 1, {}}, p.alpha = 0.5;
+  p.out = out.data();
+  launch(p, seed);
+  std::vector<double> expected(out.size()), allowed(out.size());
+  for (int i = 0; i < c.m; ++i)
+    for (int j = 0; j < c.n; ++j) {
+      double sum = 0;
+      for (int k = 0; k < c.k; ++k)
+        sum += static_cast<double>(static_cast<float>(a[static_cast<std::size_t>(c.k_major_a ? i * lda + k : k * lda + i)])) *
+               static_cast<double>(static_cast<float>(b[static_cast<std::size_t>(c.k_major_b ? j * ldb + k : k * ldb + j)]));
+      const auto at = static_cast<std::size_t>(i * c.n + j);
+      expected[at] = p.alpha * sum + static_cast<double>(static_cast<float>(bias[static_cast<std::size_t>(j)]));
+      if (c.epilogue) expected[at] += static_cast<double>(static_cast<float>(residual[at]));
+      allowed[at] = (std::abs(expected[at]) + 0.01) * (std::is_same_v<T, half> ? 0x1p-10 : 0x1p-7);
+    }
+  require_close(out, expected, allowed, std::string(name) + " seed " + std::to_string(seed));
+}
+
+constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+
+/// `change` alters the plan.
+template <class T, TensorTile kTile, bool kKMajorA, bool kKMajorB, class Change>
+void check_wgmma(int m, int n, int k, bool epilogue, std::uint64_t seed, const Change& change) {
+  check<T>("wgmma", {m, n, k, kKMajorA, kKMajorB, epilogue}, seed, 8, [&](const Problem& p, std::uint64_t) {
+    auto plan = plan_tensor(p, kGpu, info(kTile).name);
+    require(plan && plan->tile == kTile && !plan->a.copied && !plan->b.copied, "a plan");
+    change(*plan);
+    Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes) + 256),
+        counters(static_cast<std::size_t>(plan->counter_bytes) + 4096);
+    Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+    emulation::launch_options() = {.seed = seed, .all_ctas = true};
+    const WgmmaLaunch launch{p, *plan, workspace.data(), counters.data(), partials.data(), kGpu.sm_count, nullptr};
+    require(launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, kKMajorA, kKMajorB>>(launch), "a launch");
+  });
+}
+
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
+void check_mma(int m, int n, int k, bool epilogue, std::uint64_t seed, int alignment) {
+  check<T>("mma", {m, n, k, kAlongKA, kAlongKB, epilogue}, seed, alignment, [&](const Problem& p, std::uint64_t) {
+    const auto plan = plan_mma(p, kGpu, info(kTile).name);
+    require(plan.has_value(), "a plan");
+    emulation::launch_options() = {.seed = seed};
+    launch_mma<T, kTile, kAlongKA, kAlongKB>(p, *plan, nullptr);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
+  return run_checks([&] {
+    const auto as_planned = [](TensorPlan&) {};
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      check_wgmma<half, TensorTile::middle, true, true>(150, 140, 200, false, seed, as_planned);
+      check_wgmma<half, TensorTile::middle, true, true>(270, 136, 260, true, seed, [](TensorPlan& plan) { plan.pairs = true; });
+      check_wgmma<bf16, TensorTile::small, false, false>(70, 136, 300, false, seed, as_planned);
+      check_mma<half, MmaTile::t32x32, true, true>(40, 50, 130, false, seed, 8);
+      check_mma<bf16, MmaTile::t64x64, false, true>(70, 67, 100, true, seed, 1);
+    }
+  });
+}

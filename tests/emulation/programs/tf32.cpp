@@ -1,0 +1,74 @@
+// csrc/matmul/tf32.cu, host code and kernels, against products in double: ragged sizes, both layouts of each operand, K split
+// over CTAs that meet, every epilogue.
+#include "matmul/tf32.cu"
+
+#include "check.h"
+
+using namespace xgemm;
+using namespace xgemm::matmul;
+
+namespace {
+
+struct Case {
+  const char* tile;
+  int m, n, k, batch;
+  bool k_major_a, k_major_b, epilogue;
+};
+
+void check(const Case& c, std::uint64_t seed) {
+  const auto size = [](int x, int y) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y); };
+  const int lda = (c.k_major_a ? c.k : c.m) + 3 & ~3, ldb = (c.k_major_b ? c.k : c.n) + 3 & ~3;
+  const int other_a = c.k_major_a ? c.m : c.k, other_b = c.k_major_b ? c.n : c.k;
+  const Buffer<float> a = random_numbers<float>(size(lda * other_a, c.batch), seed),
+                      b = random_numbers<float>(size(ldb, other_b), seed + 1), bias = random_numbers<float>(c.n, seed + 2),
+                      residual = random_numbers<float>(size(c.m * c.n, c.batch), seed + 3);
+  Buffer<float> out(size(c.m * c.n, c.batch), NAN);
+  Problem p;
+  p.precision = Precision::high;
+  p.m = c.m, p.n = c.n, p.k = c.k, p.batches = c.batch, p.batch_dims = 1, p.batch[0] = c.batch;
+  p.a = {a.data(), c.k_major_a ? lda : 1, c.k_major_a ? 1 : lda, {lda * other_a}};
+  p.b = {b.data(), c.k_major_b ? 1 : ldb, c.k_major_b ? ldb : 1, {0}};
+  p.bias = {bias.data(), 0, 1};
+  if (c.epilogue) p.residual = {residual.data(), c.n, 1, {c.m * c.n}}, p.activation = Activation::relu, p.alpha = 0.5;
+  p.out = out.data();
+  DeviceProperties gpu{};
+  gpu.major = 9, gpu.sm_count = 6;
+  const auto plan = plan_tf32(p, gpu, c.tile);
+  require(plan.has_value() && !plan->a.copied && !plan->b.copied, "a plan");
+  Buffer<unsigned char> workspace(plan->workspace_bytes + 256);
+  Buffer<unsigned> counters(plan->counter_bytes / 4 + 1);
+  Buffer<float> partials(plan->partial_bytes / 4 + 1, NAN);
+  emulation::launch_options() = {.seed = seed, .all_ctas = true};
+  require(launch_tf32(p, *plan, workspace.data(), counters.data(), partials.data(), nullptr), "a launch");
+  std::vector<double> expected(out.size()), allowed(out.size());
+  for (int batch = 0; batch < c.batch; ++batch)
+    for (int i = 0; i < c.m; ++i)
+      for (int j = 0; j < c.n; ++j) {
+        double sum = 0, most = 0;
+        for (int k = 0; k < c.k; ++k) {
+          const double x = tf32(a[lda * other_a * batch + (c.k_major_a ? i * lda + k : k * lda + i)]) *
+                           tf32(b[c.k_major_b ? j * ldb + k : k * ldb + j]);
+          sum += x, most += std::abs(x);
+        }
+        const std::size_t at = static_cast<std::size_t>((batch * c.m + i) * c.n + j);
+        double y = p.alpha * sum + bias[j];
+        if (c.epilogue) y = std::max(y, 0.) + residual[at];
+        expected[at] = y, allowed[at] = 1e-6 * (most + 2);
+      }
+  require_close(out, expected, allowed,
+                std::string(c.tile) + " split " + std::to_string(plan->splits) + " seed " + std::to_string(seed));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
+  return run_checks([&] {
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      check({"tf32_64x64x128", 61, 70, 300, 1, true, true, false}, seed);
+      check({"tf32_64x64x128", 61, 67, 140, 2, false, true, true}, seed);
+      check({"tf32_128x128x32", 140, 133, 100, 1, true, false, true}, seed);
+      check({"tf32_64x128x32", 70, 129, 97, 1, true, true, true}, seed);
+    }
+  });
+}

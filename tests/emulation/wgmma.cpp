@@ -1,0 +1,191 @@
+// wgmma: the four warps of a warpgroup issue each on their own; when all 128 threads have, it may be done, and is at the latest
+// when one waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets them at its own
+// wait.
+#pragma GCC optimize("O3")
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "state.h"
+
+namespace emulation {
+namespace {
+
+constexpr std::uint32_t kPoison = 0x7fedcba9;
+
+const std::vector<float>& half_values() {
+  static const std::vector<float> table = [] {
+    std::vector<float> values(65536);
+    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+      const int exponent = static_cast<int>(bits >> 10 & 31);
+      const auto mantissa = static_cast<float>(bits & 1023);
+      float x = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+      if (exponent == 31) x = mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+      values[bits] = bits >> 15 ? -x : x;
+    }
+    return values;
+  }();
+  return table;
+}
+
+/// An operand in shared memory, as a matrix descriptor says: values[k][line].
+void read_operand(Block& block, std::uint64_t descriptor, MmaType type, bool k_major, int lines, double* values, Where where) {
+  const auto start = static_cast<std::uint32_t>(descriptor & 0x3fff) << 4,
+             between_blocks = static_cast<std::uint32_t>(descriptor >> 16 & 0x3fff) << 4,
+             between_groups = static_cast<std::uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+  const auto mode = static_cast<unsigned>(descriptor >> 62);
+  if (mode == 0) fail("a wgmma operand without swizzle is not modelled", where);
+  const std::uint32_t row_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32, mask = row_bytes / 16 - 1;
+  if (!k_major && mode != 1) fail("an MN-major wgmma operand of another swizzle than 128 bytes is not modelled", where);
+  const int bytes = type == MmaType::tf32 ? 4 : 2, depth = 32 / bytes;
+  std::uint32_t least = ~0u, most = 0;
+  for (int line = 0; line < lines; ++line)
+    for (int k = 0; k < depth; ++k) {
+      std::uint32_t place = start;
+      if (k_major)
+        place += static_cast<std::uint32_t>(line) / 8 * between_groups + static_cast<std::uint32_t>(line) % 8 * row_bytes +
+                 static_cast<std::uint32_t>(k * bytes);
+      else
+        place += static_cast<std::uint32_t>(line) / 64 * between_blocks + static_cast<std::uint32_t>(k) / 8 * between_groups +
+                 static_cast<std::uint32_t>(k) % 8 * 128 + static_cast<std::uint32_t>(line) % 64 * 2;
+      place ^= (place >> 7 & mask) << 4;
+      least = std::min(least, place), most = std::max(most, place);
+      std::uint32_t bits = 0;
+      if (place + 4 > Block::kWindow) fail("a wgmma operand is out of bounds", where);
+      std::memcpy(&bits, block.window + place, static_cast<std::size_t>(bytes));
+      values[k * lines + line] = operand_value(type, bits);
+    }
+  pointer_at(block, least, most + static_cast<std::uint32_t>(bytes) - least, 1, where);
+}
+
+void read_registers(const WgmmaRecord& record, double* values) {
+  const MmaType type = record.shape.type;
+  for (int t = 0; t < 128; ++t)
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t word = record.a[static_cast<std::size_t>(t)][i];
+      if (word != record.a_values[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)])
+        fail("a register of A has changed while a wgmma was in flight (thread " + std::to_string(t) + " of the warpgroup)",
+             record.where);
+      const int lane = t % 32, row = t / 32 * 16 + lane / 4 + i % 2 * 8;
+      if (type == MmaType::tf32) {
+        values[(lane % 4 + i / 2 * 4) * 64 + row] = operand_value(type, word);
+      } else {
+        const int k = lane % 4 * 2 + i / 2 * 8;
+        values[k * 64 + row] = operand_value(type, word & 0xffff);
+        values[(k + 1) * 64 + row] = operand_value(type, word >> 16);
+      }
+    }
+}
+
+void deliver(InFlight& of) {
+  for (std::size_t i = 0; i < of.values.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(of.d[i]) != kPoison)
+      fail("an accumulator was written while a wgmma was in flight", current->wait.where);
+    of.d[i] = of.values[i];
+  }
+}
+
+}  // namespace
+
+float operand_value(MmaType type, std::uint32_t bits) {
+  static const float* const halves = half_values().data();
+  switch (type) {
+    case MmaType::f16: return halves[bits];
+    case MmaType::bf16: return std::bit_cast<float>(bits << 16);
+    default: return std::bit_cast<float>(bits & ~0x1fffu);
+  }
+}
+
+void Warpgroup::step() {
+  WgmmaRecord& record = records.front();
+  const WgmmaShape& shape = record.shape;
+  const int n = shape.n, depth = shape.type == MmaType::tf32 ? 8 : 16;
+  static double a[16 * 64], b[16 * 256], c[256];
+  if (record.has_registers)
+    read_registers(record, a);
+  else
+    read_operand(*block, record.desc_a, shape.type, shape.k_major_a, 64, a, record.where);
+  read_operand(*block, record.desc_b, shape.type, shape.k_major_b, n, b, record.where);
+  for (int row = 0; row < 64; ++row) {
+    for (int i = 0; i < n; ++i) c[i] = 0;
+    for (int k = 0; k < depth; ++k)
+      for (int i = 0; i < n; ++i) c[i] += a[k * 64 + row] * b[k * n + i];
+    for (int i = 0; i < n; ++i) {  // exact products, summed in double, rounded once to fp32
+      float& d = record.d[static_cast<std::size_t>(row / 16 * 32 + row % 8 * 4 + i % 8 / 2)]
+                     ->values[static_cast<std::size_t>(i / 8 * 4 + row % 16 / 8 * 2 + i % 2)];
+      d = static_cast<float>(record.accumulate ? c[i] + static_cast<double>(d) : c[i]);
+    }
+  }
+  records.pop_front();
+  ++done;
+  wake_all(waiters);
+}
+
+void wgmma_fence(Where) { current->wgmma_fenced = true; }
+
+void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
+           Where where) {
+  Fiber& thread = *current;
+  if (!thread.warpgroup) fail("a wgmma outside of a whole warpgroup", where);
+  if (!thread.wgmma_fenced) fail("a wgmma without wgmma.fence before it", where);
+  Warpgroup& group = *thread.warpgroup;
+  const std::uint64_t index = thread.wgmma_issued++ - group.done;
+  if (index >= group.records.size()) {
+    group.records.emplace_back();
+    WgmmaRecord& fresh = group.records.back();
+    fresh.shape = shape, fresh.desc_a = desc_a, fresh.desc_b = desc_b, fresh.accumulate = accumulate;
+    fresh.has_registers = a != nullptr, fresh.arrived = 0, fresh.where = where;
+  }
+  WgmmaRecord& record = group.records[index];
+  if (record.shape.n != shape.n || record.shape.type != shape.type || record.desc_b != desc_b || record.desc_a != desc_a ||
+      record.accumulate != accumulate || record.has_registers != (a != nullptr))
+    fail("threads of a warpgroup differ in a wgmma or its operands (the other: " + describe(record.where) + ")", where);
+  const auto slot = static_cast<std::size_t>(thread.index % 128), count = static_cast<std::size_t>(shape.n / 2);
+  InFlight* mine = nullptr;
+  for (InFlight& other : thread.in_flight) {
+    if (other.d == d && other.values.size() == count)
+      mine = &other;
+    else if (d < other.d + other.values.size() && other.d < d + count)
+      fail("a wgmma's accumulators overlap those of another one in flight", where);
+  }
+  if (!mine) {
+    thread.in_flight.push_back({d, std::vector<float>(d, d + count), 0});
+    mine = &thread.in_flight.back();
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(d + i, &kPoison, 4);
+  }
+  mine->last = thread.wgmma_issued;
+  record.d[slot] = mine;
+  record.a[slot] = a;
+  if (a) std::memcpy(record.a_values[slot].data(), a, 16);
+  if (++record.arrived == 128 && index == 0) stream_changed(group);
+}
+
+void wgmma_commit(Where) {
+  current->wgmma_groups.push_back(current->wgmma_committed = current->wgmma_issued);
+  maybe_yield();
+}
+
+void wgmma_wait(int pending, Where where) {
+  Fiber& thread = *current;
+  if (!thread.warpgroup) fail("a wgmma wait outside of a whole warpgroup", where);
+  Warpgroup& group = *thread.warpgroup;
+  maybe_yield();
+  std::uint64_t& until = thread.wgmma_waited;
+  while (thread.wgmma_groups.size() > static_cast<std::size_t>(pending)) {
+    until = thread.wgmma_groups.front();
+    thread.wgmma_groups.pop_front();
+  }
+  while (group.done < until) {
+    group.waiters.push_back(current);
+    block("wgmma.wait: other warps of the warpgroup have not issued", 0, 0, where);
+  }
+  thread.wait.where = where;
+  thread.in_flight.remove_if([&](InFlight& of) {
+    if (of.last > until) return false;
+    deliver(of);
+    return true;
+  });
+}
+
+}  // namespace emulation

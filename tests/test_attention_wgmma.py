@@ -1,0 +1,196 @@
+"""csrc/attention/wgmma, attention on Hopper's tensor cores: its plan, and the kernel itself in the emulator (no GPU).
+
+On a GPU, tests/test_attention.py runs through it where it serves.
+"""
+
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import pytest
+from common import CSRC, compile_program, conversation
+
+FOLDER = CSRC / "attention" / "wgmma"
+SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu")]
+HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
+
+
+@dataclass
+class Case:
+    """A line that programs/attention_wgmma.cpp reads."""
+
+    dtype: str = "bf16"
+    seed: int = 0
+    sm_count: int = 2
+    outer: int = 1
+    inner: int = 1
+    group: int = 1
+    sq: int = 1
+    sk: int = 1
+    d: int = 64
+    dv: int = 64
+    bshd: int = 0
+    causal: int = 0
+    shift: int = 0
+    mask: int = 0
+    heads: int = 0
+    rows: int = 0
+    special: int = 0
+
+
+@pytest.fixture(scope="module")
+def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
+    """Runs cases in the emulator; what each printed."""
+    program = emulated("attention_wgmma", *SOURCES)
+
+    def run(cases: list[Case]) -> list[str]:
+        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
+        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
+        results = done.stdout.splitlines()
+        for case, result in zip(cases, results, strict=True):
+            assert result.endswith("passed"), (case, result, done.stderr)
+        return results
+
+    return run
+
+
+def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
+    """Each tile with each kind of mask and each dtype, one row tile and several, ragged."""
+    cases = [
+        Case(dtype, seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        for seed, (dtype, (d, dv), (sq, sk), mask) in enumerate(
+            (dtype, sizes, lengths, mask)
+            for dtype in ("bf16", "fp16")
+            for sizes in HEAD_SIZES
+            for lengths in ((130, 150), (3, 300))
+            for mask in (0, 1, 2, 3)
+        )
+    ]
+    served = {(result.split()[1], case.dtype, case.mask) for case, result in zip(cases, attend(cases), strict=True)}
+    assert {tile for tile, _, _ in served} == {str(i) for i in range(11)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> None:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(30):
+        d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
+        sq = draw.choice([1, 2, 3, 7, 16, 63, 64, 65, 127, 128, 129, 191, 192, 193, 257])
+        sk = draw.choice([1, 2, 63, 64, 65, 79, 80, 81, 127, 128, 129, 255, 256, 257, 513, 777])
+        mask = draw.choice([0, 0, 1, 2, 3])
+        causal = 0 if mask else draw.choice([0, 1])
+        rows = draw.choice([0, 1]) if mask else 0
+        cases.append(
+            Case(
+                dtype=draw.choice(["bf16", "fp16"]),
+                seed=draw.randrange(1000),
+                sm_count=draw.choice([1, 2, 5, 132]),
+                outer=draw.choice([1, 2]),
+                inner=draw.choice([1, 2, 3]),
+                group=draw.choice([1, 2, 3, 4, 5, 8, 16] if sq <= 16 else [1, 2, 4]),
+                sq=sq,
+                sk=sk,
+                d=d,
+                dv=draw.choice([d, d, 64, 128]),
+                bshd=draw.choice([0, 1]),
+                causal=causal,
+                shift=draw.choice([0, sk - sq]) if causal else 0,
+                mask=mask,
+                heads=draw.choice([0, 1]) if mask else 0,
+                rows=rows,
+                special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
+            )
+        )
+    attend(cases)
+
+
+def test_long_keys_in_parts(attend: Callable[[list[Case]], list[str]]) -> None:
+    """Parts of 1024 keys (decoding) and of 4096 (a few tiles of rows), merged in memory."""
+    cases = [
+        Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, causal=1, shift=4999),
+        Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1),
+    ]
+    parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
+    assert parts == [5, 3]
+
+
+PROGRAM = r"""
+#include <iostream>
+#include "attention/wgmma/plan.h"
+using namespace xgemm::attention;
+int main() {
+  WgmmaProblem p;
+  p.possible = true;
+  while (std::cin >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> p.sm_count) {
+    const auto q = plan_wgmma(p);
+    if (!q) { std::cout << "none" << std::endl; continue; }
+    const WgmmaTile& t = q->info();
+    std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' '
+              << q->section_heads << ' '
+              << q->tiles << ' ' << q->parts << ' ' << q->part_tiles * t.keys << ' ' << q->through_memory << ' '
+              << q->part_rows << ' ' << q->ctas << ' '
+              << ' ' << t.head_size << ' ' << t.value_size << ' ' << t.rows() << std::endl;
+  }
+}
+"""
+PLAN = [
+    *("tile", "packed", "tile_rows", "row_tiles", "section_heads", "tiles", "parts", "part_keys", "through_memory"),
+    *("part_rows", "ctas", "head_size", "value_size", "rows"),
+]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/wgmma/plan.cpp")
+
+    def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal: bool = False):
+        with conversation(program) as talk:
+            answer = talk(int(causal), batches, group, sq, sk, d, dv or d, 132)
+        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+
+    return ask
+
+
+def test_parts_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+    """So that a row's bits do not depend on the batch, the heads beside it or the mask's edges."""
+    for sq, sk, group in [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (4096, 4096, 1)]:
+        found = {
+            (p["parts"], p["part_keys"], p["tile"])
+            for batches in (1, 7, 1000)
+            for causal in (False, True)
+            if (p := plan(sq, sk, batches=batches, group=group, causal=causal))
+        }
+        assert len(found) == 1, (sq, sk, group, found)
+
+
+def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
+    for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (192, 192), (256, 64)]:
+        for sq in (1, 5, 64, 65, 1000):
+            for group in (1, 3, 8):
+                for sk in (1, 300, 9000):
+                    p = plan(sq, sk, d, dv, batches=3, group=group)
+                    assert p["head_size"] >= d and p["value_size"] >= dv
+                    assert (
+                        p["packed"] in (1, group) and p["tile_rows"] % p["packed"] == 0 and p["tile_rows"] <= p["rows"]
+                    )
+                    assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"]
+                    assert p["tiles"] == 3 * group // p["packed"] * p["row_tiles"]
+                    assert p["tiles"] % (p["row_tiles"] * p["section_heads"]) == 0
+                    assert (p["parts"] - 1) * p["part_keys"] < sk <= p["parts"] * p["part_keys"]
+                    # TMA stores 16 rows of whole positions at a time.
+                    assert p["through_memory"] or (p["parts"] == 1 and 16 % p["packed"] == 0)
+
+
+def test_decoding_packs_the_group(plan: Callable[..., dict[str, int] | None]) -> None:
+    p = plan(1, 65536, batches=8, group=4)
+    assert p["packed"] == 4 and p["tiles"] == 8 and p["parts"] == 64 and p["ctas"] == 132 and p["part_rows"] == 4
+
+
+def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
+    assert plan(64, 64, 257) is None
+    assert plan(64, 64, 64, 264) is None
+    assert plan(2**31 - 2000, 2000) is None
+    assert plan(128, 128, batches=2**31) is None

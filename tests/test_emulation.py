@@ -1,0 +1,98 @@
+"""The emulator of CUDA kernels (tests/emulation): what is right on a GPU is right in it, planted mistakes are found."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from emulation.translate import translate
+
+HERE = Path(__file__).resolve().parent
+CSRC = HERE.parent / "csrc"
+MATMUL = [CSRC / "matmul" / f"{name}.cpp" for name in ("tensor_plan", "plan", "direct_plan", "mma_plan")]
+
+
+def run(path: Path, seeds: int) -> str:
+    return subprocess.run([path, str(seeds)], capture_output=True, text=True, timeout=600).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("tf32", [CSRC / "matmul" / "tf32_plan.cpp"]),
+        ("half", MATMUL),
+        ("attention", [CSRC / "attention" / "plan.cpp"]),
+    ],
+)
+def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
+    assert run(emulated(name, *more), seeds=12).strip() == "passed"
+
+
+def test_steps_of_the_attention_ladder(emulated):
+    steps = sorted((CSRC / "lab" / "attention").glob("*.cu"))
+    assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
+
+
+@pytest.fixture(scope="module")
+def planted(emulated) -> dict[str, list[str]]:
+    """What each mistake of programs/planted.cpp gave, a seed each."""
+    found: dict[str, list[str]] = {}
+    for line in run(emulated("planted"), seeds=24).splitlines():
+        mistake, result = re.fullmatch(r"(\w+) \d+: (.*)", line).groups()
+        found.setdefault(mistake, []).append(result)
+    return found
+
+
+def test_without_a_mistake_every_seed_is_right(planted):
+    assert planted["none"] == ["right"] * 24
+
+
+# What shows the mistake, and in how many of the 24 seeds at least: races need the right order.
+@pytest.mark.parametrize(
+    ("mistake", "shows", "seeds"),
+    [
+        ("no_wait_for_full", "wrong|more arrivals", 12),
+        ("no_wait_for_empty", "more arrivals than the 1|completed another phase", 20),
+        ("wrong_parity", "^deadlock.*waits for parity 0 of the mbarrier of planted.cpp", 24),
+        ("early_release", "wrong", 6),
+        ("early_read", "wrong", 24),
+        ("changed_operand", "a register of A has changed while a wgmma was in flight", 24),
+        ("too_many_arrivals", "wrong|more arrivals|completed another phase", 12),
+        ("too_few_arrivals", "^deadlock.*1 of 5 arrivals and 0 bytes are missing", 24),
+        ("too_few_bytes", "more bytes have come", 24),
+        ("too_many_bytes", "^deadlock.*0 of 1 arrivals and 16 bytes are missing", 24),
+        ("uninitialised_barrier", "not initialised", 24),
+        ("named_count", "barrier 1 of (96|128) threads, where those before named", 24),
+        ("no_store_wait", "wrong", 6),
+        ("out_of_bounds", "out of bounds|behind dynamic shared memory", 24),
+        ("unaligned_slots", "not aligned to 128 bytes|wrong", 18),
+        ("divergent", "^deadlock.*waits in __syncwarp|mask", 24),
+        ("registers", "setmaxnreg by some warps only", 24),
+    ],
+)
+def test_planted_mistakes_are_found(planted, mistake, shows, seeds):
+    results = planted[mistake]
+    assert sum(re.search(shows, result) is not None for result in results) >= seeds, results
+
+
+def test_runs_with_one_seed_are_equal(emulated):
+    path = emulated("planted")
+    assert run(path, seeds=3) == run(path, seeds=3)
+
+
+def test_translation_keeps_lines_and_leaves_other_text_alone():
+    source = (
+        "void f() {\n  extern __shared__ __align__(16) unsigned char shared[];\n  __shared__ float a[2][kN], b;\n"
+        '  asm volatile("mov.u32 %0, %%tid.x;"\n               : "=r"(x));\n  asm volatile("" : "+r"(y)::"memory");\n'
+        '  kernel<f(), 3><<<1, 2, 3, stream>>>(a);\n  // asm("nothing")\n}\n'
+    )
+    out = translate(source, "x.cu").splitlines()
+    assert out[0] == '#line 1 "x.cu"'
+    assert out[2] == "  unsigned char* const shared = ::emulation::dynamic_shared<unsigned char, 16>();"
+    assert "auto& a = ::emulation::static_shared<float[2][kN]>(" in out[3]
+    assert "auto& b = ::emulation::static_shared<float>(" in out[3]
+    assert out[4] == "  ::emulation::assembly::thread_index(x)" and out[5] == ";"
+    assert out[6] == "  ::emulation::assembly::nothing(y);"
+    assert out[7] == "  ::emulation::configured(kernel<f(), 3>, 1, 2, 3, stream)(a);"
+    assert out[8] == '  // asm("nothing")'
+    assert translate("int x;  // __shared__ memory\n", "x.h") is None

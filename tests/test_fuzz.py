@@ -1,0 +1,386 @@
+"""tools/fuzz: planted mistakes are found and replayed, a crash or a hang costs one case, and what is right passes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tools import gpu_tests
+from tools.fuzz import ROOT, bad, check, ops
+from tools.fuzz.__main__ import Died, Fuzzer, Work, is_known, main
+from tools.fuzz.check import Bound, Case, Wrong, compare
+from tools.fuzz.draw import Draw
+from tools.fuzz.samples import streams
+from tools.fuzz.worker import STREAMS, attempt, run_block
+
+CPU = torch.device("cpu")
+Op = Callable[..., Any]
+
+
+def failures(stream: str, count: int = 40, seed: int = 3, device: torch.device = CPU) -> list[tuple[int, str, str]]:
+    found: list[tuple[int, str, str]] = []
+    run_block(stream, seed, range(count), device, lambda *what: found.append(what))
+    return found
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+PLANTED = """
+import os, signal, time
+from tools.fuzz import check, ops
+
+amax, raw = ops.OPS["amax"], check.raw
+
+def planted(draw):
+    if draw.number == 5:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if draw.number == 9:
+        time.sleep(3600)
+    if draw.number == 12:
+        check.raw = lambda op: lambda **inputs: raw(op)(**inputs) + 1
+    else:
+        check.raw = raw
+    return amax(draw)
+
+ops.OPS["amax"] = planted
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, Any]]]:
+    """The command, and what it wrote as JSON."""
+    (tmp_path / "planted.py").write_text(PLANTED)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1"}
+
+    def command(*arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+        result = tmp_path / "fuzz.json"
+        result.unlink(missing_ok=True)
+        whole = [
+            sys.executable,
+            "-m",
+            "tools.fuzz",
+            "--device",
+            "cpu",
+            "--jobs",
+            "1",
+            "--json",
+            str(result),
+            *arguments,
+        ]
+        ran = subprocess.run(whole, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        return ran, json.loads(result.read_text()) if result.exists() else {}
+
+    return command
+
+
+def test_planted_crash_hang_and_wrong_result_cost_a_case_each(run: Callable) -> None:
+    # Of seed 3, case 12 is a valid call: a bad one would not look at the result.
+    ran, result = run("--ops", "amax", "--cases", "20", "--seed", "3", "--use", "planted", "--timeout", "15")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert (result["cases"], result["failures"], result["crashes"], result["hangs"]) == (20, 3, 1, 1)
+    found = {f["replay"]: f["message"] for f in result["findings"]}
+    assert list(found) == ["amax 3 5", "amax 3 9", "amax 3 12"]
+    assert found["amax 3 5"] == "crashed: SIGSEGV"
+    assert found["amax 3 9"].startswith("hung: ")
+    assert "are wrong" in found["amax 3 12"]
+    assert "python -m tools.fuzz --device cpu --replay 'amax 3 12'" in ran.stdout
+    assert "fuzz: 20 cases" in ran.stdout and "seed 3: 3 failures (1 crashes, 1 hangs)" in ran.stdout
+
+    ran, _ = run("--replay", "amax 3 12", "--use", "planted")
+    assert ran.returncode == 1 and found["amax 3 12"] in ran.stdout
+    ran, _ = run("--replay", "amax 3 12")
+    assert ran.returncode == 0 and "passed" in ran.stdout
+
+
+def options(**changes: Any) -> SimpleNamespace:
+    usual = {"ops": ["sum", "mean"], "seed": 1, "cases": None, "minutes": None, "shard": "1/1", "device": "cpu"}
+    return SimpleNamespace(**(usual | changes))
+
+
+def test_shards_divide_the_cases() -> None:
+    def work(shard: str) -> list[tuple[str, int, int]]:
+        fuzzer = Fuzzer(options(cases=1000, shard=shard))
+        return [(w.stream, w.first, w.count) for w in fuzzer.every_work()]
+
+    whole = work("1/1")
+    assert sum(count for *_, count in whole) == 1000 and len(set(whole)) == len(whole)
+    assert sorted(work("1/3") + work("2/3") + work("3/3")) == sorted(whole)
+
+
+def test_a_block_in_which_a_worker_died_is_run_again_case_by_case() -> None:
+    fuzzer = Fuzzer(options())
+    whole = Work("sum", 1, first=0, count=64, block=16)
+    rest, again = fuzzer.after(whole, Died(16, "crashed: SIGSEGV"))
+    assert (again.first, again.count, again.block) == (16, 16, 1) and (rest.first, rest.count, rest.block) == (
+        32,
+        32,
+        16,
+    )
+    assert fuzzer.cases["sum"] == 16 and not fuzzer.findings
+    (rest,) = fuzzer.after(again, Died(20, "crashed: SIGSEGV"))
+    assert (rest.first, rest.count) == (21, 11)
+    assert fuzzer.cases["sum"] == 16 + 5 and list(fuzzer.findings) == [("sum", 20)]
+    assert fuzzer.after(rest, Died(31, "hung: no end after 1 s")) == []
+    assert fuzzer.cases["sum"] == 32
+
+
+def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--ops", "sun"])
+    assert "--ops: expected some of matmul" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"opinfo\.mv has no case 100000"):
+        main(["--device", "cpu", "--replay", "opinfo.mv 1 100000"])
+
+
+# ---- cases -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_operator_has_a_stream() -> None:
+    schemas = (ROOT / "csrc" / "ops.cpp").read_text()
+    defined = {name.split("(")[0] for name in schemas.replace("m.def(\n      ", "m.def(").split('m.def("')[1:]}
+    assert defined == set(ops.OPS)
+    assert set(STREAMS) == set(ops.OPS) | set(streams())
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_what_is_right_passes(stream: str, device: torch.device) -> None:
+    found = failures(stream, device=device)
+    assert [f for f in found if not is_known(stream, f[2], f[1])] == []
+
+
+@pytest.mark.parametrize("stream", list(ops.OPS))
+def test_a_case_is_a_function_of_op_seed_and_number(stream: str) -> None:
+    first, again = (attempt(stream, 5, 7, CPU)[0] for _ in range(2))
+    assert str(first) == str(again)
+    assert len({str(attempt(stream, seed, number, CPU)[0]) for seed in (5, 6) for number in range(5)}) > 5
+    for name, value in first.inputs.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device == CPU:
+            torch.testing.assert_close(value, again.inputs[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_sizes_and_layouts_reach_what_kernels_stumble_over() -> None:
+    seen: dict[str, set[Any]] = {"size": set(), "rank": set(), "offset": set(), "layout": set(), "dtype": set()}
+    for number in range(3000):
+        draw = Draw("sum", 1, number, CPU)
+        x = draw.tensor(draw.shape(), draw.any_dtype())
+        seen["size"] |= set(x.shape)
+        seen["rank"].add(x.dim())
+        seen["offset"].add(x.storage_offset())
+        seen["dtype"].add(x.dtype)
+        if x.dim() > 1 and x.numel() > 100:
+            kind = "contiguous" if x.is_contiguous() else "transposed" if x.mT.is_contiguous() else "strided"
+            seen["layout"].add("expanded" if 0 in x.stride() else kind)
+            if (
+                sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1 < x.numel()
+                and 0 not in x.stride()
+            ):
+                seen["layout"].add("overlapping")
+    edges = {e + d for e in (8, 16, 32, 64, 128, 256, 1024) for d in (-1, 0, 1)}
+    assert seen["size"] >= edges | {0, 1, 2, 3, 13, 127, 521}
+    assert seen["rank"] == set(range(7)) and len(seen["dtype"]) == 10
+    assert seen["offset"] >= {0, 1, 2, 3, 5, 8, 64}
+    assert seen["layout"] == {"contiguous", "transposed", "strided", "expanded", "overlapping"}
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Op, str], Op]) -> None:
+    """Each operator is called by way of `change`."""
+    original = check.raw
+    for module in (check, bad, ops):
+        monkeypatch.setattr(module, "raw", lambda op: change(original(op), op))
+
+
+def first_only(f: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Op, str], Op]:
+    """Changes the first result."""
+
+    def change(op: Op, name: str) -> Op:
+        def g(**inputs: Any) -> Any:
+            found = check.several(op(**inputs))
+            found = (f(found[0]), *found[1:])
+            return found if len(found) > 1 else found[0]
+
+        return g
+
+    return change
+
+
+def last_off(x: torch.Tensor) -> torch.Tensor:
+    """One element is wrong by a thousandth of the largest, half precision by a fiftieth."""
+    if x.numel():
+        y = x.view(-1)
+        step = 0.02 if x.dtype in (torch.float16, torch.bfloat16) else 1e-3
+        y[-1] = y[-1] + step * y.abs().nan_to_num(0, 0, 0).amax() if x.is_floating_point() else y[-1] + 1
+    return x
+
+
+VALUED = [op for op in ops.OPS if op != "prepare"]
+
+
+@pytest.mark.parametrize("op", VALUED)
+def test_one_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    plant(monkeypatch, first_only(last_off))
+    assert any("are wrong" in message for *_, message in failures(op))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.double() if x.dtype is not torch.float64 else x.float(), "dtype torch.float"),
+        (lambda x: x[None], "shape ["),
+        (lambda x: torch.stack([x, x], -1)[..., 0] if x.numel() > 1 else x, "not contiguous"),
+        (lambda x: x + torch.rand(()) * 1e-7, "other bits the second time"),
+        (lambda x: torch.where(x == x.amax(), torch.nan, x) if x.numel() else x, "is nan, not "),
+    ],
+    ids=["dtype", "shape", "strides", "repeat", "NaN"],
+)
+def test_what_else_may_be_wrong_with_a_result(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    plant(monkeypatch, first_only(change))
+    for op in ("matmul", "softmax", "attention_lse"):
+        assert any(message in found for *_, found in failures(op)), op
+
+
+def test_missing_nan_and_inf_are_found() -> None:
+    case = Case("sum", {}, torch.sum)
+    exact = torch.tensor([1.0, torch.nan, torch.inf, -torch.inf], dtype=torch.float64)
+    for wrong in (
+        [1, 2, torch.inf, -torch.inf],
+        [1, torch.nan, 3e38, -torch.inf],
+        [1, torch.nan, torch.inf, torch.inf],
+    ):
+        assert not compare(case, torch.tensor(wrong, dtype=torch.float32), exact, Bound(1e-6), None).ok
+    assert compare(case, exact.float(), exact, Bound(1e-6), None).ok
+    big = torch.tensor([3.5e38, 1.0], dtype=torch.float64)  # beyond fp32
+    assert compare(case, big.float(), big, Bound(1e-6), None).ok
+    assert not compare(case, torch.tensor([3.4e38, 1.0]), big, Bound(1e-6), None).ok
+
+
+def test_a_changed_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(op: Op, name: str) -> Op:
+        def g(**inputs: Any) -> Any:
+            found = op(**inputs)
+            if inputs["a"].numel():
+                inputs["a"].view(-1)[0] += 1 if inputs["a"].is_contiguous() else 0
+            return found
+
+        return g
+
+    plant(monkeypatch, change)
+    assert any("an input has been written to" in message for *_, message in failures("matmul"))
+
+
+def test_a_row_that_sees_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exact result is right both times, as -0 and 0 are: the values have to differ."""
+
+    def change(op: Op, name: str) -> Op:
+        def g(**inputs: Any) -> Any:
+            found = op(**inputs)
+            return found + (inputs["input"].shape[0] == 1) if inputs["input"].dim() else found
+
+        return g
+
+    draw = Draw("amax", 1, 1, CPU)
+    x = torch.arange(12.0).view(4, 3)
+    case = ops.front_rows(Case("amax", {"input": x, "dim": [1], "keepdim": False}, torch.amax), "input", [1])
+    assert case.rows == {"input": 0}
+    good = [f.ok.item() for _ in range(20) for f in check.sliced(case, draw)]
+    assert all(good)
+    plant(monkeypatch, change)
+    assert not all(f.ok.item() for _ in range(20) for f in check.sliced(case, draw))
+
+
+def test_a_function_that_differs_from_its_operator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = check.function
+    monkeypatch.setattr(check, "function", lambda op: lambda **inputs: -original(op)(**inputs))
+    assert any("function's bits" in message for *_, message in failures("softmax"))
+
+
+def test_an_explicit_precision_that_torchs_setting_overrules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(op: Op, name: str) -> Op:
+        return lambda **inputs: op(**inputs) * (1 if torch.get_float32_matmul_precision() == "highest" else 1.01)
+
+    plant(monkeypatch, change)
+    assert any("are wrong" in message for *_, message in failures("matmul", 100))
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+# ---- bad arguments ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raises", "message"),
+    [
+        (RuntimeError("xgemm::sum: expected\nmore"), "not one line"),
+        (RuntimeError(""), "not one line"),
+        (RuntimeError("xgemm::mean: expected a"), "not one line that names the op"),
+        (AttributeError("'NoneType' object has no attribute 'dim'"), "AttributeError"),
+        (SystemError("null argument"), "SystemError"),
+    ],
+    ids=str,
+)
+def test_poor_errors_are_found(raises: Exception, message: str) -> None:
+    with pytest.raises(Wrong, match=message):
+        bad.judge(raises, "sum", bad.SCHEMA)
+
+
+def test_good_errors_pass() -> None:
+    bad.judge(RuntimeError("xgemm::sum: expected dim in [-2, 1], got 2"), "sum", bad.SCHEMA)
+    with pytest.raises(RuntimeError) as schema:
+        torch.ops.xgemm.sum(3)
+    bad.judge(schema.value, "sum", bad.SCHEMA)
+
+
+def test_bad_arguments_that_pass_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that takes whatever torch refuses."""
+
+    def change(op: Op, name: str) -> Op:
+        return lambda **inputs: torch.zeros(3)
+
+    plant(monkeypatch, change)
+    monkeypatch.setattr(bad, "function", lambda op: lambda **inputs: torch.zeros(3))
+    found = []
+    for number in range(100):
+        draw = Draw("softmax", 2, number, CPU)
+        case = ops.OPS["softmax"](draw)
+        try:
+            list(bad.run(case, draw))
+        except Wrong as wrong:
+            found.append(str(wrong))
+    assert any(message.startswith("accepted, though torch raises") for message in found)
+
+
+def test_every_change_is_made() -> None:
+    seen = set()
+    for op in ("linear", "cross_entropy", "topk_softmax"):
+        for number in range(500):
+            draw = Draw(op, 4, number, CPU)
+            seen.add(bad.changed(ops.OPS[op](draw), draw)[0].split(": ")[-1].split("=")[0])
+    assert seen >= {*bad.CHANGES, "an unknown argument", "precision", "activation", "reduction", "k", "dim"}
+
+
+# ---- the record of GPU tests -----------------------------------------------------------------------------------------
+
+
+def test_gpu_tests_record_the_fuzzer(tmp_path: Path) -> None:
+    counts, output = gpu_tests.run_fuzz("2/2", 50, tmp_path, 1, 600, "cpu")
+    assert counts["passed"] + counts["failed"] == 50 and "fuzz: 50 cases" in output
+    parts = [{"tool": "fuzz", "shard": f"{i}/2", **counts} for i in (1, 2)]
+    summary = gpu_tests.summarise(parts)
+    cases = 2 * (counts["passed"] + counts["failed"])
+    assert summary["fuzz"] == {"cases": cases, "failures": 2 * counts["failed"], "seed": counts["seed"]}
+    assert "fuzz 1/2" not in summary["missing"] and "fuzz 1/1" in gpu_tests.summarise([])["missing"]
+
+
+def test_a_fuzzer_that_dies_is_a_failure(tmp_path: Path) -> None:
+    counts, _ = gpu_tests.run_fuzz("1/1", 64, tmp_path, 1, 600, "no such device")
+    assert counts["failed"] == 1 and counts["passed"] == 0

@@ -1,0 +1,149 @@
+"""tools/machine_code.py: what makes a kernel's digest another one, and which result files are then out of date."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools import machine_code
+from tools.find_nvcc import find_nvcc
+
+ROOT = Path(__file__).parents[1]
+SOURCE = """
+namespace xgemm::matmul {
+__constant__ float table[4] = {1, 2, 3, 4};
+namespace { template <int N> __device__ float add(float x) { return x + N; } }
+__global__ void __launch_bounds__(128) scale(float* x, int n) {
+  __shared__ float shared[128];
+  shared[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = add<5>(shared[n]) * table[n & 3];
+}
+}
+namespace xgemm::lab::sgemm {
+__global__ void naive(float* x) { x[threadIdx.x] *= 3; }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compile_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles a .cu file for sm_90a, to a cubin if no flags say otherwise."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        pytest.skip("no CUDA compiler")
+
+    def compiled(source: str, *flags: str, name: str = "kernels.cu") -> Path:
+        folder = tmp_path_factory.mktemp("code")
+        (folder / name).write_text(source)
+        arch = "-gencode=arch=compute_90a,code=sm_90a"
+        subprocess.run([nvcc, arch, *(flags or ["-cubin"]), "-o", folder / "out", folder / name], check=True)
+        return folder / "out"
+
+    return compiled
+
+
+def digests(file: Path) -> tuple[str, str]:
+    found = machine_code.kernels(file)
+    return machine_code.digest_of(found, ["csrc/matmul"]), machine_code.digest_of(found, ["csrc/lab/sgemm"])
+
+
+@pytest.fixture(scope="module")
+def original(compile_code: Callable[..., Path]) -> Path:
+    return compile_code(SOURCE)
+
+
+LAB = SOURCE.index("namespace xgemm::lab")
+SAME = {
+    "a comment": SOURCE.replace("}\n}", "}  // the end\n\n/* of it */\n}"),
+    "names": SOURCE.replace("scale", "multiply").replace("shared[", "tile[").replace("add", "plus"),
+    "the order": SOURCE[LAB:] + SOURCE[:LAB],
+}
+CHANGED = {
+    "a literal": SOURCE.replace("add<5>", "add<6>"),
+    "a constant": SOURCE.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}"),
+    "shared memory": SOURCE.replace("float shared[128]", "float shared[256]"),
+    "an instruction": SOURCE.replace("x + N", "x - N"),
+    "one kernel more": SOURCE.replace("}\n}\nnamespace", "}\n__global__ void more(int* x) { x[0] = 1; }\n}\nnamespace"),
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_changes_no_digest(compile_code: Callable[..., Path], original: Path, change: str) -> None:
+    assert SAME[change] != SOURCE
+    assert digests(compile_code(SAME[change], name="other.cu")) == digests(original)
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_what_changes_a_digest(compile_code: Callable[..., Path], original: Path, change: str) -> None:
+    assert CHANGED[change] != SOURCE
+    assert digests(compile_code(CHANGED[change]))[0] != digests(original)[0]
+
+
+def test_line_information_and_other_architectures_change_no_digest(
+    compile_code: Callable[..., Path], original: Path
+) -> None:
+    other = "-gencode=arch=compute_80,code=[sm_80,compute_80]"
+    assert digests(compile_code(SOURCE, "-c", "-lineinfo", other)) == digests(original)
+
+
+def test_each_folder_has_its_own_kernels(compile_code: Callable[..., Path], original: Path) -> None:
+    other = compile_code(SOURCE.replace("*= 3", "*= 4"))
+    assert digests(other)[0] == digests(original)[0] and digests(other)[1] != digests(original)[1]
+    (whole,) = {
+        machine_code.digest_of(machine_code.kernels(original), paths) for paths in (["csrc"], ["csrc", "tests"])
+    }
+    assert whole not in digests(original)
+
+
+def test_result_files_out_of_date(compile_code: Callable[..., Path], original: Path, tmp_path: Path) -> None:
+    found = machine_code.kernels(original)
+    for folder, name, paths, digest in [
+        ("nvidia_h200", "matmul", ["csrc/device", "csrc/matmul"], machine_code.digest_of(found, ["csrc/matmul"])),
+        ("nvidia_h200", "lab_sgemm", ["csrc/lab/sgemm"], "0" * 16),
+        ("nvidia_h200", "old", ["csrc/matmul"], ""),
+        ("some_cpu", "matmul", ["csrc/matmul"], None),
+    ]:
+        document = {"sources": {"paths": paths, "sha256": "1" * 16}} | (
+            {} if digest == "" else {"machine_code": digest}
+        )
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"{name}.json").write_text(json.dumps(document))
+    lines = list(machine_code.out_of_date(found, tmp_path))
+    assert [Path(line.split(":")[0]).stem for line in lines] == ["lab_sgemm", "old"]
+    assert "0" * 16 in lines[0] and digests(original)[1] in lines[0]
+
+
+def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path], original: Path) -> None:
+    def compare(other: Path) -> tuple[int, list[str]]:
+        command = [sys.executable, "-S", ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other]
+        run = subprocess.run(command, capture_output=True, text=True)  # -S: no packages
+        return run.returncode, run.stdout.splitlines()
+
+    assert compare(original) == (0, [])
+    status, lines = compare(compile_code(SOURCE.replace("naive", "first").replace("*= 3", "*= 4")))
+    assert (status, [line[0] for line in lines]) == (1, ["-", "+"])
+    assert "first" in lines[0] and "naive" in lines[1]
+
+
+def test_every_kernel_of_the_library_is_in_a_namespace_named_after_its_folder() -> None:
+    """A kernel elsewhere would belong to no result file, and its change would make none out of date."""
+    folders = [path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()]
+    prefixes = tuple(machine_code.prefix_of(f"csrc/{folder}") for folder in folders)
+    for names in machine_code.kernels(machine_code.LIBRARY).values():
+        assert all(name.startswith(prefixes) for name in names), names
+
+
+def test_the_library_and_its_result_files() -> None:
+    """Every result file of a GPU records a digest; checking them all is quick."""
+    for path in machine_code.RESULTS.glob("nvidia_*/*.json"):
+        assert re.fullmatch(r"[0-9a-f]{16}", json.loads(path.read_text())["machine_code"]), path
+    if not machine_code.machine_code(["csrc"]):
+        pytest.skip("built without kernels for sm_90a")
+    command = [sys.executable, "-S", ROOT / "tools" / "machine_code.py", "--check"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert all(re.match(r"benchmarks/results/nvidia_\w+/\w+\.json: ", line) for line in run.stdout.splitlines())

@@ -1,0 +1,163 @@
+"""Which kernel, tile and split a product takes: choice.cpp is compiled and asked; its answers are compared with a file.
+
+tests/golden/matmul_choice.txt holds a line for each product: the question, a colon, the decision. If a change of a plan
+is meant, ``XGEMM_WRITE_GOLDEN=1 python -m pytest tests/test_matmul_choice.py`` writes the new decisions to the file,
+and git shows which products they move.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
+
+GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
+PROGRAM = r"""
+#include "matmul/choice.h"
+void print(const TensorOperand& x, const char* name) {
+  if (x.copied || x.prepared)
+    std::cout << (x.prepared ? " prepared_" : " copied_") << name;
+}
+void print(const Plan& p) {
+  std::cout << name(p.kernel) << " chunk=" << p.chunk << " chunks=" << p.chunks << " splits=" << p.splits
+            << " vector=" << p.vector << " workspace=" << p.workspace_bytes;
+}
+int main() {
+  for (Question q; read(q);) {
+    const Plans plans = make_plans(q.p, q.gpu, q.forced);
+    if (const auto& s = plans.mma) {
+      std::cout << info(s->tile).name << " raw_a=" << s->raw_a << " raw_b=" << s->raw_b;
+    } else if (const auto& s = plans.small) {
+      std::cout << name(s->kernel) << " tiles=" << s->tiles << " shares=" << s->shares << " apart=" << s->apart;
+    } else if (const auto& t = plans.tf32) {
+      std::cout << info(t->tile).name << " swapped=" << t->swapped << " tiles=" << t->tiles_x << 'x' << t->tiles_y
+                << " splits=" << t->splits << " split_blocks=" << t->split_blocks << " ctas=" << t->ctas
+                << " workspace=" << t->workspace_bytes << " partials=" << t->partial_bytes
+                << " counters=" << t->counter_bytes;
+      print(t->a, "a"), print(t->b, "b");
+    } else if (const auto& d = plans.direct) {
+      std::cout << (d->mirrored ? info(d->tile).mirrored : info(d->tile).name) << " tma=" << d->b_tma
+                << " vectors=" << d->a_vectors << " granule=" << d->granule << " units=" << d->units
+                << " ctas=" << d->ctas << " partials=" << d->partial_bytes;
+    } else if (const auto& t = plans.tensor) {
+      std::cout << info(t->tile).name << " parts=" << t->parts << " chunk=" << t->chunk << " splits=" << t->splits
+                << " split_length=" << t->split_length << " columns=" << t->columns << " cluster=" << t->cluster
+                << " pairs=" << t->pairs << " spread=" << t->spread << " workspace=" << t->workspace_bytes
+                << " partials=" << t->partial_bytes << " counters=" << t->counter_bytes;
+      if (t->b_as_it_lies)
+        std::cout << " b_as_it_lies";
+      print(t->a, "a"), print(t->b, "b");
+      if (q.p.gated)
+        print(t->up, "up");
+      if (t->parts) {
+        std::cout << " rest=";
+        if (t->direct_rest)
+          std::cout << "direct ctas=" << t->direct_rest->ctas;
+        else
+          print(t->rest);
+      }
+    } else {
+      print(plans.simt);
+      if (q.p.gated)
+        std::cout << " and ", print(plans.simt_up);
+    }
+    std::cout << std::endl;
+  }
+}
+"""
+plan = plan_fixture(PROGRAM)
+F32, F16, BF16, F64 = range(4)
+DTYPES = ["f32", "f16", "bf16", "f64"]
+PRECISIONS = ["highest", "ieee", "high", "medium"]
+Question = dict[str, int | str]
+EVERY_MODE = [
+    *({"dtype": F32, "precision": precision} for precision in (HIGHEST, IEEE, HIGH, MEDIUM)),
+    {"dtype": F32, "precision": HIGHEST, "batch_invariant": 1},
+    *({"dtype": dtype, "precision": HIGHEST} for dtype in (F16, BF16, F64)),
+]
+HALF_AND_HIGHEST = [mode for mode in EVERY_MODE if mode["dtype"] in (F32, BF16) and mode["precision"] == HIGHEST]
+
+
+def product(m: int, n: int, k: int, batch: int = 1, layout: str = "nn", **options: int) -> Question:
+    return {"m": m, "n": n, "k": k, "batch": batch, "layout": layout} | options
+
+
+def questions_of_benchmarks() -> Iterator[Question]:
+    """Every shape of the benchmarks; those that the report shows in every mode and layout."""
+    from benchmarks import gated_linear, linear, matmul
+
+    for shape in dict.fromkeys(shape for group in matmul.GROUPS.values() for shape in group):
+        for layout in ("nn", "nt", "tn", "tt"):
+            for mode in EVERY_MODE if layout == shape.layout else HALF_AND_HIGHEST:
+                yield product(shape.m, shape.n, shape.k, shape.batch, layout) | mode
+    for shape in dict.fromkeys([*matmul.EXTRA, *matmul.QUICK, *matmul.CPU]):
+        for mode in EVERY_MODE:
+            yield product(shape.m, shape.n, shape.k, shape.batch, shape.layout) | mode
+    for tokens, size, wide, _ in dict.fromkeys([*linear.PEERS, *linear.EXTRA]):
+        for mode in EVERY_MODE:
+            yield product(tokens, wide, size, layout="nt") | mode
+            if mode in HALF_AND_HIGHEST:
+                yield product(tokens, wide, size, layout="nt", residual=1) | mode
+        for precision in (HIGHEST, HIGH):
+            yield product(tokens, wide, size, layout="nt", prepared=1, dtype=F32, precision=precision)
+    for tokens, size, wide, _ in dict.fromkeys([*gated_linear.PEERS, *gated_linear.EXTRA]):
+        for mode in EVERY_MODE:
+            yield product(tokens, wide, size, layout="nt", gated=1) | mode
+
+
+def random_questions(count: int = 500) -> Iterator[Question]:
+    """The same on every run."""
+    draw = random.Random(20261123)
+
+    def size(longest: int) -> int:
+        x = int(2 ** draw.uniform(0, longest))
+        step = draw.choice([1, 1, 8, 16, 64])
+        return max(1, x // step * step)
+
+    for _ in range(count):
+        m, n, k = size(14), size(14), size(15)
+        batch = draw.choice([1, 1, 1, size(7)])
+        layout = draw.choice(["nn", "nt", "tn", "tt"])
+        unaligned = {"offset": 8} if draw.random() < 0.1 else {"offset_b": 8} if draw.random() < 0.1 else {}
+        gpu = draw.choice([{}, {}, {}, {}, {"sm_count": 114}, {"major": 8, "sm_count": 108}])
+        prepared = {"prepared": 1} if layout == "nt" and batch == 1 and draw.random() < 0.2 else {}
+        for mode in EVERY_MODE:
+            if mode["dtype"] == F16:
+                continue
+            if prepared and mode["dtype"] == F32 and mode["precision"] != IEEE:
+                yield product(m, n, k, batch, layout, **unaligned, **gpu, **prepared) | mode
+            yield product(m, n, k, batch, layout, **unaligned, **gpu) | mode
+
+
+def line_of(question: Question) -> str:
+    sizes = "x".join(str(question[name]) for name in ("m", "n", "k"))
+    batch = f"{question['batch']}x" if question["batch"] != 1 else ""
+    named = ("m", "n", "k", "batch", "layout", "dtype", "precision")
+    rest = "".join(f" {name}={value}" for name, value in question.items() if name not in named)
+    return f"{DTYPES[question['dtype']]} {PRECISIONS[question['precision']]} {batch}{sizes} {question['layout']}{rest}"
+
+
+def question_of(line: str) -> Question:
+    dtype, precision, sizes, layout, *rest = line.split()
+    *batch, m, n, k = map(int, sizes.split("x"))
+    question = product(m, n, k, *(batch or [1]), layout)
+    question |= {"dtype": DTYPES.index(dtype), "precision": PRECISIONS.index(precision)}
+    return question | {name: int(value) for name, value in (word.split("=") for word in rest)}
+
+
+def test_decisions_are_those_of_the_golden_file(plan: Ask) -> None:
+    if os.environ.get("XGEMM_WRITE_GOLDEN"):
+        questions = dict.fromkeys(map(line_of, [*questions_of_benchmarks(), *random_questions()]))
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text("".join(f"{line}: {plan(**question_of(line))}\n" for line in questions))
+    lines = GOLDEN.read_text().splitlines()
+    assert len(lines) > 5000
+    moved = []
+    for line in lines:
+        question, golden = line.split(": ")
+        if (now := plan(**question_of(question))) != golden:
+            moved.append(f"{question}\n  was {golden}\n  now {now}")
+    if moved:
+        pytest.fail(f"{len(moved)} of {len(lines)} products take another plan:\n" + "\n".join(moved[:10]))

@@ -1,0 +1,286 @@
+"""attn_implementation="xgemm" in transformers: tiny models with random weights against "eager" and "sdpa"."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import torch
+from common import randn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+transformers = pytest.importorskip("transformers")
+
+import torch_ext  # noqa: E402
+from torch_ext.integrations import transformers as integration  # noqa: E402
+
+integration.register()
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+TEXT = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+GQA = {"num_key_value_heads": 2, "head_dim": 8}
+WINDOW = 5  # shorter than the texts
+LENGTH = 11
+
+# Class, configuration. All have 2 layers, the encoder-decoder 2 and 2.
+MODELS = {
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES, **TEXT, **GQA)),
+    "mistral": (
+        transformers.MistralForCausalLM,
+        transformers.MistralConfig(**SIZES, **TEXT, **GQA, sliding_window=WINDOW),
+    ),
+    "gemma2": (  # softcap, one layer with a window and one without, a scale of its own
+        transformers.Gemma2ForCausalLM,
+        transformers.Gemma2Config(
+            **SIZES, **TEXT, **GQA, sliding_window=WINDOW, attn_logit_softcapping=2.0, query_pre_attn_scalar=3
+        ),
+    ),
+    "gemma3": (
+        transformers.Gemma3ForCausalLM,
+        transformers.Gemma3TextConfig(
+            **SIZES,
+            **TEXT,
+            **GQA,
+            sliding_window=WINDOW,
+            query_pre_attn_scalar=3,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+    ),
+    "gpt_oss": (  # attention sinks
+        transformers.GptOssForCausalLM,
+        transformers.GptOssConfig(
+            **SIZES, **TEXT, **GQA, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=1
+        ),
+    ),
+    "bert": (transformers.BertForMaskedLM, transformers.BertConfig(**SIZES, **TEXT)),
+    "modernbert": (  # a window to both sides
+        transformers.ModernBertForMaskedLM,
+        transformers.ModernBertConfig(**SIZES, **TEXT, local_attention=4, global_attn_every_n_layers=2),
+    ),
+    "t5": (  # position bias, encoder and decoder
+        transformers.T5ForConditionalGeneration,
+        transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, **TEXT),
+    ),
+    "vit": (
+        transformers.ViTForImageClassification,
+        transformers.ViTConfig(**SIZES, image_size=16, patch_size=4, num_labels=7),
+    ),
+}
+SINKS = ["gpt_oss"]
+SOFTCAP = ["gemma2"]  # "sdpa" leaves both of these out
+CAUSAL = ["llama", "mistral", "gemma2", "gemma3", "gpt_oss"]
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operators, and fails if torch's own attention runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert "scaled_dot_product" not in str(func)
+        self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def build(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    cls, config = MODELS[name]
+    model = cls._from_config(config, attn_implementation="eager").to(device, dtype).eval()
+    for parameter in model.parameters():  # sharp attention, so that an error of the mask or scale shows
+        parameter.data.copy_(randn(*parameter.shape, dtype=dtype) * (0.3 if parameter.dim() > 1 else 1))
+    return model
+
+
+def inputs(name: str, device: torch.device, padding: str = "none") -> dict[str, torch.Tensor]:
+    if name == "vit":
+        return {"pixel_values": randn(2, 3, 16, 16, device=device)}
+    tokens = torch.randint(3, 99, (2, LENGTH), device=device)
+    mask = torch.ones_like(tokens)
+    if padding == "right":
+        mask[1, 7:] = 0
+    elif padding == "left":
+        mask[1, :4] = 0
+    given = {"input_ids": tokens, "attention_mask": mask}
+    return {**given, "decoder_input_ids": tokens[:, :6]} if name == "t5" else given
+
+
+def logits(model: torch.nn.Module, attention: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
+    model.set_attn_implementation(attention)
+    result = model(**given).logits
+    if result.shape[1] == LENGTH and "attention_mask" in given:  # what a padded query gives nobody reads
+        result = result * given["attention_mask"][..., None]
+    return result
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+@pytest.mark.parametrize("name", MODELS)
+def test_logits(name: str, padding: str, device: torch.device) -> None:
+    if name == "vit" and padding != "none":
+        pytest.skip("images have no padding")
+    model, given = build(name, device), inputs(name, device, padding)
+    with Calls() as calls:
+        actual = logits(model, "xgemm", given)
+    op = "attention_lse" if name in SINKS else "scaled_masked_softmax" if name in SOFTCAP else "attention"
+    layers = 6 if name == "t5" else 2  # T5: encoder, decoder, cross-attention
+    assert {k: n for k, n in calls.counts.items() if "xgemm.attention" in k or "masked_softmax" in k} == {
+        f"xgemm.{op}.default": layers
+    }
+    assert torch.isfinite(actual).all()
+    for reference in ("eager",) if name in SINKS + SOFTCAP else ("eager", "sdpa"):
+        expected = logits(model, reference, given)
+        assert expected.std() > 0.1
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert"])
+def test_half_precision(name: str, device: torch.device) -> None:
+    model, given = build(name, device, torch.bfloat16), inputs(name, device, "right")
+    actual, eager = logits(model, "xgemm", given), logits(model, "eager", given)
+    expected = logits(model.float(), "eager", given)
+    assert actual.dtype is torch.bfloat16
+    error, allowed = ((x.float() - expected).norm() / expected.norm() for x in (actual, eager))
+    assert error <= 1.5 * allowed
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_generate(name: str, cache: str, device: torch.device) -> None:
+    model, given = build(name, device), inputs(name, device, "left")
+    tokens = {}
+    for attention in ("eager", "xgemm"):
+        model.set_attn_implementation(attention)
+        tokens[attention] = model.generate(
+            **given, max_new_tokens=6, do_sample=False, cache_implementation=cache, disable_compile=True
+        )
+    assert torch.equal(tokens["xgemm"], tokens["eager"])
+
+
+@torch.no_grad()
+def test_the_models_mask_is_seen(device: torch.device) -> None:
+    """A token outside the window or behind the mask changes nothing; one inside does."""
+    model, given = build("mistral", device), inputs("mistral", device)
+    model.model.layers = model.model.layers[:1]  # two layers see two windows
+    before = logits(model, "xgemm", given)
+    for position, seen in ((LENGTH - WINDOW - 1, False), (LENGTH - WINDOW, True)):
+        changed = {**given, "input_ids": given["input_ids"].clone()}
+        changed["input_ids"][:, position] = 3 + (given["input_ids"][:, position] - 2) % 96
+        assert torch.equal(logits(model, "xgemm", changed)[:, -1], before[:, -1]) != seen
+
+
+@torch.no_grad()
+def test_packed_sequences(device: torch.device) -> None:
+    """Two texts in one row, told apart by their positions."""
+    model = build("llama", device)
+    tokens = torch.randint(3, 99, (1, 9), device=device)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]], device=device)
+    given = {"input_ids": tokens, "position_ids": positions, "use_cache": False}
+    packed = logits(model, "xgemm", given)
+    apart = [logits(model, "eager", {"input_ids": t, "use_cache": False}) for t in (tokens[:, :4], tokens[:, 4:])]
+    torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_of_a_replaced_model(device: torch.device) -> None:
+    model, given = build("llama", device), inputs("llama", device, "left")
+    expected = logits(model, "eager", given)
+    torch_ext.replace(model)
+    with Calls() as calls:
+        actual = logits(model, "xgemm", given)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    assert calls.counts["xgemm.attention.default"] == 2 and calls.counts["xgemm.linear.default"] == 15
+
+
+@torch.no_grad()
+def test_compiles_and_exports(device: torch.device) -> None:
+    model, given = build("llama", device), inputs("llama", device, "right")
+    expected = logits(model, "xgemm", given)
+    compiled = torch.compile(model, backend="aot_eager")
+    actual = compiled(**given).logits * given["attention_mask"][..., None]
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    torch._dynamo.reset()
+    program = torch.export.export(model, (), {**given, "use_cache": False})
+    assert "torch.ops.xgemm.attention.default" in program.graph_module.code
+    exported = program.module()(**given, use_cache=False).logits * given["attention_mask"][..., None]
+    torch.testing.assert_close(exported, expected, rtol=1e-4, atol=1e-4)
+
+
+def layer(**attributes: object) -> torch.nn.Module:
+    module = torch.nn.Module()
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dropout": 0.1}, r"^xgemm attention: has no dropout, got dropout=0.1; call eval\(\) on the model$"),
+        ({"output_attentions": True}, r'^xgemm attention: does not return weights, .*; use "eager"$'),
+        ({"cache": object()}, r"^xgemm attention: has no paged cache"),
+        ({"softcap": 2.0, "s_aux": torch.zeros(4)}, r"^xgemm attention: expected softcap or s_aux .*, got both$"),
+        (
+            {"sliding_window": 5},
+            r"^xgemm attention: expected attention_mask to hold the sliding window of 5 for 6 keys",
+        ),
+    ],
+)
+def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
+    q, k = randn(1, 4, 6, 8), randn(1, 2, 6, 8)
+    with pytest.raises(RuntimeError, match=message) as error:
+        integration.attention(layer(), q, k, k, None, **arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_training_and_wide_heads_are_one_line() -> None:
+    q = randn(1, 4, 6, 8).requires_grad_()
+    with pytest.raises(RuntimeError, match=r"^xgemm::attention: has no backward"):
+        integration.attention(layer(), q, q, q, None)
+    wide = randn(1, 1, 2, 300)
+    with pytest.raises(RuntimeError, match=r"^xgemm::attention: expected head sizes up to 256, got query 300"):
+        integration.attention(layer(), wide, wide, wide, None)
+
+
+@pytest.mark.parametrize("is_causal", [None, False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "additive"])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_arguments(softcap: float | None, mask: str | None, bias: bool, is_causal: bool | None) -> None:
+    """Every combination against the formula in float64."""
+    q, k, v = randn(2, 4, 5, 8), randn(2, 2, 6, 8), randn(2, 2, 6, 8)
+    added = torch.zeros(2, 1, 5, 6, dtype=torch.float64)
+    given, position_bias = None, randn(1, 4, 5, 6) if bias else None
+    if mask is not None:
+        taken = (torch.rand(2, 1, 5, 6) > 0.4).index_fill_(-1, torch.tensor(0), True)
+        added = added.masked_fill(~taken, float("-inf"))
+        given = taken if mask == "bool" else added.float()
+    elif is_causal is not False:
+        added = added.masked_fill(~torch.ones(5, 6, dtype=torch.bool).tril(), float("-inf"))
+    scores = q.double() @ k.double().repeat_interleave(2, 1).mT * 0.7
+    scores = scores if softcap is None else softcap * (scores / softcap).tanh()
+    scores = scores + added + (position_bias.double() if bias else 0)
+    expected = (scores.softmax(-1) @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
+    options = {"scaling": 0.7, "softcap": softcap, "position_bias": position_bias, "is_causal": is_causal}
+    actual, weights = integration.attention(layer(), q, k, v, given, **options)
+    assert weights is None and actual.is_contiguous()
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_torch_ext_does_not_need_transformers() -> None:
+    program = """
+import sys
+sys.modules["transformers"] = None  # its import fails
+import torch_ext
+from torch_ext.integrations import transformers
+try:
+    transformers.register()
+except ImportError as error:
+    message = str(error)
+assert message.startswith("xgemm.integrations.transformers: needs transformers with AttentionInterface"), message
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

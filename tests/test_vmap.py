@@ -1,0 +1,235 @@
+"""torch.vmap of every operator: one call and no warning, equal to a loop, whichever arguments have a batch dim."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from common import randn
+from named import make
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torch_ext
+
+BATCH = 3
+# op, shapes of its tensors, the other arguments
+CASES = [
+    *(
+        ("matmul", {"a": a, "b": b}, {})
+        for a, b in [
+            ((2, 3), (3, 4)),
+            ((3,), (3,)),
+            ((3,), (3, 4)),
+            ((2, 3), (3,)),
+            ((3,), (2, 3, 4)),
+            ((5, 2, 3), (3, 4)),
+            ((2, 3), (5, 1, 3, 4)),
+            ((2, 1, 2, 3), (5, 3, 4)),
+            ((5, 2, 3), (3,)),
+        ]
+    ),
+    ("addmm", {"input": (4,), "mat1": (2, 3), "mat2": (3, 4)}, {"beta": 0.5, "alpha": 2.0}),
+    ("addmm", {"input": (2, 1), "mat1": (2, 3), "mat2": (3, 4)}, {}),
+    ("addmm", {"input": (), "mat1": (2, 3), "mat2": (3, 4)}, {"beta": 0}),
+    ("linear", {"input": (2, 3), "weight": (4, 3)}, {}),
+    ("linear", {"input": (2, 3), "weight": (3,), "residual": (2,)}, {"activation": "relu"}),
+    ("linear", {"input": (3,), "weight": (4, 3), "bias": (4,), "residual": (4,)}, {"activation": "gelu"}),
+    ("linear", {"input": (5, 2, 3), "weight": (4, 3), "bias": (4,), "residual": (2, 1)}, {"activation": "gelu_tanh"}),
+    ("linear", {"input": (2, 3), "weight": (4, 3), "bias": (4,)}, {"activation": "relu", "precision": "ieee"}),
+    (
+        "linear_prepared",
+        {"input": (2, 3), "weight": (4, 3), "prepared": (0,), "bias": (4,), "residual": (1, 4)},
+        {"activation": "silu"},
+    ),
+    ("gated_linear", {"input": (2, 3), "weight_gate": (4, 3), "weight_up": (4, 3)}, {}),
+    (
+        "gated_linear",
+        {"input": (3,), "weight_gate": (4, 3), "weight_up": (4, 3), "bias_gate": (4,), "bias_up": (4,)},
+        {"activation": "gelu"},
+    ),
+    *(
+        (op, {"input": (2, 3, 4)}, {"dim": dim, "keepdim": keepdim})
+        for op in ("sum", "mean", "amax", "amin", "logsumexp")
+        for dim in (None, [], [1], [-1, 0])
+        for keepdim in (False, True)
+    ),
+    *(
+        (op, {"input": ()}, {"dim": d})
+        for op in ("sum", "mean", "amax", "amin", "logsumexp")
+        for d in (None, [0], [-1])
+    ),
+    ("sum", {"input": (2, 3)}, {"dim": [0], "dtype": torch.float64}),
+    *(
+        (op, {"input": (2, 3, 4)}, {"dim": dim, "keepdim": keepdim})
+        for op in ("argmax", "argmin")
+        for dim in (None, 1, -1)
+        for keepdim in (False, True)
+    ),
+    *((op, {"input": ()}, {"dim": d, "keepdim": True}) for op in ("argmax", "argmin") for d in (None, 0)),
+    *((op, {"input": (2, 3, 4)}, {"dim": d}) for op in ("softmax", "log_softmax") for d in (0, 1, -1)),
+    *((op, {"input": ()}, {"dim": -1}) for op in ("softmax", "log_softmax")),
+    ("scaled_masked_softmax", {"input": (2, 3, 4), "mask": (3, 1)}, {"scale": 0.5, "dim": 0}),
+    ("scaled_masked_softmax", {"input": (2, 3, 4), "mask": (4,)}, {}),
+    ("scaled_masked_softmax", {"input": (2, 3)}, {"dim": -1}),
+    ("scaled_masked_softmax", {"input": (), "mask": ()}, {"scale": 2.0}),
+    ("topk_softmax", {"input": (2, 3, 4)}, {"k": 2, "dim": 1}),
+    ("topk_softmax", {"input": (6,)}, {"k": 3, "renormalize": False}),
+    ("topk_softmax", {"input": ()}, {"k": 1}),
+    *(
+        ("cross_entropy", {"input": shape, "target": (*shape[:1], *shape[2:]) if shape[1:] else ()}, options)
+        for shape in [(5,), (4, 5), (2, 5, 3)]
+        for options in [
+            {"reduction": "none"},
+            {"reduction": "sum", "ignore_index": 1},
+            {"label_smoothing": 0.1, "ignore_index": 1},
+        ]
+    ),
+    *(
+        (op, shapes, options)
+        for op in ("attention", "attention_lse")
+        for shapes, options in [
+            ({"query": (2, 3, 5, 4), "key": (2, 3, 6, 4), "value": (2, 3, 6, 2)}, {"scale": 0.3}),
+            ({"query": (4, 5, 4), "key": (2, 6, 4), "value": (2, 6, 4), "attn_mask": (5, 6)}, {"enable_gqa": True}),
+            ({"query": (5, 4), "key": (6, 4), "value": (3, 6, 4), "attn_mask": (3, 1, 6)}, {}),
+            (
+                {"query": (5, 4), "key": (6, 4), "value": (6, 4)},
+                {"is_causal": True, "causal_alignment": "bottom_right"},
+            ),
+        ]
+    ),
+]
+
+
+def stacked(results: list) -> object:
+    if isinstance(results[0], tuple):
+        return tuple(torch.stack(r) for r in zip(*results, strict=True))
+    return torch.stack(results)
+
+
+def tuple_of(result: object) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("op", "shapes", "options"), CASES, ids=str)
+def test_equals_a_loop(op: str, shapes: dict, options: dict, device: torch.device) -> None:
+    """Every choice of the arguments that have a batch dim, at every place of it."""
+    raw, names = getattr(torch.ops.xgemm, op), list(shapes)
+
+    def call(*tensors: torch.Tensor) -> object:
+        return raw(**dict(zip(names, tensors, strict=True)), **options)
+
+    for number, chosen in enumerate(itertools.product((False, True), repeat=len(names))):
+        if not any(chosen):
+            continue
+        elements, in_dims = [], []
+        for i, (name, shape) in enumerate(shapes.items()):
+            dim = (number + i) % (len(shape) + 1) if chosen[i] else None
+            shape = shape if dim is None else (*shape[:dim], BATCH, *shape[dim:])
+            elements.append(make(name, shape, torch.float64, device))
+            in_dims.append(dim if dim is None or (number + i) % 2 else dim - len(shape))  # from either end
+        loop = [
+            call(*(t if d is None else t.select(d, i) for t, d in zip(elements, in_dims, strict=True)))
+            for i in range(BATCH)
+        ]
+        actual = torch.vmap(call, tuple(in_dims))(*elements)
+        for ours, expected in zip(tuple_of(actual), tuple_of(stacked(loop)), strict=True):
+            torch.testing.assert_close(ours, expected, equal_nan=True, msg=lambda m, d=in_dims: f"in_dims {d}: {m}")
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operators that reach the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.count += func.namespace == "xgemm" and tuple_of(result)[0].device.type != "meta"
+        return result
+
+
+@pytest.mark.parametrize(("op", "shapes", "options"), CASES, ids=str)
+def test_is_one_call(op: str, shapes: dict, options: dict) -> None:
+    first, *others = shapes
+    fixed = {name: make(name, shapes[name], torch.float32, torch.device("cpu")) for name in others}
+    x = randn(BATCH, *shapes[first])
+    with Calls() as calls:
+        torch.vmap(lambda x: getattr(torch.ops.xgemm, op)(**{first: x}, **fixed, **options))(x)
+    assert calls.count == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_nested_and_out_dims(dtype: torch.dtype, device: torch.device) -> None:
+    x, w = randn(2, 5, 3, 4, dtype=dtype, device=device), randn(3, 4, 6, dtype=dtype, device=device)
+
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:  # (4), (4, 6)
+        return torch_ext.softmax(torch_ext.linear(x, w.mT), 0)
+
+    inner = torch.vmap(layer, (1, 0), 1)  # over 3: (4, 3), (3, 4, 6) to (6, 3)
+    actual = torch.vmap(torch.vmap(inner, (0, None)), (0, None))(x.mT, w)
+    expected = torch.softmax(torch.einsum("abcd,cde->abce", x.double(), w.double()), -1).mT
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
+    # Batched at the outer level only
+    outer = torch.vmap(lambda x: torch.vmap(lambda w: torch_ext.sum(x, 0) + torch_ext.sum(w))(w))(x[0, :, 0])
+    torch.testing.assert_close(outer, torch_ext.sum(x[0, :, 0], 1)[:, None] + torch_ext.sum(w, (1, 2)))
+
+
+def test_chunks_autocast_and_compile(device: torch.device) -> None:
+    x, w = randn(6, 3, 4, device=device), randn(6, 5, 4, device=device)
+    f = torch.vmap(lambda x, w: torch_ext.linear(x, w, w[:, 0], activation="relu"))
+    expected = torch.relu(x @ w.mT + w[:, None, :, 0])
+    torch.testing.assert_close(torch.vmap(torch_ext.linear, chunk_size=2)(x, w), x @ w.mT)
+    torch.testing.assert_close(f(x, w), expected)
+    torch.testing.assert_close(torch.compile(f, fullgraph=True, backend="aot_eager")(x, w), expected)
+    with torch.autocast(device.type, torch.bfloat16):
+        assert f(x, w).dtype is torch.bfloat16
+        torch.testing.assert_close(f(x, w).float(), expected, rtol=5e-2, atol=5e-2)
+
+
+def test_every_operator_has_a_rule() -> None:
+    schemas = {s.name for s in torch._C._jit_get_all_schemas() if s.name.startswith("xgemm::")}
+    assert schemas == {f"xgemm::{name}" for name in torch_ext.vmap._RULES}
+
+
+def test_prepare() -> None:
+    w = randn(3, 5, 4)
+    assert torch.equal(torch.vmap(torch.ops.xgemm.prepare)(w), torch.stack([torch.ops.xgemm.prepare(x) for x in w]))
+
+
+def test_ensemble_of_modules() -> None:
+    layers = [torch_ext.nn.Linear(4, 3, activation="gelu") for _ in range(5)]
+    parameters, _ = torch.func.stack_module_state(layers)
+    x = randn(2, 4)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        actual = torch.vmap(lambda p: torch.func.functional_call(layers[0], p, (x,)))(parameters)
+        torch.testing.assert_close(actual, torch.stack([layer(x) for layer in layers]))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda x: torch_ext.sum(x, 2), r"^xgemm::sum: expected dim in \[-2, 1\], got 2$"),
+        (lambda x: torch_ext.softmax(x, -3), r"^xgemm::softmax: expected dim in \[-2, 1\], got -3$"),
+        (lambda x: torch_ext.matmul(x, x), r"expected a's last dim to equal b's second-to-last dim.*\[2, 4\]"),
+        (lambda x: torch_ext.matmul(x[0, 0], x), r"expected a and b with at least 1 dim"),
+        (lambda x: torch_ext.addmm(x[0], x, x), r"expected mat1's last dim to equal mat2's first dim"),
+    ],
+)
+def test_errors_speak_of_one_element(call, error: str) -> None:
+    with pytest.raises((RuntimeError, IndexError), match=error):
+        torch.vmap(call)(randn(3, 2, 4))
+
+
+@pytest.mark.parametrize("softmax", [torch_ext.softmax, torch.ops.xgemm.softmax])
+def test_requires_grad_is_refused(softmax) -> None:
+    x = randn(2, 3, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match="xgemm::softmax: has no backward"):
+        torch.vmap(torch.vmap(lambda x: softmax(x, 0)))(x)
+    with pytest.raises(RuntimeError, match="xgemm::softmax: has no backward"):
+        torch.func.grad(lambda x: torch.vmap(lambda x: softmax(x, 0))(x).sum())(x)
+    assert torch.vmap(lambda x: torch_ext.argmax(x))(x).shape == (2,)

@@ -1,0 +1,593 @@
+"""A random valid call of every operator, what torch computes there, and how far from float64 it may be."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from test_attention import Reference
+from test_linear import ACTIVATIONS
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tools.fuzz.check import Bound, Case, Inputs, raw
+from tools.fuzz.draw import HALVES, MOST, Draw
+
+PRECISIONS = ["highest", "highest", "ieee", "high", "medium"]
+PLANS = ["simt", "gemv", "dot", "sweep", "sliced", "wgmma", "direct", "tf32", "mma", "wgmma_few_rows"]
+
+
+def accumulator(dtype: torch.dtype) -> tuple[float, float]:
+    """Half an ulp and the least normal number of what sums are kept in; float64's reference errs as much itself."""
+    info = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32)
+    return info.eps * (1 if dtype is torch.float64 else 0.5), info.smallest_normal
+
+
+def size_of(x: Tensor) -> Tensor:
+    """|x| where that is a number: what is infinite is compared as such."""
+    return x.abs().nan_to_num(0.0, 0.0, 0.0)
+
+
+def widened(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Half precision computed in fp32 and rounded once, as the ops do."""
+
+    def g(**inputs: Any) -> Tensor:
+        dtype = inputs["input"].dtype
+        if dtype not in HALVES:
+            return f(**inputs)
+        single = {k: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in inputs.items()}
+        return f(**single).to(dtype)
+
+    return g
+
+
+def rounded_once(draw: Draw, f: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch's own result; of Inf and NaN the one in fp32, where its gelu(inf) is not that of half precision."""
+    return widened(f) if draw.theme == "special" else f
+
+
+# ---- products ----------------------------------------------------------------------------------------------------
+
+
+def roundings(draw: Draw, k: int, dtype: torch.dtype, precision: str) -> float:
+    """The componentwise bound's factor of |A||B| (tests/test_matmul.py)."""
+    rounding = {"high": 2.0**-10, "medium": 2.0**-7}.get(precision, 0.0) if dtype is torch.float32 else 0.0
+    return max(rounding, (k + 8 if draw.irregular else 2 * math.sqrt(k) + 8) * accumulator(dtype)[0])
+
+
+def product_options(draw: Draw, dtype: torch.dtype) -> tuple[Inputs, dict[str, str]]:
+    environment = {}
+    if draw.chance(0.1):
+        environment["float32_matmul_precision"] = draw.choice(["high", "medium"])
+    if draw.cuda and draw.chance(0.3):
+        environment["XGEMM_MATMUL_PLAN"] = draw.choice(PLANS)
+    return {"precision": draw.choice(PRECISIONS)}, environment
+
+
+def product_budget(draw: Draw) -> int:
+    return 1 << (26 if draw.cuda else 21)
+
+
+def rows_unless(case: Case, name: str, dim: int, out_dim: int) -> Case:
+    """Slices along a dim, where there is something to slice, the plan is free and batch dims are few."""
+    x = case.inputs[name]
+    if x.shape[dim] > 1 and x.dim() < 6 and "XGEMM_MATMUL_PLAN" not in case.environment:
+        case.rows, case.out_dim = {name: dim}, out_dim
+    return case
+
+
+def matmul(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw))
+    a_shape, b_shape = [*draw.broadcast(batch), m, k], [*draw.broadcast(batch), k, n]
+    if draw.chance(0.1):
+        a_shape = [k]
+    if draw.chance(0.1):
+        b_shape = [k]
+    options, environment = product_options(draw, dtype)
+    a, b = draw.tensor(a_shape, dtype), draw.tensor(b_shape, dtype)
+    factor = roundings(draw, k, dtype, options["precision"])
+
+    def bound(a: Tensor, b: Tensor, **_: Any) -> Bound:
+        size = torch.matmul(size_of(a), size_of(b))
+        return Bound(factor * (size + accumulator(dtype)[1]), size)
+
+    case = Case(
+        "matmul",
+        {"a": a, "b": b, **options},
+        lambda a, b, **_: torch.matmul(a, b),
+        bound,
+        exactly=draw.theme == "integers",
+        environment=environment,
+    )
+    if len(a_shape) > 1:
+        rows_unless(case, "a", -2, -1 if len(b_shape) == 1 else -2)
+    return case
+
+
+def addmm(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    m, n, k = draw.product_sizes([], product_budget(draw))
+    options, environment = product_options(draw, dtype)
+    whole = draw.theme == "integers"
+    beta = draw.choice([1.0, 0.0, 0.5, 2.0] if whole else [1.0, 1.0, 0.0, 0.5, -1.25, 1e-3])
+    alpha = draw.choice([1.0, 0.5, -2.0] if whole else [1.0, 1.0, 2.0, -0.3, 1e3])
+    input_shape = draw.broadcast([m, n])
+    if beta == 0 and draw.chance(0.1):  # not read, so of any shape
+        input_shape = draw.batch()
+    input = draw.tensor(input_shape, dtype)
+    a, b = draw.tensor([m, k], dtype), draw.tensor([k, n], dtype)
+    factor = roundings(draw, k, dtype, options["precision"])
+
+    def torchs(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Tensor:
+        product = alpha * torch.matmul(mat1, mat2)
+        return product if beta == 0 else product + beta * input
+
+    def bound(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Bound:
+        size = torch.matmul(size_of(mat1), size_of(mat2))
+        scaled = abs(alpha) * size
+        if beta != 0:
+            scaled = scaled + abs(beta) * size_of(input)
+        return Bound(factor * (scaled + accumulator(dtype)[1] * max(1, abs(alpha))), torch.maximum(size, scaled))
+
+    case = Case(
+        "addmm",
+        {"input": input, "mat1": a, "mat2": b, "beta": beta, "alpha": alpha, **options},
+        torchs,
+        bound,
+        exactly=whole,
+        environment=environment,
+    )
+    if len(input_shape) < 2 or (len(input_shape) == 2 and input_shape[0] != m):
+        rows_unless(case, "mat1", 0, 0)
+    elif m > 1 and input_shape == [m, n] and "XGEMM_MATMUL_PLAN" not in environment:
+        case.rows = {"mat1": 0, "input": 0}
+    return case
+
+
+def linear(draw: Draw, op: str = "linear") -> Case:
+    dtype = draw.dtype()
+    batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw))
+    batch = [] if draw.chance(0.1) else [*batch, m]
+    options, environment = product_options(draw, dtype)
+    x, w = draw.tensor([*batch, k], dtype), draw.tensor([n, k], dtype)
+    bias = draw.tensor([n], dtype) if draw.chance(0.6) else None
+    residual = draw.tensor(draw.broadcast([*batch, n]), dtype) if draw.chance(0.4) else None
+    activation = draw.choice(["none", "none", *ACTIVATIONS])
+    factor = roundings(draw, k, dtype, options["precision"])
+
+    def torchs(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, **_: Any) -> Tensor:
+        y = ACTIVATIONS[activation](F.linear(input, weight, bias))
+        return y if residual is None else y + residual
+
+    def bound(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, **_: Any) -> Bound:
+        size = F.linear(size_of(input), size_of(weight), None if bias is None else size_of(bias))
+        total = 1.13 * size if residual is None else 1.13 * size + size_of(residual)  # 1.13: the steepest activation
+        return Bound(factor * (total + accumulator(dtype)[1]), total)
+
+    inputs = {"input": x, "weight": w, "bias": bias, "activation": activation, "residual": residual, **options}
+    if op == "linear_prepared":
+        inputs["prepared"] = raw("prepare")(weight=w, precision=options["precision"])
+    whole = draw.theme == "integers" and activation in ("none", "relu")
+    case = Case(op, inputs, rounded_once(draw, torchs), bound, exactly=whole, environment=environment)
+    if batch and residual is None:
+        rows_unless(case, "input", 0, 0)
+    return case
+
+
+def linear_prepared(draw: Draw) -> Case:
+    return linear(draw, "linear_prepared")
+
+
+def prepare(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    inputs = {"weight": draw.tensor(draw.sizes(2, 1 << 20), dtype), "precision": draw.choice(PRECISIONS)}
+    return Case("prepare", inputs, lambda **inputs: raw("prepare")(**inputs))
+
+
+def gated_linear(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    batch = draw.batch()
+    m, n, k = draw.product_sizes(batch, product_budget(draw) // 2)
+    batch = [] if draw.chance(0.1) else [*batch, m]
+    options, environment = product_options(draw, dtype)
+    x = draw.tensor([*batch, k], dtype)
+    weights = {f"weight_{name}": draw.tensor([n, k], dtype) for name in ("gate", "up")}
+    biases = {f"bias_{name}": draw.tensor([n], dtype) if draw.chance(0.5) else None for name in ("gate", "up")}
+    activation = draw.choice([*ACTIVATIONS, "silu"])
+    factor = roundings(draw, k, dtype, options["precision"])
+
+    def torchs(
+        input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
+    ) -> Tensor:
+        return ACTIVATIONS[activation](F.linear(input, weight_gate, bias_gate)) * F.linear(input, weight_up, bias_up)
+
+    def bound(
+        input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
+    ) -> Bound:
+        g, u = (
+            F.linear(size_of(input), size_of(w), None if b is None else size_of(b))
+            for w, b in ((weight_gate, bias_gate), (weight_up, bias_up))
+        )
+        least, g = accumulator(dtype)[1], 1.13 * g
+        error = (g + least) * (u + least)  # the errors of both factors, their product, and the last rounding
+        return Bound((2 * factor + factor**2) * error + 2**-22 * g * u, torch.maximum(torch.maximum(g, u), g * u))
+
+    whole = draw.theme == "integers" and activation in ("none", "relu") and k < 256
+    inputs = {"input": x, **weights, **biases, "activation": activation, **options}
+    case = Case("gated_linear", inputs, rounded_once(draw, torchs), bound, exactly=whole, environment=environment)
+    if batch:
+        rows_unless(case, "input", 0, 0)
+    return case
+
+
+# ---- reductions --------------------------------------------------------------------------------------------------
+
+
+def dims(draw: Draw, rank: int) -> list[int] | None:
+    """None, all, none, one or several, from either end."""
+    if rank == 0 or draw.chance(0.15):
+        return draw.choice([None, []]) if rank == 0 or draw.chance(0.7) else list(range(rank))
+    chosen = draw.rng.sample(range(rank), draw.rng.choices(range(1, rank + 1), [10 * 0.4**i for i in range(rank)])[0])
+    return [d - rank if draw.chance(0.3) else d for d in chosen]
+
+
+def reduced(dim: int | list[int] | None, rank: int) -> list[int]:
+    if dim is None or dim == []:
+        return list(range(rank))
+    return [d % rank if rank else 0 for d in (dim if isinstance(dim, list) else [dim])]
+
+
+def number_of(x: Tensor, dim: int | list[int] | None) -> int:
+    return math.prod(x.shape[d] for d in reduced(dim, x.dim()))
+
+
+def front_rows(case: Case, name: str, dim: int | list[int] | None) -> Case:
+    """Slices along the first dim, where that is kept."""
+    x = case.inputs[name]
+    if x.dim() > 1 and x.shape[0] > 1 and 0 not in reduced(dim, x.dim()):
+        case.rows = {name: 0}
+    return case
+
+
+def sum_or_mean(op: str, draw: Draw) -> Case:
+    dtype = draw.any_dtype()
+    x = draw.tensor(draw.shape(), dtype)
+    dim, keepdim = dims(draw, x.dim()), draw.chance(0.4)
+    floating = dtype.is_floating_point
+    to = None
+    if draw.chance(0.25) or (op == "mean" and not floating):
+        to = draw.dtype() if op == "mean" or floating or draw.chance(0.5) else torch.int64
+    # ATen's CPU ops round the input to `to` first, or not, as the layout has it.
+    either = to in HALVES and to is not dtype and not draw.cuda
+    converted = x.double() if either else x if to is None else x.to(to)
+    out = to or (dtype if floating else torch.int64)
+    every, n = reduced(dim, x.dim()), number_of(x, dim)
+
+    def torchs(input: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+        return getattr(torch, op)(input, dim, keepdim)
+
+    def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
+        total = size_of(input).sum(dim, keepdim)
+        scale = total / n if op == "mean" and n else total
+        error = 32 * accumulator(out)[0] * (scale + accumulator(out)[1])
+        if not either:
+            return Bound(error, total)
+        info = torch.finfo(out)
+        return Bound(error + info.eps * scale + n * info.smallest_normal, total.masked_fill(total > info.max, math.inf))
+
+    inputs = {"input": x, "dim": dim, "keepdim": keepdim} | ({"dtype": to} if to else {})
+    source = {"input": converted, "dim": every, "keepdim": keepdim}
+    whole = draw.theme == "integers" and op == "sum" and out.is_floating_point and floating and not either
+    judged = bound if out.is_floating_point else None
+    return front_rows(Case(op, inputs, torchs, judged, source, out, exactly=whole), "input", dim)
+
+
+def extremum(op: str, draw: Draw) -> Case:
+    shape = [max(1, n) for n in draw.shape()] if draw.chance(0.8) else draw.shape()
+    x = draw.tensor(shape, draw.any_dtype())
+    dim, keepdim = dims(draw, x.dim()), draw.chance(0.4)
+    if number_of(x, dim) == 0 or any(x.shape[d] == 0 for d in reduced(dim, x.dim())):
+        dim, x = None, draw.tensor([3, 5], torch.float32)
+    inputs = {"input": x, "dim": dim, "keepdim": keepdim}
+    case = Case(
+        op,
+        inputs,
+        lambda input, dim, keepdim: getattr(torch, op)(input, reduced(dim, input.dim()), keepdim),
+        bound=(lambda **_: Bound(0.0)) if x.is_floating_point() else None,
+        exactly=True,
+    )
+    return front_rows(case, "input", dim)
+
+
+def index_of_extremum(op: str, draw: Draw) -> Case:
+    dtype = draw.any_dtype()
+    dtype = torch.int8 if dtype is torch.bool else dtype
+    x = draw.tensor([max(1, n) for n in draw.shape()], dtype)
+    dim = None if draw.chance(0.2) else draw.rng.randrange(-max(1, x.dim()), max(1, x.dim()))
+
+    def first(input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+        """The first position of NaN, else of the extremum, by comparisons alone."""
+        whole = dim is None or input.dim() == 0
+        flat, along = (input.reshape(-1), 0) if whole else (input, dim)
+        best = getattr(torch, "amax" if op == "argmax" else "amin")(flat, along, True)
+        here = flat == best
+        if input.dtype.is_floating_point:
+            here |= flat.isnan()
+        shape = [1] * flat.dim()
+        shape[along] = -1
+        position = torch.arange(flat.shape[along], device=flat.device).view(shape)
+        found = torch.where(here, position, flat.shape[along]).amin(along, keepdim and not whole)
+        return found.view([1] * input.dim()) if keepdim and whole else found
+
+    inputs = {"input": x, "dim": dim, "keepdim": draw.chance(0.4)}
+    return front_rows(Case(op, inputs, first), "input", dim)
+
+
+def spread(x: Tensor, dim: Any) -> Tensor:
+    """How far each element lies below the largest; 0 where that is no number."""
+    return (size_of(x) if x.numel() == 0 else (x.amax(dim, True) - x).abs()).nan_to_num(0.0, 0.0, 0.0)
+
+
+def logsumexp(draw: Draw) -> Case:
+    dtype = draw.any_dtype()
+    x = draw.tensor(draw.shape(), dtype)
+    dim, keepdim = dims(draw, x.dim()), draw.chance(0.4)
+    out = dtype if dtype.is_floating_point else torch.float32
+    n = number_of(x, dim)
+
+    def torchs(input: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+        return torch.logsumexp(input, dim, keepdim)
+
+    def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
+        exact = size_of(torch.logsumexp(input, dim, keepdim))
+        return Bound(accumulator(out)[0] * (8 * (1 + exact) + math.sqrt(n)), exact)
+
+    source = {"input": x.to(out), "dim": reduced(dim, x.dim()), "keepdim": keepdim}
+    inputs = {"input": x, "dim": dim, "keepdim": keepdim}
+    return front_rows(Case("logsumexp", inputs, torchs, bound, source, out), "input", dim)
+
+
+def cross_entropy(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    places = draw.batch(3)
+    classes, rows = (max(1, n) for n in draw.sizes(2, MOST // 27))
+    form = draw.choice(["(C)", "(N, C)", "(N, C)", "(N, C, ...)"])
+    shape = {"(C)": [classes], "(N, C)": [rows, classes]}.get(form) or [rows, classes, *places]
+    x = draw.tensor(shape, dtype)
+    target_shape = shape[:1] + shape[2:] if len(shape) > 1 else []
+    small = classes <= 255 and draw.chance(0.15)
+    target = draw.integers(target_shape, 0, classes, torch.uint8 if small else torch.int64)
+    ignore = draw.choice([-100, -100, 0, classes - 1, -1])
+    reduction = draw.choice(["none", "mean", "sum"])
+    smoothing = draw.choice([0.0, 0.0, 0.1, 0.7, 1.0])
+    step, least = accumulator(dtype)
+
+    def torchs(input: Tensor, target: Tensor, **_: Any) -> Tensor:
+        batched, t = (input[None], target[None]) if input.dim() == 1 else (input, target)
+        options = {"ignore_index": ignore, "reduction": reduction, "label_smoothing": smoothing}
+        loss = F.cross_entropy(batched, t.long(), **options)
+        return loss.reshape(()) if input.dim() == 1 else loss
+
+    def bound(input: Tensor, target: Tensor, **_: Any) -> Bound:
+        x, t = (input[None], target[None].long()) if input.dim() == 1 else (input, target.long())
+        size = size_of(torch.logsumexp(x, 1)) + size_of(x.gather(1, t[:, None]).squeeze(1))
+        size = size + smoothing * size_of(x).mean(1)
+        error = step * (8 * (1 + size) + math.sqrt(classes) + 16 * smoothing * size) + least
+        if reduction == "none":
+            return Bound(error.view(target.shape), (size * (classes if smoothing else 1)).view(target.shape))
+        total = size.sum() * (classes if smoothing else 1)
+        error = error.sum() + 32 * step * size.sum()
+        return Bound(error / (t != ignore).sum().clamp_min(1) if reduction == "mean" else error, total)
+
+    inputs = {
+        "input": x,
+        "target": target,
+        "ignore_index": ignore,
+        "reduction": reduction,
+        "label_smoothing": smoothing,
+    }
+    case = Case("cross_entropy", inputs, torchs, bound, dtype=dtype)
+    if reduction == "none" and len(shape) > 1 and shape[0] > 1:
+        case.rows = {"input": 0, "target": 0}
+    return case
+
+
+# ---- softmax -----------------------------------------------------------------------------------------------------
+
+
+def softmax_or_log(op: str, draw: Draw) -> Case:
+    dtype = draw.any_dtype()
+    x = draw.tensor(draw.shape(), dtype)
+    dim = draw.rng.randrange(-x.dim(), x.dim()) if x.dim() else draw.choice([0, -1])
+    to = draw.dtype() if not dtype.is_floating_point or draw.chance(0.2) else None
+    out = to or dtype
+    n = x.shape[dim] if x.dim() else 1
+    step = accumulator(out)[0]
+
+    def torchs(input: Tensor, dim: int) -> Tensor:
+        return getattr(torch, op)(input, dim)
+
+    def bound(input: Tensor, dim: int) -> Bound:
+        below = spread(input, dim)
+        relative = 16 + math.sqrt(n) + 2 * below
+        if op == "log_softmax":
+            return Bound(step * (relative + 4 * below), below)
+        return Bound(torch.expm1((step * relative).clamp(max=80)) * size_of(torch.softmax(input, dim)), below)
+
+    inputs = {"input": x, "dim": dim} | ({"dtype": to} if to else {})
+    case = Case(op, inputs, torchs, bound, {"input": x.to(out), "dim": dim}, out, as_torch=True)
+    return front_rows(case, "input", dim)
+
+
+def scaled_masked_softmax(draw: Draw) -> Case:
+    dtype = draw.dtype()
+    x = draw.tensor(draw.shape(), dtype)
+    dim = draw.rng.randrange(-x.dim(), x.dim()) if x.dim() else draw.choice([0, -1])
+    scale = draw.choice([1.0, 0.125, -0.5, 3.0, 0.0])
+    kind = draw.choice([None, torch.bool, torch.float32, dtype])
+    mask = None if kind is None else draw.tensor(draw.broadcast(x.shape), kind)
+    n = x.shape[dim] if x.dim() else 1
+    step = accumulator(dtype)[0]
+
+    def logits(input: Tensor, mask: Tensor | None) -> Tensor:
+        y = input * scale
+        if mask is None:
+            return y
+        return y.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else y + mask
+
+    def torchs(input: Tensor, mask: Tensor | None, **_: Any) -> Tensor:
+        return torch.softmax(logits(input, mask), dim)
+
+    def bound(input: Tensor, mask: Tensor | None, **_: Any) -> Bound:
+        y = logits(input, mask)
+        size = size_of(input * scale)
+        if mask is not None and mask.dtype is not torch.bool:
+            size = size + size_of(mask)
+        size = size.where(y.isfinite(), 0.0)
+        largest = size.amax(dim, True) if size.numel() else size
+        relative = 16 + math.sqrt(n) + 2 * spread(y, dim) + 4 * (size + largest)
+        error = torch.expm1((step * relative).clamp(max=80)) * size_of(torch.softmax(y, dim))
+        # Beyond that, which element is largest depends on roundings.
+        return Bound(error, torch.where(step * relative < 20, largest, math.inf))
+
+    inputs = {"input": x, "mask": mask, "scale": scale, "dim": dim}
+    case = Case("scaled_masked_softmax", inputs, widened(torchs), bound, as_torch=True)
+    if mask is None or mask.dim() < x.dim() or x.dim() == 0 or mask.shape[0] == 1:
+        front_rows(case, "input", dim)
+    return case
+
+
+def topk_softmax(draw: Draw) -> Case:
+    dtype = draw.any_dtype()
+    x = draw.tensor(draw.shape(), dtype)
+    dim = draw.rng.randrange(-x.dim(), x.dim()) if x.dim() else draw.choice([0, -1])
+    n = x.shape[dim] if x.dim() else 1
+    k = 1 if x.dim() == 0 else min(n, draw.choice([0, 1, 2, 3, 8, 31, 32, 33, 63, 64]))
+    to = draw.dtype() if not dtype.is_floating_point or draw.chance(0.2) else None
+    out, renormalize = to or dtype, draw.chance(0.5)
+    step = accumulator(out)[0]
+
+    def chosen(input: Tensor) -> tuple[Tensor, Tensor]:
+        y = input.reshape(1) if input.dim() == 0 else input
+        # With NaN, only the CPU's stable sort is one.
+        values, order = (y.cpu() if draw.theme == "special" else y).sort(dim=dim, descending=True, stable=True)
+        return values.narrow(dim, 0, k).to(y.device), order.narrow(dim, 0, k).to(y.device)
+
+    def torchs(input: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+        values, where = chosen(input)
+        y = input.reshape(1) if input.dim() == 0 else input
+        values = torch.softmax(values, dim) if renormalize else torch.softmax(y, dim).gather(dim, where)
+        return values.reshape(input.shape if input.dim() == 0 else values.shape), where.reshape(
+            input.shape if input.dim() == 0 else where.shape
+        )
+
+    def bound(input: Tensor, **_: Any) -> tuple[Bound, Bound]:
+        values = torchs(input)[0]
+        below = spread(chosen(input)[0], dim).reshape(values.shape) if values.numel() else 0.0 * values
+        return Bound(torch.expm1((step * (16 + math.sqrt(n) + 2 * below)).clamp(max=80)) * size_of(values)), Bound(0.0)
+
+    inputs = {"input": x, "k": k, "dim": dim, "renormalize": renormalize} | ({"dtype": to} if to else {})
+    case = Case("topk_softmax", inputs, torchs, bound, {"input": x.to(out)}, out, as_torch=True)
+    return front_rows(case, "input", dim)
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------
+
+
+def attention(draw: Draw, op: str = "attention") -> Case:
+    dtype = draw.dtype()
+    batch, gqa = draw.batch(3), draw.chance(0.2)
+    heads = 8 if gqa else 1
+    sq, sk, d = draw.product_sizes([*batch, heads], product_budget(draw))
+    fitting = MOST // (heads * max(sq, sk, 1) * math.prod(max(1, n) for n in batch))
+    d = min(d, 256)
+    dv = d if draw.chance(0.5) else min(draw.size(256), 256, fitting)
+    mode = draw.choice(["full", "full", "top_left", "bottom_right", "bool", "additive"])
+    if mode in ("top_left", "bottom_right") and draw.theme == "special":
+        mode = "full"  # whether a key that nobody may see spreads its NaN is open
+    if gqa:
+        heads, groups, value_groups = (draw.rng.randint(1, 2) for _ in range(3))
+        query_heads = heads * groups * value_groups
+        shapes = [[*batch, query_heads, sq, d], [*batch, heads * groups, sk, d], [*batch, heads, sk, dv]]
+        batch = [*batch, query_heads]
+    else:
+        whole = draw.choice([True, False])
+        leading = [batch if whole else draw.broadcast(batch) for _ in range(3)]
+        shapes = [[*lead, *size] for lead, size in zip(leading, ([sq, d], [sk, d], [sk, dv]), strict=True)]
+        batch = list(torch.broadcast_shapes(*leading))
+    query, key, value = (draw.tensor(shape, dtype) for shape in shapes)
+    inputs: Inputs = {"query": query, "key": key, "value": value, "enable_gqa": gqa}
+    # A weight that is 0 where it should be tiny makes NaN of an infinite value: no large scores in cases about Inf.
+    inputs["scale"] = draw.choice([None, None, 0.1, 0.0] if draw.theme == "special" else [None, 0.1, 1.0, -0.5, 0.0])
+    if mode in ("bool", "additive"):
+        kind = torch.bool if mode == "bool" else draw.choice([dtype, torch.float32])
+        inputs["attn_mask"] = draw.tensor(draw.broadcast([*batch, sq, sk]), kind)
+    elif mode != "full":
+        inputs |= {"is_causal": True, "causal_alignment": mode}
+    step = accumulator(dtype)[0]
+
+    def torchs(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+        if query.dtype is torch.float64:
+            reference = Reference(query, key, value, **options)
+            return reference.output if op == "attention" else (reference.output, reference.lse)
+        if options.pop("causal_alignment", "top_left") != "top_left":
+            return (None, None)[: 1 + (op != "attention")]
+        with sdpa_kernel(SDPBackend.MATH) if draw.cuda else contextlib.nullcontext():  # others want aligned tensors
+            output = F.scaled_dot_product_attention(query, key, value, **options)
+        return output if op == "attention" else (output, None)
+
+    def bound(**options: Any) -> Any:
+        reference = Reference(**options)
+        ulps = reference.score_ulps + (sk if draw.irregular else 2 * math.sqrt(sk)) + 16
+        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + sk * least
+        if dtype in HALVES:
+            error = 2 * error + torch.finfo(dtype).smallest_normal
+            if not draw.cuda:  # torch's kernel, which rounds the weights
+                error = error + torch.finfo(dtype).eps * reference.scale
+        # Nothing is asked where roundings decide which score is the largest, or where a score overflows.
+        open_rows = step * ulps >= 20
+        if sk:
+            open_rows = open_rows | (reference.slack.nan_to_num(0.0, 0.0, 0.0).amax(-1, True) > 1e37)
+        unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
+        output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure))
+        if op == "attention":
+            return output
+        exact = size_of(reference.lse)
+        return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
+
+    case = Case(op, inputs, torchs, bound)
+    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    if mode == "full" and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
+        case.rows, case.out_dim = {"query": -2}, -2
+        if op == "attention_lse":
+            case.rows = None
+    return case
+
+
+def attention_lse(draw: Draw) -> Case:
+    return attention(draw, "attention_lse")
+
+
+OPS: dict[str, Callable[[Draw], Case]] = {
+    "matmul": matmul,
+    "addmm": addmm,
+    "linear": linear,
+    "linear_prepared": linear_prepared,
+    "prepare": prepare,
+    "gated_linear": gated_linear,
+    **{op: lambda draw, op=op: sum_or_mean(op, draw) for op in ("sum", "mean")},
+    **{op: lambda draw, op=op: extremum(op, draw) for op in ("amax", "amin")},
+    **{op: lambda draw, op=op: index_of_extremum(op, draw) for op in ("argmax", "argmin")},
+    "logsumexp": logsumexp,
+    "cross_entropy": cross_entropy,
+    **{op: lambda draw, op=op: softmax_or_log(op, draw) for op in ("softmax", "log_softmax")},
+    "scaled_masked_softmax": scaled_masked_softmax,
+    "topk_softmax": topk_softmax,
+    "attention": attention,
+    "attention_lse": attention_lse,
+}

@@ -1,0 +1,201 @@
+"""Digests of the kernels' machine code in libxgemm.so: what decides whether a measured figure is out of date.
+
+``python tools/machine_code.py`` lists the kernels and their digest for each folder of csrc. ``--check`` prints one line
+for each result file that was measured on other kernels than the built library's, and nothing else. ``--compare OTHER``
+prints the kernels that only one of two files has: ``-`` in OTHER, ``+`` in the library (or in ``--library FILE``).
+A file is a library, an object file or a cubin. Needs Python alone: no torch, no CUDA toolkit.
+
+What enters a kernel's digest: its sm_90a instructions with their scheduling bits, its constants, its static shared
+memory and its registers. What does not: its name, addresses, line numbers, debug information, the size of its
+parameters, the order of linking. Two things may make a figure look out of date without need, never the other way round:
+code that refers to a symbol outside of its own section (no kernel does today) enters with that symbol's name, and a
+module's initialised data enters all of its kernels. A folder's digest is over the set of its kernels' digests: a kernel
+that two object files hold counts once, and two kernels that exchange their names do not show. The choice
+between kernels is host code: tests/golden holds it.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = ROOT / "torch_ext" / "libxgemm.so"
+RESULTS = ROOT / "benchmarks" / "results"
+ARCH = 90  # the images for sm_90a
+
+FATBIN = struct.pack("<IHH", 0xBA55ED50, 1, 16)  # magic, version, size of the header
+CUBIN_KIND, COMPRESSED = 2, 0xA000  # an image's kind; its flags for LZ4 and Zstandard
+ELF_CUDA = 190  # e_machine
+NOBITS, RELA, REL = 8, 4, 9  # section types
+SIZED, REGISTER_COUNT = 4, 0x2F  # format and name of an attribute of .nv.info: a symbol's index, its registers
+
+
+class Section(NamedTuple):
+    name: str
+    kind: int
+    content: bytes  # empty where the file holds none (zeroed memory)
+    size: int
+    info: int  # of relocations: the section that they patch
+
+
+def cubins(file: bytes) -> Iterator[bytes]:
+    """The sm_90a images of a library or an object file; a cubin itself."""
+    if file[:4] == b"\x7fELF" and struct.unpack_from("<H", file, 18)[0] == ELF_CUDA:
+        yield file
+        return
+    start = -1
+    while (start := file.find(FATBIN, start + 1)) >= 0:
+        (size,) = struct.unpack_from("<Q", file, start + 8)
+        at, end = start + 16, start + 16 + size
+        while at < end:
+            kind, _, header, size = struct.unpack_from("<HHIQ", file, at)
+            (arch,), (flags,) = struct.unpack_from("<I", file, at + 28), struct.unpack_from("<Q", file, at + 40)
+            if (kind, arch) == (CUBIN_KIND, ARCH):
+                if flags & COMPRESSED:
+                    sys.exit("libxgemm.so's device code is compressed: build without nvcc's --compress-all")
+                yield file[at + header : at + header + size]
+            at += header + size
+
+
+def string_at(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode()
+
+
+def sections(elf: bytes) -> list[Section]:
+    (table,), (count, names) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<HH", elf, 60)
+    # name, type, flags, address, offset, size, link, info, alignment, size of an entry
+    raw = [struct.unpack_from("<IIQQQQIIQQ", elf, table + 64 * i) for i in range(count)]
+    strings = elf[raw[names][4] :]
+    return [
+        Section(string_at(strings, s[0]), s[1], b"" if s[1] == NOBITS else elf[s[4] : s[4] + s[5]], s[5], s[7])
+        for s in raw
+    ]
+
+
+def registers(info: bytes) -> Iterator[tuple[int, int]]:
+    """Symbol and registers of each function, from a module's .nv.info."""
+    at = 0
+    while at < len(info):
+        kind, attribute, size = struct.unpack_from("<BBH", info, at)
+        if (kind, attribute) == (SIZED, REGISTER_COUNT):
+            yield struct.unpack_from("<II", info, at + 4)
+        at += 4 + (size if kind == SIZED else 0)  # the other formats hold their value where SIZED holds its size
+
+
+def functions(elf: bytes) -> dict[str, str]:
+    """Mangled name -> digest of every function of a cubin."""
+    parts = sections(elf)
+    named = {part.name: part for part in parts}
+    strings = named[".strtab"].content
+    symbols = [string_at(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", named[".symtab"].content)]
+    used = {
+        symbols[symbol]: count for symbol, count in registers(named[".nv.info"].content if ".nv.info" in named else b"")
+    }
+    module = b"".join(part.content for part in parts if re.fullmatch(r"\.nv\.(constant\d+|global\.init)", part.name))
+    found = {}
+    for index, part in enumerate(parts):
+        if not part.name.startswith(".text."):
+            continue
+        name = part.name.removeprefix(".text.")
+        digest = hashlib.sha256(part.content + module)
+        for other in parts:
+            if re.fullmatch(rf"\.nv\.constant[1-9]\d*\.{re.escape(name)}", other.name):
+                digest.update(other.content)
+            if other.kind in (REL, RELA) and other.info == index:
+                for entry in struct.iter_unpack("<QII" if other.kind == REL else "<QIIq", other.content):
+                    digest.update(f"{entry[0]} {entry[1]} {symbols[entry[2]]} {entry[3:]}\n".encode())
+        shared = named.get(f".nv.shared.{name}")
+        digest.update(f"shared {shared.size if shared else 0} registers {used.get(name)}".encode())
+        found[name] = digest.hexdigest()
+    return found
+
+
+def kernels(file: Path) -> dict[str, set[str]]:
+    """Digest -> mangled names of all kernels for sm_90a in a file."""
+    found: dict[str, set[str]] = {}
+    for cubin in cubins(file.read_bytes()):
+        for name, digest in functions(cubin).items():
+            found.setdefault(digest, set()).add(name)
+    return found
+
+
+def prefix_of(path: str) -> str:
+    """What mangled names of the kernels under a folder begin with: namespaces are named after folders.
+
+    csrc/lab/sgemm holds xgemm::lab::sgemm, csrc everything.
+    """
+    return "_ZN5xgemm" + "".join(f"{len(folder)}{folder}" for folder in path.split("/")[1:])
+
+
+def digest_of(found: dict[str, set[str]], paths: Iterable[str]) -> str:
+    """First 16 hex digits of sha256 over the sorted digests of the kernels under those of `paths` that are in csrc."""
+    prefixes = tuple(prefix_of(path) for path in paths if path.split("/")[0] == "csrc")
+    own = sorted(digest for digest, names in found.items() if any(name.startswith(prefixes) for name in names))
+    return hashlib.sha256("".join(own).encode()).hexdigest()[:16]
+
+
+def machine_code(paths: Iterable[str], library: Path = LIBRARY) -> str | None:
+    """The digest of the library's kernels under `paths`, as result files record it; None without any for sm_90a."""
+    found = kernels(library) if library.exists() else {}
+    return digest_of(found, paths) if found else None
+
+
+def out_of_date(found: dict[str, set[str]], results: Path = RESULTS) -> Iterator[str]:
+    """A line for each result file that was measured on other kernels than `found`.
+
+    A CPU's file records None: it depends on no kernel.
+    """
+    for path in sorted(results.glob("*/*.json")):
+        document = json.loads(path.read_text())
+        now, measured = (
+            digest_of(found, document["sources"]["paths"]),
+            document.get("machine_code", "of no recorded digest"),
+        )
+        if measured not in (None, now):
+            name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+            yield f"{name}: measured on kernels {measured}, the library's are {now}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=Path, default=LIBRARY, metavar="FILE", help="what to read")
+    task = parser.add_mutually_exclusive_group()
+    task.add_argument("--check", action="store_true", help="print the result files that are out of date")
+    task.add_argument(
+        "--compare", type=Path, metavar="OTHER", help="print the kernels that differ; exit status 1 if any"
+    )
+    arguments = parser.parse_args()
+    for file in (arguments.library, arguments.compare):
+        if file and not file.exists():
+            sys.exit(f"no {file}: make build")
+    found = kernels(arguments.library)
+    if not found:
+        sys.exit(f"{arguments.library} holds no kernels for sm_90a: build with TORCH_CUDA_ARCH_LIST=9.0a")
+    if arguments.check:
+        for line in out_of_date(found):
+            print(line)
+    elif arguments.compare:
+        other = kernels(arguments.compare)
+        lines = [f"- {name}" for digest in other.keys() - found.keys() for name in other[digest]]
+        lines += [f"+ {name}" for digest in found.keys() - other.keys() for name in found[digest]]
+        for line in sorted(lines, key=lambda line: line[2:]):
+            print(line)
+        sys.exit(1 if lines else 0)
+    else:
+        folders = sorted(
+            {f"csrc/{path.relative_to(ROOT / 'csrc')}" for path in (ROOT / "csrc").glob("*/") if path.is_dir()}
+        )
+        for folder in [*folders, "csrc"]:
+            count = sum(any(name.startswith(prefix_of(folder)) for name in names) for names in found.values())
+            if count:
+                print(f"{folder:20} {count:4} kernels  {digest_of(found, [folder])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Registrations with parts of torch that are slow to import: made when, and if, the program imports that part."""
+
+import importlib
+import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def after_import(module: str, then: str) -> None:
+    """Imports the module `then` right after `module` has been; now, if that is the case already."""
+    if module in sys.modules:
+        importlib.import_module(then)
+    else:
+        sys.meta_path.insert(0, _After(module, then))
+
+
+class _After(MetaPathFinder):
+    def __init__(self, module: str, then: str) -> None:
+        self.module, self.then = module, then
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self.module:
+            return None
+        sys.meta_path.remove(self)  # the others find the module
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            importlib.import_module(self.then)
+
+        spec.loader.exec_module = exec_module
+        return spec

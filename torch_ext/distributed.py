@@ -1,0 +1,304 @@
+"""DTensor: how the operators' tensors may be sharded, and where the results then are.
+
+With this module imported, ``torch.ops.xgemm.*`` and all that is built of them take DTensors: under
+``parallelize_module``, ``fully_shard``, or made by hand. The package imports it as soon as the program imports
+``torch.distributed.tensor``.
+
+A strategy says for one dim of the mesh which inputs are sharded and what the outputs are then, as those do that are
+given to ``torch.distributed.tensor.experimental.register_sharding``. That function itself does not fit. It does not
+move keyword-only tensors (residual, attn_mask) to where the strategy wants them, and it reuses a plan made for one list
+of dims for another list. So each operator has a dispatch rule for DTensor instead. For each dim of the mesh it chooses
+the strategy that moves the fewest elements, lets ``DTensor.redistribute`` move them, and calls the operator on local
+tensors.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torch_ext.replace import _PLAIN
+
+Shape = Sequence[int]
+# The outputs' placements, and those of the named inputs; the others are replicated.
+Strategy = tuple[tuple[Placement, ...], dict[str, Placement]]
+_REPLICATE = Replicate()
+
+
+def _aligned(shape: Shape | None, rank: int, dim: int) -> Placement:
+    """Of a tensor that broadcasts to `rank` dims, of which `dim` is sharded."""
+    own = dim - rank + len(shape or ())
+    return Shard(own) if shape is not None and own >= 0 and shape[own] != 1 else _REPLICATE
+
+
+# ---- strategies ------------------------------------------------------------------------------------------------------
+# Each takes the number of shards and the operator's arguments, shapes in place of tensors.
+
+
+def _matmul(parts: int, a: Shape, b: Shape, **_) -> Iterator[Strategy]:
+    batch = max(len(a), len(b), 2) - 2
+    for i in range(batch):
+        yield (Shard(i),), {"a": _aligned(a[:-2], batch, i), "b": _aligned(b[:-2], batch, i)}
+    if len(a) > 1:
+        yield (Shard(batch),), {"a": Shard(len(a) - 2)}
+    if len(b) > 1:
+        yield (Shard(batch + (len(a) > 1)),), {"b": Shard(len(b) - 1)}
+    yield (Partial(),), {"a": Shard(len(a) - 1), "b": Shard(max(len(b) - 2, 0))}
+
+
+def _addmm(parts: int, input: Shape, mat1: Shape, mat2: Shape, **_) -> Iterator[Strategy]:
+    yield (Shard(0),), {"mat1": Shard(0), "input": _aligned(input, 2, 0)}
+    yield (Shard(1),), {"mat2": Shard(1), "input": _aligned(input, 2, 1)}
+    yield (Partial(),), {"mat1": Shard(1), "mat2": Shard(0), "input": Partial()}
+
+
+def _rows(parts: int, input: Shape, residual: Shape | None = None, **_) -> Iterator[Strategy]:
+    rank = len(input)
+    for i in range(rank - 1):
+        yield (Shard(i),), {"input": Shard(i), "residual": _aligned(residual, rank, i)}
+
+
+def _linear(
+    parts: int,
+    input: Shape,
+    weight: Shape,
+    bias: Shape | None = None,
+    *,
+    activation: str = "none",
+    residual: Shape | None = None,
+    **_,
+) -> Iterator[Strategy]:
+    if len(weight) != 2:
+        return
+    yield from _rows(parts, input, residual)
+    last = len(input) - 1
+    columns = {"bias": _aligned(bias, 1, 0), "residual": _aligned(residual, last + 1, last)}
+    yield (Shard(last),), {"weight": Shard(0), **columns}
+    if activation == "none":
+        yield (Partial(),), {"input": Shard(last), "weight": Shard(1), "bias": Partial(), "residual": Partial()}
+
+
+def _gated_linear(
+    parts: int,
+    input: Shape,
+    weight_gate: Shape,
+    weight_up: Shape,
+    bias_gate: Shape | None = None,
+    bias_up: Shape | None = None,
+    **_,
+) -> Iterator[Strategy]:
+    yield from _rows(parts, input)
+    names = ("weight_gate", "weight_up", "bias_gate", "bias_up")
+    yield (Shard(len(input) - 1),), {name: Shard(0) for name in names}
+
+
+def _reduction(combine: str | None) -> Callable[..., Iterator[Strategy]]:
+    """`combine`: how the shards' results make the whole's; None if they do not."""
+
+    def strategies(
+        parts: int, input: Shape, dim: Sequence[int] | int | None = None, keepdim: bool = False, **_
+    ) -> Iterator[Strategy]:
+        dims = (dim,) if isinstance(dim, int) else dim or range(len(input))
+        gone = {d % max(len(input), 1) for d in dims}
+        for i, size in enumerate(input):
+            if i not in gone:
+                yield (Shard(i if keepdim else i - sum(d < i for d in gone)),), {"input": Shard(i)}
+            elif combine is not None and (combine != "avg" or size % parts == 0):
+                yield (Partial(combine),), {"input": Shard(i)}
+
+    return strategies
+
+
+def _softmax(outputs: int) -> Callable[..., Iterator[Strategy]]:
+    def strategies(parts: int, input: Shape, mask: Shape | None = None, *, dim: int = -1, **_) -> Iterator[Strategy]:
+        for i in range(len(input)):
+            if i != dim % len(input):
+                yield (Shard(i),) * outputs, {"input": Shard(i), "mask": _aligned(mask, len(input), i)}
+
+    return strategies
+
+
+def _cross_entropy(parts: int, input: Shape, target: Shape, *, reduction: str = "mean", **_) -> Iterator[Strategy]:
+    for i in range(len(input)):
+        if len(input) > 1 and i != 1 and reduction != "mean":  # a mean's shards may have ignored different numbers
+            place = Shard(max(i - 1, 0))
+            yield (place if reduction == "none" else Partial(),), {"input": Shard(i), "target": place}
+
+
+def _attention(outputs: int) -> Callable[..., Iterator[Strategy]]:
+    def strategies(
+        parts: int,
+        query: Shape,
+        key: Shape,
+        value: Shape,
+        *,
+        attn_mask: Shape | None = None,
+        is_causal: bool = False,
+        enable_gqa: bool = False,
+        **_,
+    ) -> Iterator[Strategy]:
+        shapes = {"query": query, "key": key, "value": value}
+        rank = max(map(len, shapes.values()))
+        for i in range(rank - 2):
+            if enable_gqa and i == rank - 3 and any(s[-3] % parts and s[-3] != 1 for s in shapes.values()):
+                continue  # a shard's query heads would need key heads of another shard
+            inputs = {name: _aligned(shape[:-2], rank - 2, i) for name, shape in shapes.items()}
+            yield (Shard(i),) * outputs, {**inputs, "attn_mask": _aligned(attn_mask, rank, i)}
+        if not is_causal:  # which counts rows from the first one
+            rows = {"query": Shard(len(query) - 2), "attn_mask": _aligned(attn_mask, rank, rank - 2)}
+            yield (Shard(rank - 2),) * outputs, rows
+
+    return strategies
+
+
+_STRATEGIES: dict[str, Callable[..., Iterator[Strategy]]] = {
+    "matmul": _matmul,
+    "addmm": _addmm,
+    "linear": _linear,
+    "prepare": lambda *_, **__: iter(()),  # a copy is of the whole weight
+    "linear_prepared": _rows,
+    "gated_linear": _gated_linear,
+    "sum": _reduction("sum"),
+    "mean": _reduction("avg"),
+    "amax": _reduction("max"),
+    "amin": _reduction("min"),
+    "argmax": _reduction(None),
+    "argmin": _reduction(None),
+    "logsumexp": _reduction(None),
+    "cross_entropy": _cross_entropy,
+    "softmax": _softmax(1),
+    "log_softmax": _softmax(1),
+    "scaled_masked_softmax": _softmax(1),
+    "topk_softmax": _softmax(2),
+    "attention": _attention(1),
+    "attention_lse": _attention(2),
+}
+
+
+# ---- the plan of a call ----------------------------------------------------------------------------------------------
+
+
+def _cost(have: Placement, want: Placement, elements: int, parts: int) -> float:
+    """Elements that a redistribution moves over one dim of the mesh; 1 if it only cuts what is there."""
+    if have == want:
+        return 0
+    if have.is_replicate():
+        return 1
+    if have.is_partial():
+        return elements if want.is_shard() else 2 * elements
+    return elements / parts if want.is_shard() else elements
+
+
+class _Plan(NamedTuple):
+    """Of one operator called with these placements, shapes and options."""
+
+    inputs: list[tuple[Placement, ...] | None]  # where each tensor argument has to be; None: not a tensor
+    outputs: list[DTensorSpec]
+    here: bool  # whether this process has a part of the mesh
+
+
+def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[object, ...]) -> _Plan:
+    """`values`: the arguments, specs in place of DTensors.
+
+    Raises:
+        RuntimeError: tensors that are not DTensors or not of one mesh; what the operator does not take, in its words.
+    """
+    specs = {name: value for name, value in zip(names, values, strict=True) if isinstance(value, DTensorSpec)}
+    others = {name: value for name, value in zip(names, values, strict=True) if name not in specs}
+    mesh: DeviceMesh = next(iter(specs.values())).mesh
+    for name, value in others.items():
+        if isinstance(value, Tensor):
+            raise RuntimeError(
+                f"{op._schema.name}: expected all tensors to be DTensors where one is, got {name} of type "
+                f"{type(value).__name__}; torch.distributed.tensor.distribute_tensor makes one"
+            )
+    for name, spec in specs.items():
+        if spec.mesh != mesh:
+            raise RuntimeError(f"{op._schema.name}: expected all DTensors on {mesh}, got {name} on {spec.mesh}")
+    with _disable_current_modes():
+        meta = {n: torch.empty(s.tensor_meta.shape, dtype=s.tensor_meta.dtype, device="meta") for n, s in specs.items()}
+        results = op(**meta, **others)
+    results = results if isinstance(results, tuple) else (results,)
+
+    shapes = {name: list(spec.tensor_meta.shape) for name, spec in specs.items()}  # of one place of the mesh, at most
+    elements = {name: math.prod(shape) for name, shape in shapes.items()}
+    inputs: dict[str, list[Placement]] = {name: [] for name in specs}
+    outputs: list[list[Placement]] = [[] for _ in results]
+    for i, parts in enumerate(mesh.shape):
+
+        def fits(strategy: Strategy, parts: int = parts) -> bool:
+            sharded = [(shapes[n], p.dim) for n, p in strategy[1].items() if n in shapes and p.is_shard()]
+            return len(sharded) > 0 and all(shape[dim] >= parts for shape, dim in sharded)
+
+        def cost(strategy: Strategy, i: int = i, parts: int = parts) -> float:
+            wanted = {name: strategy[1].get(name, _REPLICATE) for name in specs}
+            return sum(_cost(specs[name].placements[i], p, elements[name], parts) for name, p in wanted.items())
+
+        possible = _STRATEGIES[op._schema.name.removeprefix("xgemm::")](parts, **shapes, **others)
+        replicated: Strategy = ((_REPLICATE,) * len(results), {})
+        best = min([replicated, *filter(fits, possible)], key=cost)
+        for name, placements in inputs.items():
+            placements.append(best[1].get(name, _REPLICATE))
+            if placements[-1].is_shard():
+                dim = placements[-1].dim
+                shapes[name][dim] = -(-shapes[name][dim] // parts)
+        for placements, place in zip(outputs, best[0], strict=True):
+            placements.append(place)
+    return _Plan(
+        [tuple(inputs[name]) if name in inputs else None for name in names],
+        [
+            DTensorSpec(mesh, tuple(placements), TensorMeta(y.shape, y.stride(), y.dtype))
+            for y, placements in zip(results, outputs, strict=True)
+        ],
+        mesh.get_coordinate() is not None,
+    )
+
+
+_kept_plan = functools.lru_cache(maxsize=4096)(_plan)
+
+
+def _local(x: DTensor, placements: tuple[Placement, ...]) -> Tensor:
+    """This process' part. Where a partial sum is wanted of a tensor that is not one, the first place has all of it."""
+    if x.placements == placements:
+        return x._local_tensor
+    pairs = zip(x.placements, placements, strict=True)
+    reachable = tuple(_REPLICATE if want.is_partial() and want != have else want for have, want in pairs)
+    with torch.no_grad():  # detached: a parameter's redistribution would call autograd, which may be passed by here
+        local = (x if x.placements == reachable else x.detach().redistribute(placements=reachable))._local_tensor
+    where = x.device_mesh.get_coordinate() or ()
+    others = any(want != have and at > 0 for want, have, at in zip(placements, reachable, where, strict=False))
+    return torch.zeros_like(local) if others else local
+
+
+def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, kwargs: dict | None) -> object:
+    """Calls an operator with DTensors: torch's dispatch rule for it."""
+    kwargs = kwargs or {}
+    values = (*args, *kwargs.values())
+    names = (*(a.name for a in op._schema.arguments[: len(args)]), *kwargs)
+    # A kept plan makes new DTensors of kept specs, as torch's own dispatch does: the public from_local takes 0.1 ms.
+    known = tuple(x._spec if isinstance(x, DTensor) else tuple(x) if isinstance(x, list) else x for x in values)
+    try:
+        plan = _kept_plan(op, names, known)
+    except TypeError:  # sizes that are symbolic, while tracing
+        plan = _plan(op, names, known)
+    local = [x if places is None else _local(x, places) for x, places in zip(values, plan.inputs, strict=True)]
+    if plan.here:
+        results = op(*local[: len(args)], **dict(zip(kwargs, local[len(args) :], strict=True)))
+    else:  # then a DTensor holds nothing
+        results = tuple(torch.empty(0, dtype=s.tensor_meta.dtype, device=s.mesh.device_type) for s in plan.outputs)
+    if not isinstance(results, tuple):
+        return DTensor(results, plan.outputs[0], requires_grad=False)
+    wrapped = tuple(DTensor(y, spec, requires_grad=False) for y, spec in zip(results, plan.outputs, strict=True))
+    return wrapped if len(wrapped) > 1 else wrapped[0]
+
+
+for _name in _STRATEGIES:
+    torch.library.register_torch_dispatch(f"xgemm::{_name}", DTensor, _sharded)
+_PLAIN.update((DTensor, AsyncCollectiveTensor))  # what torch_ext.replace lets through
