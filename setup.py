@@ -1,10 +1,12 @@
 """Lets pip build the package: CMakeLists.txt does the work, and one wheel serves every Python.
 
 XGEMM_CUDA=OFF builds without CUDA; TORCH_CUDA_ARCH_LIST, MAX_JOBS and ccache are honoured. XGEMM_BUILD_DIR names the
-CMake build folder: give it the one that `make build` filled (build) and nothing is compiled twice.
+CMake build folder: give it the one that `make build` filled (build) and nothing is compiled twice. XGEMM_LOCAL_VERSION
+replaces the local version (+cpu, +cu130) of wheels; empty, as PyPI wants it, there is none.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,9 +18,20 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
-from find_nvcc import PYPI_COMPILER, find_nvcc  # noqa: E402
+from find_nvcc import PYPI_COMPILER, find_nvcc, release  # noqa: E402
 
 cuda_wanted = os.environ.get("XGEMM_CUDA", "ON").upper() not in ("OFF", "0", "NO", "FALSE")
+nvcc = find_nvcc() if cuda_wanted else None
+
+
+def version() -> str:
+    """torch_ext.__version__; a wheel's says in addition what it was compiled with, so that file names differ."""
+    public = re.search(r'^__version__ = "(.+)"', (ROOT / "torch_ext" / "__init__.py").read_text(), re.MULTILINE)[1]
+    if "sdist" in sys.argv:
+        return public
+    local = "cpu" if not cuda_wanted else "cu{}{}".format(*release(nvcc)) if nvcc else ""
+    local = os.environ.get("XGEMM_LOCAL_VERSION", local)
+    return f"{public}+{local}" if local else public
 
 
 class BuildWithCMake(build_py):
@@ -56,8 +69,9 @@ class BinaryDistribution(Distribution):
 
 
 setup(
+    version=version(),
     distclass=BinaryDistribution,
     cmdclass={"build_py": BuildWithCMake, "bdist_wheel": OneWheelForEveryPython},
     # Asked for by pip's isolated builds only: a machine without a CUDA toolkit gets the compiler from PyPI.
-    setup_requires=[PYPI_COMPILER] if cuda_wanted and find_nvcc() is None else [],
+    setup_requires=[PYPI_COMPILER] if cuda_wanted and nvcc is None else [],
 )

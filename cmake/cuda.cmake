@@ -41,10 +41,18 @@ set(ENV{LIBRARY_PATH} "${toolkit}/../lib:$ENV{LIBRARY_PATH}")
 set(CMAKE_CUDA_ARCHITECTURES OFF)  # -gencode above says it all
 enable_language(CUDA)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" cuda_release "${CMAKE_CUDA_COMPILER_VERSION}")
+string(REPLACE ";" " " architectures "${arch_list}")
 find_library(XGEMM_CUDART cudart_static HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} NO_DEFAULT_PATH REQUIRED)
 
 # -std here: CMake knows how to say C++20 to nvcc from 3.25.2 on only, and Debian 12 has 3.25.1.
 set(cuda_options -std=c++20 ${gencode} --expt-relaxed-constexpr -Xptxas=--warn-on-spills -Xcompiler=-Wall,-Wextra)
+# By default nvcc compresses PTX only; the machine code is 90 % of the library.
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
+  list(APPEND cuda_options -Xfatbin=-compress-all)
+else()
+  list(APPEND cuda_options --compress-mode=size)
+endif()
 # Registers are budgeted for the default architectures; elsewhere a spill of a few bytes is no reason not to build.
 if(XGEMM_WERROR AND all_tuned)
   list(APPEND cuda_options -Werror=all-warnings -Xptxas=--warning-as-error)

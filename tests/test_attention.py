@@ -648,6 +648,16 @@ def test_heads_in_groups_of_every_layout(device: torch.device, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_one_batch_dim_of_every_layout(device: torch.device, dtype: torch.dtype) -> None:
+    """The output has an order of its own, whatever the query's is."""
+    packed = randn(9, 3 * 4 * 16, dtype=dtype, device=device)
+    heads = [x.unflatten(-1, (4, 16)).transpose(0, 1) for x in packed.chunk(3, -1)]
+    check(*heads)
+    check(*(x[None] for x in heads))
+    check(*(x.mT.contiguous().mT for x in heads))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_rows_that_overlap(device: torch.device, dtype: torch.dtype) -> None:
     row, step = randn(2, 1, 16, dtype=dtype, device=device), randn(200, dtype=dtype, device=device)
     q, k = row.expand(2, 9, 16), step.as_strided((2, 20, 16), (40, 3, 1))

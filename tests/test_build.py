@@ -1,4 +1,4 @@
-"""The built library's dynamic symbols, and the tools that build, set up and record evidence."""
+"""The built library's dynamic symbols, the package, and the tools that build, set up and record evidence."""
 
 import os
 import re
@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_ext
-from tools import find_nvcc, gpu_tests
+from tools import find_nvcc, gpu_tests, sass
 from tools.torch_on_cpu import TorchOnCpu
+from torch_ext import _load
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = Path(torch_ext.__file__).with_name("libxgemm.so")
@@ -66,6 +69,150 @@ def test_library_needs_torch_and_system_libraries_only() -> None:
     assert not re.search(r"\((RPATH|RUNPATH)\)", readelf("--dynamic", str(LIBRARY)))
 
 
+def test_library_says_how_it_was_built() -> None:
+    info = _load.build_info()
+    assert info["version"] == torch_ext.__version__
+    if not info["cuda"]:
+        assert info["architectures"] == ""
+        return
+    assert tuple(int(part) for part in info["cuda"].split(".")) >= find_nvcc.OLDEST
+    program, environment = sass.cuobjdump()
+    lists = [
+        subprocess.run([program, option, str(LIBRARY)], capture_output=True, text=True, check=True, env=environment)
+        for option in ("--list-elf", "--list-ptx")
+    ]
+    machine_code, ptx = (set(re.findall(r"\.sm_(\w+)\.(?:cubin|ptx)", done.stdout)) for done in lists)
+    named = info["architectures"].replace(".", "").split()
+    assert {arch.removesuffix("+PTX") for arch in named} == machine_code
+    assert {arch.removesuffix("+PTX") for arch in named if arch.endswith("+PTX")} == ptx
+
+
+def test_machine_code_in_the_library_is_compressed() -> None:
+    if not _load.build_info()["cuda"]:
+        pytest.skip("built without CUDA")
+    data = LIBRARY.read_bytes()
+    assert len(zlib.compress(data, 1)) > 0.7 * len(data)  # 0.35 with nvcc's default, which compresses PTX only
+
+
+def test_version_is_that_of_the_newest_changes() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", torch_ext.__version__)
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == torch_ext.__version__
+
+
+@pytest.fixture(scope="module")
+def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git has."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout")
+    copy = tmp_path_factory.mktemp("source")
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in names:
+        if (ROOT / name).is_file() and not name.startswith("benchmarks/results/"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def test_source_distribution_holds_all_that_the_build_needs(source_tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=source_tree, capture_output=True, check=True)
+    name = f"xgemm-{torch_ext.__version__}"  # without a local version, whatever compiler is here
+    with tarfile.open(tmp_path / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / name
+    needed = ["CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py"]
+    for folder in ("cmake", "csrc", "include", "tools", "torch_ext"):
+        needed += [str(file.relative_to(source_tree)) for file in (source_tree / folder).rglob("*") if file.is_file()]
+    assert len(needed) > 200
+    assert [file for file in needed if not (unpacked / file).exists()] == []
+    assert [file for file in needed if (unpacked / file).read_bytes() != (source_tree / file).read_bytes()] == []
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    configure = [
+        "cmake",
+        "-S",
+        unpacked,
+        "-B",
+        tmp_path / "build",
+        f"-DPython3_EXECUTABLE={sys.executable}",
+        "-DXGEMM_CUDA=OFF",
+    ]
+    done = subprocess.run(configure, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("cuda", "local"), [("OFF", "cpu"), ("ON", "cu124"), ("ON", "")])
+def test_wheels_of_different_builds_have_different_versions(
+    source_tree: Path, tmp_path: Path, cuda: str, local: str
+) -> None:
+    pytest.importorskip("setuptools")
+    environment = {**os.environ, "XGEMM_CUDA": cuda, "CUDACXX": fake_nvcc(tmp_path / "nvcc", "12.4")}
+    environment.pop("XGEMM_LOCAL_VERSION", None)
+    if not local:
+        environment["XGEMM_LOCAL_VERSION"] = ""
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--version"], cwd=source_tree, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1:] == [torch_ext.__version__ + (f"+{local}" if local else "")], done.stderr
+
+
+def test_type_checkers_see_the_types(tmp_path: Path) -> None:
+    """As in a program of another project: the package counts only by its py.typed."""
+    pytest.importorskip("mypy")
+    (tmp_path / "program.py").write_text(
+        "import torch, torch_ext\n"
+        "x = torch.zeros(2, 2)\n"
+        "reveal_type(torch_ext.softmax(x, -1))\n"
+        "reveal_type(torch_ext.nn.Linear(2, 3))\n"
+        "reveal_type(torch_ext.__version__)\n"
+        "torch_ext.matmul(x, 'not a tensor')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == ["torch._tensor.Tensor", "torch_ext.nn.Linear", "str"]
+    (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
+    assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
+
+
+def test_every_target_of_make_has_a_rule() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
+    assert phony == set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["build", "test", "demo", "bench", "lab", "report", "lint", "tidy", "format", "gpu-tests", "sass", "cpp", "wheel"],
+)
+def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
+    """In a fresh clone."""
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["make", "--dry-run", target], cwd=source_tree, env=environment, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    (setup,) = (number for number, line in enumerate(lines) if line.startswith("tools/setup.sh venv"))
+    uses = [number for number, line in enumerate(lines) if ".venv/bin/python" in line or "clang-" in line]
+    assert uses and setup < min(uses)
+
+
+def test_pre_commit_calls_a_target_of_make() -> None:
+    yaml = pytest.importorskip("yaml")
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [hook["entry"] for hook in repository["hooks"]] == ["make lint"] and repository["repo"] == "local"
+
+
 def fake_nvcc(folder: Path, release: str) -> str:
     folder.mkdir(parents=True)
     nvcc = folder / "nvcc"
@@ -95,7 +242,12 @@ def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatc
     [
         (["venv", "/nonexistent"], {"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler): install one"),
         (["check", "/no/such/python"], {}, "no Python at '/no/such/python'"),
-        (["check", sys.executable, "no_such_module"], {}, "lacks no_such_module: install with"),
+        # what is missing only: `-r requirements.txt` would replace a newer torch
+        (
+            ["check", sys.executable, "re", "no_such_module"],
+            {},
+            f"lacks no_such_module: install with '{sys.executable} -m pip install no_such_module'\n",
+        ),
     ],
 )
 def test_setup_says_in_one_line_what_is_missing(

@@ -75,6 +75,36 @@ def test_library_broken(package: Path) -> None:
     assert line.startswith("ImportError: xgemm: cannot load ") and "make build" in line
 
 
+def report(package: Path) -> tuple[int, dict[str, str]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "torch_ext"], capture_output=True, text=True, cwd="/", env={"PYTHONPATH": str(package)}
+    )
+    assert done.stderr == ""
+    return done.returncode, dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+
+
+def test_report() -> None:
+    code, lines = report(ROOT)
+    assert code == 0 and list(lines) == ["xgemm", "torch", "kernels", "device", "library"]
+    assert lines["xgemm"].startswith(f"{torch_ext.__version__}, ") and lines["torch"].startswith(torch.__version__)
+    info = _load.build_info()
+    assert lines["kernels"] == (
+        f"{info['architectures']}, compiled with CUDA {info['cuda']}"
+        if info["cuda"]
+        else "none: built without CUDA, tensors on the CPU only"
+    )
+    assert torch.cuda.is_available() != lines["device"].startswith("no NVIDIA GPU")
+    assert lines["library"] == "loads"
+
+
+def test_report_where_the_library_does_not_load(package: Path) -> None:
+    code, lines = report(package)
+    assert code == 1 and "has not been built" in lines["library"] and lines["torch"].startswith(torch.__version__)
+    (package / "torch_ext" / "libxgemm.so").write_bytes(b"not a library")
+    code, lines = report(package)
+    assert code == 1 and lines["library"].startswith("xgemm: cannot load ")
+
+
 @pytest.mark.parametrize("version", ["2.10.0", "2.11.0+cu130", "3.0.1"])
 def test_newer_torch_loads(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []

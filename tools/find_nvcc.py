@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 OLDEST = (12, 4)
@@ -18,13 +17,13 @@ PYPI_COMPILER = "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.*"
 def candidates() -> list[str | None]:
     """What the caller names, what is on PATH, the usual system place, and this Python's own packages, in that order."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    site_packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return [
         os.environ.get("CUDACXX"),
         *(f"{home}/bin/nvcc" for home in homes if home),
         shutil.which("nvcc"),
         "/usr/local/cuda/bin/nvcc",
-        *(str(nvcc) for site in sorted(site_packages) for nvcc in Path(site).glob("nvidia/cu1[3-9]/bin/nvcc")),
+        # sys.path: pip's isolated builds keep their packages elsewhere than in site-packages
+        *(str(nvcc) for folder in sys.path for nvcc in Path(folder).glob("nvidia/cu1[3-9]/bin/nvcc")),
     ]
 
 

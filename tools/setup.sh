@@ -49,7 +49,7 @@ missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is No
 if sys.version_info < (3, 10):
     sys.exit(f"xgemm: {sys.executable} is Python {sys.version.split()[0]}: use 3.10 or newer")
 if missing:
-    sys.exit(f"xgemm: {sys.executable} lacks {', '.join(missing)}: install with '{sys.executable} -m pip install -r requirements.txt'")
+    sys.exit(f"xgemm: {sys.executable} lacks {', '.join(missing)}: install with '{sys.executable} -m pip install {' '.join(missing)}'")
 version = importlib.metadata.version("torch")
 if tuple(int(part) for part in version.split(".")[:2]) < (2, 10):
     sys.exit(f"xgemm: {sys.executable} has torch {version}: install 2.10 or newer, such as torch==2.11.0")

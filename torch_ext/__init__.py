@@ -9,10 +9,16 @@ Importing this package loads ``libxgemm.so``, which registers the operators. Bes
 
 from torch_ext import _lazy, _load
 
-_load.load()
+__version__ = "0.1.0"  # the one source: pyproject.toml and CMakeLists.txt read it here
 
-from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: E402, F401  (they register with the dispatcher)
-from torch_ext.functional import (  # noqa: E402
+try:
+    _load.load()
+except ImportError as error:
+    _load.report_if_asked(error)
+    raise
+
+from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: F401  (they register with the dispatcher)
+from torch_ext.functional import (
     addmm,
     amax,
     amin,
@@ -32,7 +38,7 @@ from torch_ext.functional import (  # noqa: E402
     sum,
     topk_softmax,
 )
-from torch_ext.replace import replace  # noqa: E402
+from torch_ext.replace import replace
 
 _lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
 _lazy.after_import("torch.utils.flop_counter", "torch_ext.flops")

@@ -1,7 +1,10 @@
 """Loads libxgemm.so, or another build that XGEMM_LIBRARY names, or says in one line why it cannot."""
 
+import json
+import mmap
 import os
 import re
+import sys
 from pathlib import Path
 
 import torch
@@ -36,3 +39,29 @@ def load() -> None:
         raise ImportError(
             f"xgemm: cannot load {LIBRARY} with torch {torch.__version__}: {reason}; build it again with `make build`"
         ) from None
+
+
+def build_info() -> dict[str, str]:
+    """What libxgemm.so is, read from the file without loading it (cmake/build_info.cpp.in wrote it there).
+
+    Returns:
+        ``version``; ``cuda``, the release of the compiler, and ``architectures``, as in TORCH_CUDA_ARCH_LIST: both
+        empty in a build without CUDA.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: the file holds no such text.
+    """
+    with LIBRARY.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found = re.search(rb"xgemm build (\{[^\0]*\})\0", data)
+        if found is None:
+            raise ValueError(f"{LIBRARY} does not say how it was built")
+        return json.loads(found[1])
+
+
+def report_if_asked(error: ImportError) -> None:
+    """Ends ``python -m torch_ext`` with its report, which then says why the library does not load."""
+    if ("-m", "torch_ext") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False):
+        from torch_ext import __main__
+
+        sys.exit(__main__.main(error))

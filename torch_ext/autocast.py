@@ -2,8 +2,8 @@
 
 - matmul, addmm, linear, gated_linear, attention cast floating inputs to the autocast dtype, on "cuda" and on "cpu".
 - On "cuda" softmax, log_softmax, topk_softmax and sum of a half-precision input give float32 unless `dtype` says
-  otherwise, and logsumexp, cross_entropy and scaled_masked_softmax cast their inputs to float32. torch's CPU autocast
-  leaves these alone, and so does this.
+  otherwise, and logsumexp, cross_entropy and scaled_masked_softmax cast their inputs to float32. Of these torch's CPU
+  autocast does that to cross_entropy and leaves the others alone, and so does this.
 
 float64 is never cast. These are kernels of the Autocast keys rather than ``torch.library.register_autocast``, which
 knows one fixed dtype per op and cannot follow ``torch.get_autocast_dtype()``.
@@ -59,3 +59,4 @@ for _name in ("softmax", "log_softmax", "topk_softmax", "sum"):
     _register(_name, "cuda", _result_in_float32)
 for _name in ("logsumexp", "cross_entropy", "scaled_masked_softmax"):
     _register(_name, "cuda", _to_float32)
+_register("cross_entropy", "cpu", _to_float32)

@@ -81,6 +81,12 @@ bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t
   return true;
 }
 
+Tensor dense(const Tensor& t) {
+  bool is_contiguous = false;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
+  return is_contiguous ? t : torch::stable::contiguous(t);
+}
+
 Shape contiguous_strides(ShapeRef shape) {
   Shape strides(shape.size());
   std::int64_t step = 1;
@@ -134,9 +140,8 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
                    std::array{batch.strides[o], heads.strides[o], row, std::int64_t{1}}, offset);
   };
   const std::int64_t n = a.batches(), inner = batch.size * heads.size;
-  Tensor output, lse;                                                // (n, Sq, Dv) and (n, Sq), contiguous
-  const bool direct = outer == 0 && (heads.size == 1 || a.sq == 1);  // the kernel writes (batch, Sq, heads, Dv)
-  if (!direct) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
+  Tensor output, lse;  // (n, Sq, Dv) and (n, Sq), contiguous
+  if (outer > 0) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
   std::int64_t done = 0;
   for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
     const Tensor q = operand(0, a.query, offset[0]), k = operand(1, a.key, offset[1]), v = operand(2, a.value, offset[2]);
@@ -146,9 +151,9 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     double scale = a.scale;
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         q.get(), k.get(), v.get(), 0, a.causal, mask ? &bias : nullptr, &scale, &out, &sum));
-    Tensor o(out), l(sum);
-    if (direct) {
-      output = o, lse = l;
+    const Tensor o(out), l(sum);  // (batch, heads, Sq, Dv) and (batch, heads, Sq) in an order of the kernel's own
+    if (outer == 0) {
+      output = dense(o), lse = dense(l);
       return;
     }
     Tensor to = strided(output, std::array{batch.size, heads.size, a.sq, a.dv},
@@ -193,6 +198,14 @@ Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarT
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
+/// Not through the dispatcher, where autocast would round what is multiplied.
+Tensor bmm(const Tensor& x, const Tensor& y, ScalarType type, const TensorView& like) {
+  const TensorView a = view(like.op, "a", x), b = view(like.op, "b", y);
+  const Tensor out = empty(Shape{a.size(0), a.size(1), b.size(2)}, type, like);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_bmm_out(out.get(), x.get(), y.get()));
+  return out;
+}
+
 Result attention_in_blocks(const Call& a, bool want_lse) {
   Result r = empty_result(a, want_lse);
   const std::int64_t n = a.batches();
@@ -215,8 +228,8 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
   for (std::int64_t row = 0; row < a.sq; row += block) {
     const std::int64_t rows = std::min(block, a.sq - row);
     const std::int64_t cols = a.causal ? std::clamp<std::int64_t>(row + rows + a.shift, 0, a.sk) : a.sk;
-    Tensor scores = aten("bmm", "", torch::stable::narrow(query, 1, row, rows),
-                         torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2));
+    Tensor scores = bmm(torch::stable::narrow(query, 1, row, rows),
+                        torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2), type, a.query);
     if (a.causal) {
       const Tensor ones = torch::stable::full(std::array{rows, cols}, 1, ScalarType::Bool);
       scores = aten("masked_fill", "Tensor", scores, aten("triu", "", ones, row + a.shift + 1), minus_inf);
@@ -235,7 +248,7 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
     }
     const Tensor weights = aten("_safe_softmax", "", scores, std::int64_t{-1}, std::optional<ScalarType>());
     Tensor target = torch::stable::narrow(output, 1, row, rows);
-    torch::stable::copy_(target, aten("bmm", "", weights, torch::stable::narrow(value, 1, 0, cols)));
+    torch::stable::copy_(target, bmm(weights, torch::stable::narrow(value, 1, 0, cols), type, a.query));
   }
   return r;
 }
