@@ -238,7 +238,7 @@ def op_table(op: str, results: Results) -> str:
         return ""
     groups = shown(op, results)
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
-    powered = any(row.get("watts") for row in document["rows"])
+    powered = op == "attention" and any(row.get("watts") for row in document["rows"])
     rows = []
     for group in groups:
         first = group.get(OURS) or next(iter(group.values()))
