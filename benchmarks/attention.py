@@ -1,146 +1,256 @@
-"""torch.ops.xgemm.attention against scaled_dot_product_attention with each backend that takes the case; peak memory."""
+"""torch.ops.xgemm.attention against SDPA's backends and FlashAttention-3 (where `fa3-fwd` is installed); peak memory.
 
-import contextlib
+The cases lie in groups (`--groups`), whose geometric mean and worst ratio the tables show. No case has a sliding
+window: the operator takes none yet.
+"""
+
+import math
+import random
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.common import Case, Contender, Options, main, sum_tolerance
+from benchmarks.attention_peers import (
+    DOCUMENTS,
+    MASKS,
+    SCORES,
+    TOKENS,
+    WIDTH,
+    Problem,
+    math_backend,
+    peers,
+    reference,
+)
+from benchmarks.common import Case, Contender, Options, measure, options_of, parser, sum_tolerance
 
 OP = "attention"
 SOURCES = ["csrc/attention", "csrc/device"]
+FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
-BACKENDS = {
-    "sdpa_math": SDPBackend.MATH,
-    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
-    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
-}
-TOKENS, WIDTH = 16384, 2048  # batch * sequence and heads * head size of the prefill cases
-MATH_LIMIT = 2048  # the math backend keeps S x S scores: longer sequences only with --set all
+RANDOM_CASES = 40
+RANDOM_FLOPS = 1e9, 5e11  # of a random case of several queries, the least and the most
+RANDOM_BYTES = 1 << 22, 1 << 29  # of its keys and values
+
+Problems = list[tuple[Problem, torch.dtype]]
 
 
-@contextlib.contextmanager
-def backend(which: SDPBackend) -> Iterator[None]:
-    with sdpa_kernel(which), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a backend that refuses a case says why in a page of warnings
-        yield
+def unmasked(p: Problem) -> Contender:
+    """What a mask costs: our time without it; for documents, of each as a batch entry of its own."""
 
+    def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.ops.xgemm.attention(q, k, v, enable_gqa=p.gqa)
 
-def peers(dtype: torch.dtype, sequence: int, gqa: bool, options: Options) -> list[str]:
-    """The backends that take such a case: flash and cuDNN only half precision, the efficient one no grouped heads."""
-    names = [] if sequence > MATH_LIMIT and not options.all else ["sdpa_math"]
-    if not gqa:
-        names.append("sdpa_efficient")
-    if dtype != torch.float32:
-        names += ["sdpa_flash", "sdpa_cudnn"]
-    return names
+    def apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x[0].unflatten(1, (DOCUMENTS, -1)).transpose(0, 1) for x in (q, k, v))
+        return torch.ops.xgemm.attention(q, k, v, enable_gqa=p.gqa).transpose(0, 1).flatten(1, 2)[None]
 
-
-def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """softmax(q k^T / sqrt(d)) v in float64 and the same with |v|, some query rows of one batch entry at a time."""
-    result = torch.empty(*q.shape[:-1], v.shape[-1], dtype=torch.float64, device=q.device)
-    scale = torch.empty_like(result)
-    groups, keys = q.shape[1] // k.shape[1], k.shape[2]
-    rows = max(1, min(q.shape[2], (1 << 28) // (q.shape[1] * keys)))
-    for entry in range(q.shape[0]):
-        k64, v64 = (x[entry].double().repeat_interleave(groups, 0) for x in (k, v))
-        for first in range(0, q.shape[2], rows):
-            block = slice(first, first + rows)
-            scores = q[entry, :, block].double().mul_(q.shape[-1] ** -0.5) @ k64.mT
-            if causal:
-                row = torch.arange(first, first + scores.shape[-2], device=q.device)
-                scores.masked_fill_(torch.arange(keys, device=q.device) > row[:, None], float("-inf"))
-            weights = torch.softmax(scores, -1)
-            del scores
-            result[entry, :, block] = weights @ v64
-            scale[entry, :, block] = weights @ v64.abs()
-    return result, scale
+    if p.mask == "document":
+        return Contender("xgemm_unmasked", apart)
+    return Contender("xgemm_unmasked", plain, tolerance=math.inf)  # another result, on purpose
 
 
 def case(
-    name: str,
-    query: tuple[int, int, int, int],
-    keys: tuple[int, int],
-    causal: bool,
-    dtype: torch.dtype,
-    options: Options,
+    p: Problem, dtype: torch.dtype, options: Options, groups: tuple[str, ...] = (), prefix: str = "", **shape: int
 ) -> Case:
-    """`query` is (batch, heads, sequence, head size), `keys` (heads, sequence)."""
-    batch, heads, rows, size = query
-    gqa = keys[0] != heads
+    """`prefix` goes in front of the problem's name; `shape` joins the sizes that the rows have."""
 
     def make(device: torch.device) -> tuple[torch.Tensor, ...]:
         new = partial(torch.randn, dtype=dtype, device=device)
-        return new(query), new(batch, *keys, size), new(batch, *keys, size)
+        mask = (MASKS[p.mask](p, dtype, device),) if p.mask else ()
+        return (
+            new(p.batch, p.heads, p.rows, p.size) * SCORES[p.scores],
+            new(p.batch, p.kv_heads, p.keys, p.size),
+            new(p.batch, p.kv_heads, p.keys, p.dv),
+            *mask,
+        )
 
-    call: Callable[..., torch.Tensor] = partial(torch.ops.xgemm.attention, is_causal=causal, enable_gqa=gqa)
-    sdpa = partial(F.scaled_dot_product_attention, is_causal=causal, enable_gqa=gqa)
-    names = peers(dtype, max(rows, keys[1]), gqa, options) if options.cuda else ["sdpa_math"]
-    contenders = [Contender("xgemm", call)]
-    contenders += [Contender(peer, sdpa, partial(backend, BACKENDS[peer])) for peer in names]
-    if options.compile:
-        contenders.append(Contender("torch_compile", torch.compile(sdpa, dynamic=False)))
+    def ours(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, **names: object
+    ) -> torch.Tensor:
+        return torch.ops.xgemm.attention(q, k, v, attn_mask=mask, **names)
+
+    named = {"is_causal": p.causal, "enable_gqa": p.gqa, "causal_alignment": "bottom_right"}
+    call: Callable[..., torch.Tensor] = partial(ours if p.mask else torch.ops.xgemm.attention, **named)
+    contenders = [Contender("xgemm", call), *([unmasked(p)] if p.mask else []), *peers(p, dtype, options)]
     # Half precision rounds the probabilities (or their running maximum's rescaling) once before they meet v.
-    rounding = 0.0 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+    rounding = 0.0 if dtype == FP32 else 2 * torch.finfo(dtype).eps
+    mask_bytes = {
+        "boolean": p.rows * p.keys,
+        "additive": p.rows * p.keys * dtype.itemsize,
+        "padding": p.batch * p.keys,
+        "document": p.rows * p.keys,
+    }.get(p.mask, 0)
+    keys_bytes = p.batch * p.kv_heads * p.keys * (p.size + p.dv) * dtype.itemsize
     return Case(
-        name=name,
+        name=f"{prefix} {p.name}".strip(),
         shape={
-            "batch": batch,
-            "heads": heads,
-            "kv_heads": keys[0],
-            "q": rows,
-            "kv": keys[1],
-            "d": size,
-            "causal": causal,
+            "batch": p.batch,
+            "heads": p.heads,
+            "kv_heads": p.kv_heads,
+            "q": p.rows,
+            "kv": p.keys,
+            "d": p.size,
+            "dv": p.dv,
+            "causal": p.causal,
+            "mask": p.mask or None,
+            "scores": p.scores or None,
+            **shape,
         },
         dtype=dtype,
         make=make,
         contenders=contenders,
-        reference=partial(reference, causal=causal),
-        tolerance=2 * sum_tolerance(keys[1], dtype) + 2 * sum_tolerance(size, dtype) + rounding,
-        read=(batch * heads * rows * size + 2 * batch * keys[0] * keys[1] * size) * dtype.itemsize,
-        written=batch * heads * rows * size * dtype.itemsize,
-        flops=4.0 * batch * heads * rows * keys[1] * size * (0.5 if causal else 1.0),
+        reference=partial(reference, causal=p.causal),
+        tolerance=2 * sum_tolerance(p.keys, dtype) + 2 * sum_tolerance(p.size, dtype) + rounding,
+        read=p.batch * p.heads * p.rows * p.size * dtype.itemsize + keys_bytes + mask_bytes,
+        written=p.batch * p.heads * p.rows * p.dv * dtype.itemsize,
+        flops=2.0 * p.batch * p.heads * p.rows * p.keys * (p.size + p.dv) * p.kept,
         peak_memory=True,
+        groups=groups,
+        baseline=partial(math_backend, causal=p.causal),
     )
 
 
-def prefill(sequence: int, size: int, causal: bool, dtype: torch.dtype, options: Options) -> Case:
+def prefill(sequence: int, size: int, causal: bool = False, value_size: int = 0, mask: str = "") -> Problem:
+    """About TOKENS tokens, WIDTH wide."""
     heads = WIDTH // size
-    query = (TOKENS // sequence, heads, sequence, size)
-    name = f"S{sequence} D{size}" + (" causal" if causal else "")
-    return case(name, query, (heads, sequence), causal, dtype, options)
+    batch = max(1, TOKENS // sequence)
+    return Problem(batch, heads, heads, sequence, sequence, size, value_size, causal, mask)
 
 
-def decode(keys: int, options: Options) -> Case:
-    return case(f"decode KV{keys} D128", (16, 32, 1, 128), (8, keys), False, torch.bfloat16, options)
+def decode(batch: int, heads: int, kv_heads: int, keys: int) -> Problem:
+    return Problem(batch, heads, kv_heads, 1, keys, 128)
+
+
+def random_problems(seed: int) -> Problems:
+    """RANDOM_CASES problems that `seed` alone decides; lengths and batch are uniform in their logarithm."""
+    draw = random.Random(seed)
+
+    def size(least: int, most: int) -> int:
+        return round(math.exp(draw.uniform(math.log(least), math.log(most))))
+
+    found: dict[tuple[Problem, torch.dtype], None] = {}
+    while len(found) < RANDOM_CASES:
+        keys = size(64, 16384)
+        rows = draw.choice([keys, keys, keys, draw.randint(1, keys), 1])
+        kv_heads, group = draw.choice([1, 2, 4, 8, 12, 16, 32]), draw.choice([1, 1, 1, 2, 4, 8])
+        d = draw.choice([64, 64, 128, 128, 128, 256, 80, 96, 192, 8 * draw.randint(4, 32)])
+        causal = rows > 1 and draw.random() < 0.5
+        mask = draw.choice(["boolean", "padding"]) if not causal and draw.random() < 0.2 else ""
+        p = Problem(size(1, 64), kv_heads * group, kv_heads, rows, keys, d, causal=causal, mask=mask)
+        drawn = p, draw.choice([BF16, BF16, FP16])
+        flops, data = 4 * p.batch * p.heads * rows * keys * d, 4 * p.batch * kv_heads * keys * d
+        worth = rows == 1 or RANDOM_FLOPS[0] <= flops <= RANDOM_FLOPS[1]
+        if worth and RANDOM_BYTES[0] <= data <= RANDOM_BYTES[1]:
+            found[drawn] = None
+    return list(found)
+
+
+def over(lengths: tuple[int, ...], dtype: torch.dtype) -> Problems:
+    """Standard prefill, short first: a budget that ends early has all head sizes."""
+    return [(prefill(s, d, causal), dtype) for s in lengths for d in (64, 128, 256) for causal in (False, True)]
+
+
+LISTED, BETWEEN = (512, 2048, 8192, 16384), (1024, 4096)
+# Batch, heads, heads of the keys, keys.
+DECODING = [(16, 32, 8, keys) for keys in (1024, 2048, 4096, 8192, 16384, 32768, 65536)]
+DECODING += [(1, 32, 8, 65536), (64, 64, 8, 4096), (8, 16, 16, 8192), (32, 32, 1, 8192)]
+
+
+def of_groups(options: Options) -> list[tuple[str, Problems]]:
+    """What a report sums up, in the order of measuring."""
+    both = (False, True)
+    grouped = [Problem(TOKENS // s, 32, 8, s, s, 128, causal=causal) for s in (2048, 8192) for causal in both]
+    chunks = [Problem(b, 32, 8, rows, 16384, 128, causal=True) for b in (1, 4) for rows in (16, 64, 128, 512)]
+    return [
+        ("prefill", over(LISTED, BF16)),
+        ("decode", [(decode(*sizes), BF16) for sizes in DECODING]),
+        ("prefill", over(LISTED if options.all else LISTED[:-1], FP32)),
+        ("chunked", [(p, BF16) for p in chunks]),
+        ("masks", [(prefill(4096, 128, mask=mask), BF16) for mask in ("boolean", "padding")]),
+        ("masks", [(prefill(4096, 128, mask="additive"), FP16), (prefill(TOKENS, 128, mask="document"), BF16)]),
+        ("head sizes", [(prefill(4096, d, c, dv), BF16) for d, dv in ((80, 0), (96, 0), (192, 128)) for c in both]),
+        ("odd lengths", [(prefill(s, 128, c), BF16) for s in (1777, 197, 3000) for c in both]),
+        ("grouped heads", [(p, BF16) for p in grouped]),
+        ("scores", [(replace(prefill(4096, 128), scores=s), t) for s in ("peaked", "large") for t in (BF16, FP16)]),
+        ("random", random_problems(options.seed)),
+        ("prefill", over(LISTED, FP16)),
+        ("other lengths", over(BETWEEN, BF16) + over(BETWEEN, FP16)),
+    ]
+
+
+def quick() -> list[tuple[str, Problems]]:
+    found = [(prefill(2048, 128, causal), BF16) for causal in (False, True)]
+    return [("prefill", [*found, (prefill(2048, 64), FP32)]), ("decode", [(decode(16, 32, 8, 8192), BF16)])]
+
+
+def cpu() -> list[tuple[str, Problems]]:
+    """One small problem of each kind."""
+    square = partial(Problem, 1, 4, 4, 128, 128, 64)
+    masks = [(Problem(2, 2, 2, 48, 48, 16, mask=mask), FP16 if mask == "additive" else FP32) for mask in MASKS]
+    return [
+        ("prefill", [(square(causal=causal), FP32) for causal in (False, True)]),
+        ("decode", [(Problem(2, 4, 2, 1, 100, 16), BF16)]),
+        ("chunked", [(Problem(2, 4, 2, 7, 100, 16, causal=True), FP32)]),
+        ("masks", [*masks[:3], (Problem(1, 2, 2, 64, 64, 16, mask="document"), FP32)]),
+        ("head sizes", [(Problem(1, 2, 2, 33, 33, 24, 16, causal=True), FP32)]),
+        ("scores", [(Problem(1, 2, 2, 65, 65, 16, scores=kind), BF16) for kind in ("peaked", "large")]),
+    ]
 
 
 def cases(options: Options) -> list[Case]:
-    if not options.cuda:
-        names = {"S128 D64": False, "S128 D64 causal": True}
-        shape = (1, 4, 128, 64), (4, 128)
-        return [case(name, *shape, causal, torch.float32, options) for name, causal in names.items()]
-    if options.quick:
-        found = [prefill(2048, 128, causal, torch.bfloat16, options) for causal in (False, True)]
-        return [*found, prefill(2048, 64, False, torch.float32, options), decode(8192, options)]
-    problems = [
-        (dtype, sequence, size, causal)
-        for sequence in (512, 2048, 8192, 16384)  # short first: a budget that ends early has all head sizes
-        for dtype in (torch.float32, torch.bfloat16)
-        for size in (64, 128, 256)
-        for causal in (False, True)
-        if sequence < 16384 or dtype == torch.bfloat16 or options.all
+    found = []
+    groups = cpu() if not options.cuda else quick() if options.quick else of_groups(options)
+    for group, problems in groups:
+        names = {"prefix": group, "seed": options.seed} if group == "random" else {}
+        found += [case(p, dtype, options, (group,), **names) for p, dtype in problems]
+    return found
+
+
+# ---- how long a run takes --------------------------------------------------------------------------------------------
+
+# TFLOP/s of a contender on an H200 in half precision, as far as an estimate needs them; ours as we expect it.
+RATES = {"xgemm": 550, "xgemm_unmasked": 550, "fa3": 600, "sdpa_cudnn": 550, "sdpa_flash": 300, "sdpa_efficient": 140}
+OTHER_RATE, FP32_RATE = 100, 35
+BYTES_S, LAUNCH_S, CASE_S, COMPILE_S = 4e12, 20e-6, 0.35, 15.0  # a case: allocation, cuDNN's plan, captured graphs
+
+
+def estimate_s(of: Case) -> float:
+    """Seconds that a case takes on an H200 with no budget: the check, then eleven rounds of each way of measuring."""
+    data = of.read + of.written
+    calls = [
+        max(of.flops / 1e12 / (FP32_RATE if of.dtype == FP32 else RATES.get(c.name, OTHER_RATE)), data / BYTES_S)
+        for c in of.contenders
     ]
-    found = [decode(keys, options) for keys in (1024, 8192, 65536)]
-    return found + [prefill(sequence, size, causal, dtype, options) for dtype, sequence, size, causal in problems]
+    blocks = sum(max(0.012, 10 * max(call, LAUNCH_S)) for call in calls)
+    short = min(calls) < 300e-6
+    cold = data / BYTES_S > of.flops / 990e12 and data < 240e6
+    scores = of.shape["batch"] * of.shape["heads"] * of.shape["q"] * of.shape["kv"]
+    check = scores * (150 / BYTES_S + 8 * of.shape["d"] / 30e12) + 8 * of.written / BYTES_S
+    compiles = COMPILE_S * any(c.name in ("flex_attention", "torch_compile") for c in of.contenders)
+    return CASE_S + compiles + check + 11.5 * blocks * (1 + short + cold)
+
+
+def estimate(options: Options) -> str:
+    """A line a group: its cases and the seconds that they take on an H200."""
+    seconds: dict[str, list[float]] = {}
+    for of in filter(options.wants, cases(options)):
+        seconds.setdefault(of.groups[0], []).append(estimate_s(of))
+    lines = [f"{group:<14} {len(of):>3} cases, about {sum(of):4.0f} s" for group, of in seconds.items()]
+    every = [value for of in seconds.values() for value in of]
+    return "\n".join([*lines, f"{'all':<14} {len(every):>3} cases, about {sum(every):4.0f} s on an H200"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser((__doc__ or "").splitlines()[0])
+    command.add_argument("--estimate", action="store_true", help="print how long the cases take on an H200, and stop")
+    arguments = command.parse_args(argv)
+    options = options_of(arguments)
+    print(estimate(options))
+    return 0 if arguments.estimate else measure(sys.modules[__name__], options)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.modules[__name__]))
+    sys.exit(main())

@@ -55,10 +55,10 @@ def addmm(shape: matmul.Shape, dtype: torch.dtype, mode: str | None, options: Op
 def attention_case(sequence: int, causal: bool, dtype: torch.dtype, options: Options) -> Case:
     """Against SDPA as users call it, with the backend that torch chooses."""
     name = f"S{sequence} D64" + (" causal" if causal else "")
-    case = attention.case(name, (1, 8, sequence, 64), (8, sequence), causal, dtype, options)
+    case = attention.case(attention.Problem(1, 8, 8, sequence, sequence, 64, causal=causal), dtype, options)
     ours, math = case.contenders
     peer = Contender("torch", partial(F.scaled_dot_product_attention, is_causal=causal), tolerance=math.tolerance)
-    return replace(case, contenders=[ours, peer], peak_memory=False)
+    return replace(case, name=name, contenders=[ours, peer], peak_memory=False, baseline=None)
 
 
 def cases_by_op(dtype: torch.dtype, options: Options) -> dict[str, list[Case]]:

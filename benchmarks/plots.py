@@ -17,6 +17,7 @@ COLOURS = {
     "sdpa_efficient": "#16a085",
     "sdpa_cudnn": "#2c3e50",
     "sdpa_math": "#bdc3c7",
+    "fa3": "#e67e22",
 }
 LABELS = {"torch": "torch", TF32: "torch, TF32 (less accurate)"}
 
@@ -88,7 +89,9 @@ def columns(row: dict) -> float:
 
 
 def prefill(groups: list[Group], d: int, causal: bool) -> list[Group]:
-    shapes = [(group, group[OURS]["shape"]) for group in groups]
+    """The standard cases of attention with this head size; older files name no groups."""
+    standard = {"prefill", "other lengths"}
+    shapes = [(g, g[OURS]["shape"]) for g in groups if not standard.isdisjoint(g[OURS].get("groups", standard))]
     return [g for g, s in shapes if s["q"] == s["kv"] and s["d"] == d and s["causal"] == causal]
 
 
@@ -122,7 +125,7 @@ def plot_sum(results: Results, figure: Figure) -> None:
 def plot_attention(results: Results, figure: Figure) -> None:
     panels = [
         (dtype, d, causal, groups)
-        for dtype in ("float32", "bfloat16")
+        for dtype in ("float32", "bfloat16", "float16")
         for causal in (False, True)
         for d in (64, 128, 256)
         if (groups := prefill(results.groups("attention", dtype), d, causal))

@@ -57,6 +57,7 @@ COMPILED = {
     linear: "^(8192x|2048x4096x1024|4096x1536x384)",
     gated_linear: "^(8192x14336x4096|16x14336x4096) ",
 }
+GROUPS = {attention: ("prefill", "decode")}  # of cases, where all would take minutes
 BUDGET_S, QUICK_BUDGET_S = 450.0, 90.0
 
 
@@ -82,6 +83,7 @@ def main(argv: list[str] | None = None) -> int:
             progress.update(task, op=module.OP)
             mine = dataclasses.replace(options, budget=budget, compile=options.compile and module in COMPILED)
             mine.compile_filter = options.compile_filter or COMPILED.get(module, "")
+            mine.groups = options.groups or GROUPS.get(module, ())
             benchmark = common.run_op(
                 module,
                 mine,

@@ -1,6 +1,7 @@
 """Reads the result files of one GPU and makes tables of them, in Markdown."""
 
 import json
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,8 @@ COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move b
 OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
-COLD_GROUPS = {"few rows", "layers"}  # of cases: a layer's weights are not in L2 when its turn comes
+COLD_GROUPS = {"few rows", "layers", "decode"}  # of cases: a layer's weights or cache are not in L2 when its turn comes
+RANDOM = "random"  # the group of random cases: its 5th percentile is shown too
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
 
@@ -81,7 +83,7 @@ def preference(cold: bool, row: dict) -> int:
 def best_peer(group: Group) -> dict | None:
     """The fastest contender that computes what ours computes."""
     loose = {TF32} if group[OURS]["mode"] == "highest" else set()
-    peers = [row for name, row in group.items() if name != OURS and name not in loose]
+    peers = [row for name, row in group.items() if not name.startswith(OURS) and name not in loose]
     return min(peers, key=lambda row: row["us"]) if peers else None
 
 
@@ -119,6 +121,12 @@ def rate(row: dict) -> str:
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def condition(row: dict) -> str:
+    """SM clock and board power of a row that has them."""
+    values = (row.get("clock_mhz"), "MHz"), (row.get("watts"), "W")
+    return " ".join(f"{value:.0f} {unit}" for value, unit in values if value is not None)
 
 
 def provenance(document: dict) -> str:
@@ -168,13 +176,44 @@ def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
         for kind in kinds:
             ratios = [(speedup(group), group[OURS]["case"]) for group in compared(results, op, *kind, of=name)]
             worst = min(ratios, default=None)
-            cell = f"{geomean([ratio for ratio, _ in ratios]):.2f}, {worst[0]:.2f}" if worst else ""
+            values = [ratio for ratio, _ in ratios]
+            cell = f"{geomean(values):.2f}, " if worst else ""
+            if worst and name == RANDOM:
+                cell += f"5 %: {fifth_percentile(values):.2f}, "
+            cell += f"{worst[0]:.2f}" if worst else ""
             line.append(cell + (f" ({worst[1]})" if worst and name_worst else ""))
         table.append(line)
     if not table:
         return ""
     header = [f"{op}: geomean, worst", "shapes", *(f"{dtype} {mode or ''}".strip() for dtype, mode in kinds)]
     return markdown(header, table)
+
+
+def fifth_percentile(values: list[float]) -> float:
+    return statistics.quantiles(values, n=20, method="inclusive")[0] if len(values) > 1 else values[0]
+
+
+def accuracy(rows: list[dict]) -> str:
+    """Our errors over those of torch's math backend (the baseline of a case) and of cuDNN; empty without a baseline."""
+    largest, frobenius = [], []
+    cases = {(row["case"], row["dtype"]): group for group in grouped(rows) for row in group.values()}
+    for group in cases.values():
+        ours, cudnn = group.get(OURS, {}), group.get("sdpa_cudnn")
+        if "baseline_error" in ours:
+            name = f"{ours['case']} {ours['dtype']}"
+            if ours["baseline_error"]["max"]:
+                largest.append((ours["error"]["max"] / ours["baseline_error"]["max"], name))
+            if cudnn and cudnn["error"]["fro"]:
+                frobenius.append((ours["error"]["fro"] / cudnn["error"]["fro"], name))
+    text = ""
+    for ratios, most, what in (
+        (largest, 2.0, "Largest error at most twice that of torch's math backend in the same dtype"),
+        (frobenius, 1.1, "Frobenius norm of the error at most 1.1 of cuDNN's"),
+    ):
+        if ratios:
+            kept, (worst, name) = sum(ratio <= most for ratio, _ in ratios), max(ratios)
+            text += f"{what}: {kept} of {len(ratios)} cases; worst {worst:.2f} ({name}).\n"
+    return text
 
 
 def shown(op: str, results: Results) -> list[Group]:
@@ -199,6 +238,7 @@ def op_table(op: str, results: Results) -> str:
         return ""
     groups = shown(op, results)
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
+    powered = op == "attention" and any(row.get("watts") for row in document["rows"])
     rows = []
     for group in groups:
         first = group.get(OURS) or next(iter(group.values()))
@@ -213,17 +253,24 @@ def op_table(op: str, results: Results) -> str:
             line += [time, rate(ours), floor, f"{ours['error']['fro']:.1e}"]
         else:
             line += ["", "", "", ""]
+        if powered:
+            line.append(condition(ours) if ours else "")
         for name in names:
             row = group.get(name)
             ratio = f" ({row['us'] / ours['us']:.2f})" if row and ours else ""
             memory = f", {row['peak_bytes'] / 2**20:.0f} MiB" if row and "peak_bytes" in row else ""
-            line.append(f"{microseconds(row['us'])}{ratio}{memory}" if row else "")
+            state = f", {condition(row)}" if powered and row and condition(row) else ""
+            line.append(f"{microseconds(row['us'])}{ratio}{memory}{state}" if row else "")
         rows.append(line)
-    header = ["case", "dtype", "L2", "xgemm us", "rate", "of floor", "error (Frobenius)", *(f"{n} us" for n in names)]
+    header = ["case", "dtype", "L2", "xgemm us", "rate", "of floor", "error (Frobenius)"]
+    header += ["clock, power"] * powered + [f"{n} us" for n in names]
     text = f"{provenance(document)}.\nIn brackets: the peer's time over ours. Floor: "
     text += "the larger of bytes over the bandwidth measured in the same run and operations over the peak rate.\n"
     if any("peak_bytes" in row for row in document["rows"]):
         text += "MiB: device memory that the call took on top of its inputs, its result included.\n"
+    if powered:
+        text += "MHz and W: medians of SM clock and board power during the blocks, where these were long enough.\n"
+    text += accuracy(document["rows"])
     if summed := case_groups_table(op, results, name_worst=True):
         text += f"\n{summed}"
     text += "\n" + markdown(header, rows)

@@ -39,7 +39,8 @@ def test_models_end_to_end_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     groups: dict[tuple, dict[str, dict]] = {}
     for row in document["rows"]:
         assert set(row) == {
-            *("case", "shape", "dtype", "mode", "l2", "graph", "contender", "ms", "ms_quartiles", "error")
+            *("case", "shape", "dtype", "mode", "l2", "graph", "contender", "ms", "ms_quartiles", "error"),
+            *("clock_mhz", "watts"),
         }
         assert 0 < row["ms_quartiles"][0] <= row["ms"] <= row["ms_quartiles"][1]
         groups.setdefault((row["case"], row["dtype"]), {})[row["contender"]] = row

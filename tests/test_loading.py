@@ -59,6 +59,16 @@ def test_library_not_built(package: Path) -> None:
     assert line.startswith("ImportError: xgemm: ") and "libxgemm.so has not been built" in line and "make build" in line
 
 
+def test_another_build_by_the_environment(tmp_path: Path, package: Path) -> None:
+    """XGEMM_LIBRARY: for benchmarks of two builds; the package itself need not have one."""
+    other = tmp_path / "other.so"
+    code = f"import os; os.environ['XGEMM_LIBRARY'] = {str(other)!r}; import torch, torch_ext; "
+    code += "print(*torch.ops.loaded_libraries)"
+    assert last_line(run(code, package)) == f"ImportError: xgemm: XGEMM_LIBRARY names {other}, which does not exist"
+    shutil.copyfile(_load.LIBRARY, other)
+    assert run(code, package).stdout.split() == [str(other)]
+
+
 def test_library_broken(package: Path) -> None:
     (package / "torch_ext" / "libxgemm.so").write_bytes(b"not a library")
     line = last_line(run("import torch_ext", package))

@@ -1,19 +1,20 @@
-"""Loads libxgemm.so, or says in one line why it cannot."""
+"""Loads libxgemm.so, or another build that XGEMM_LIBRARY names, or says in one line why it cannot."""
 
 import json
 import mmap
+import os
 import re
 import sys
 from pathlib import Path
 
 import torch
 
-LIBRARY = Path(__file__).with_name("libxgemm.so")
+LIBRARY = Path(os.environ.get("XGEMM_LIBRARY") or Path(__file__).with_name("libxgemm.so")).absolute()
 OLDEST_TORCH = (2, 10)
 
 
 def load() -> None:
-    """Registers ``torch.ops.xgemm.*``.
+    """Registers ``torch.ops.xgemm.*``. A process registers one build: two cannot be loaded side by side.
 
     Raises:
         ImportError: torch is older than 2.10, the library has not been built, or it does not load.
@@ -25,6 +26,8 @@ def load() -> None:
         raise ImportError(
             f"xgemm: needs torch {oldest} or newer, got {torch.__version__}; pip install 'torch>={oldest}'"
         )
+    if not LIBRARY.exists() and os.environ.get("XGEMM_LIBRARY"):
+        raise ImportError(f"xgemm: XGEMM_LIBRARY names {LIBRARY}, which does not exist")
     if not LIBRARY.exists():
         raise ImportError(
             f"xgemm: {LIBRARY} has not been built; run `make build` or `pip install .` in xgemm's source folder"

@@ -16,6 +16,7 @@ from benchmarks.common.files import write_results
 from benchmarks.common.machine import Machine
 from benchmarks.common.timing import Runner, eager_runner, graph_runner, host_runner, interleave, quartiles_s
 from benchmarks.results import commit, machine_code, sources_digest
+from torch_ext import _load
 
 LAUNCH_BOUND_S = 300e-6  # a call shorter than this is also measured inside a CUDA graph
 GRAPH_CALLS_S = 1e-3  # work captured into one graph
@@ -47,25 +48,20 @@ class Benchmark:
         self.keep = (options.cuda or options.out is not None) if keep is None else keep
         self.wrong = 0  # results that the check refused, whoever made them
         self.rows: list[dict] = []
+        self.clocks: list[int] = []  # SM clocks in MHz, read during the blocks
         self.measurements: list[Measurement] = []  # one a row, which is its metadata
         self.failures: list[str] = []  # xgemm's own: they make the exit code
         self.notes: list[str] = []  # peers that failed, cases without room
         self.lost = False  # the CUDA context is gone
         self.digest = sources_digest(sources)  # as they are when the run starts
-        self.machine_code = machine_code(sources) if options.cuda else None
+        self.machine_code = machine_code(sources, _load.LIBRARY) if options.cuda else None
         self.commit = commit()
         self._deadline = time.monotonic() + options.budget
         self._block_s = 0.01  # of the case that is being measured: what a block of calls takes
-        self._first_clock = len(where.gpu.clocks) if where.gpu else 0
-
-    @property
-    def clocks(self) -> list[int]:
-        return self.where.gpu.clocks[self._first_clock :] if self.where.gpu else []
 
     def run(self, cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> None:
         """Measures all cases within the budget; what is left over at its end is noted, not measured."""
-        pattern = re.compile(self.options.filter)
-        cases = [case for case in cases if self.options.wants(case.dtype) and pattern.search(case.key)]
+        cases = [case for case in cases if self.options.wants(case)]
         gc.collect()
         gc.freeze()  # what is imported stays: collecting between cases looks at theirs only
         written = time.monotonic()
@@ -101,12 +97,13 @@ class Benchmark:
                         continue
                     with self._guard(case, contender.name):
                         passed.append((contender, self._check(case, contender, inputs, reference)))
+                baseline = self._baseline(case, inputs, reference)
                 del reference
                 self._block_s = 0.004 if self.options.quick else min(max(share_s / 60, 0.003), 0.01)
                 for l2, graph, runners in self._ways(case, inputs, passed):
                     share = max(share_s - (time.monotonic() - started), 0.0)
                     interleave(runners, share / 2, 5 if self.options.quick else 11, self.where.gpu)
-                    rows += self._rows(case, l2, graph, runners, {c.name: error for c, error in passed})
+                    rows += self._rows(case, l2, graph, runners, {c.name: error | baseline for c, error in passed})
                     del runners
         except ContextLost:
             raise
@@ -151,6 +148,15 @@ class Benchmark:
                 torch.cuda.synchronize()
                 error["peak_bytes"] = torch.cuda.max_memory_allocated() - before
         return error | {"error": check(case, contender, output, inputs, reference)}
+
+    def _baseline(self, case: Case, inputs: tuple, reference: tuple) -> dict:
+        """The error of the case's baseline, as every row of the case has it."""
+        if case.baseline is None:
+            return {}
+        anything = Contender("baseline", case.baseline, tolerance=math.inf)
+        with self._guard(case, anything.name):
+            return {"baseline_error": check(case, anything, case.baseline(*inputs), inputs, reference)}
+        return {}
 
     def _ways(self, case: Case, inputs: tuple, passed: list) -> Iterator[tuple[str, bool, list]]:
         """The ways in which this case is measured, one after the other so that only one holds memory."""
@@ -223,8 +229,10 @@ class Benchmark:
                     "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
                     "floor_us": round(floor, 3) if floor is not None else None,
                 }
+            row |= runner.condition()
             groups = {"groups": list(case.groups)} if case.groups else {}
             measurement.metadata = row | errors[runner.contender.name] | groups
             rows.append(measurement.metadata)
             self.measurements.append(measurement)
+            self.clocks += [reading.clock_mhz for reading in runner.readings]
         return rows

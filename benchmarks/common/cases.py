@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ class Case:
     groups: tuple[str, ...] = ()  # what a report sums up together
     eager: bool = True  # False: a call that is short enough for a CUDA graph is measured there only
     peak_memory: bool = False
+    # An implementation whose error the rows have beside the contender's own; it is not timed.
+    baseline: Callable[..., torch.Tensor] | None = None
     whole_model: bool = False  # in a CUDA graph too, however long it takes; its rows have milliseconds and no rates
 
     @property
@@ -66,6 +69,8 @@ class Options:
     set: str = "peers"
     dtypes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    seed: int = 0
     compile: bool = False
     compile_filter: str = ""
     out: Path | None = None
@@ -79,8 +84,11 @@ class Options:
     def all(self) -> bool:
         return self.set == "all"
 
-    def wants(self, dtype: torch.dtype) -> bool:
-        return not self.dtypes or SHORT[dtype] in self.dtypes
+    def wants(self, case: Case) -> bool:
+        """Whether dtype, groups and filter name the case."""
+        of_dtype = not self.dtypes or SHORT[case.dtype] in self.dtypes
+        of_group = not self.groups or not set(self.groups).isdisjoint(case.groups)
+        return of_dtype and of_group and re.search(self.filter, case.key) is not None
 
 
 def sum_tolerance(terms: int, dtype: torch.dtype) -> float:

@@ -15,6 +15,7 @@ from benchmarks.common.cases import Options
 from benchmarks.common.files import save_measurements
 from benchmarks.common.machine import Machine, machine
 from benchmarks.results import geomean, grouped
+from benchmarks.tables import Results, accuracy, case_groups_table
 
 
 def table(measurements: list[Measurement]) -> str:
@@ -25,7 +26,7 @@ def table(measurements: list[Measurement]) -> str:
 
 
 def summary(benchmark: Benchmark) -> str:
-    """Per peer: the geometric mean and the worst of its time over ours; and of the floor over ours."""
+    """Per peer: the geometric mean and the worst of its time over ours; and of the floor over ours. Then the groups."""
     ratios: dict[str, list[tuple[float, str]]] = {}
     for group in grouped(benchmark.rows):
         if ours := group.get("xgemm"):
@@ -41,6 +42,11 @@ def summary(benchmark: Benchmark) -> str:
         mean, (worst, how) = geomean([value for value, _ in entries]), min(entries)
         values = (f"{mean:5.0%}", f"{worst:.0%}") if name == "floor" else (f"{mean:5.2f}x", f"{worst:.2f}x")
         lines.append(f"{benchmark.op:<12} {name:<16} {values[0]:>6} of {len(entries)}; worst {values[1]} {how}")
+    results = Results(Path(), {benchmark.op: {"rows": benchmark.rows}})
+    if grouped_cases := case_groups_table(benchmark.op, results, name_worst=True):
+        lines += ["", *grouped_cases.splitlines()]
+    if errors := accuracy(benchmark.rows):
+        lines += ["", *errors.splitlines()]
     return "\n".join(lines)
 
 
@@ -55,6 +61,8 @@ def parser(description: str = "") -> argparse.ArgumentParser:
     found.add_argument(
         "--modes", default="", help="fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
     )
+    found.add_argument("--groups", default="", help="comma-separated: cases of these groups only (matmul, attention)")
+    found.add_argument("--seed", type=int, default=0, help="of the random cases (attention)")
     found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
     found.add_argument("--compile-filter", default="", help="and of which cases, as --filter: each takes seconds")
     found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
@@ -69,7 +77,7 @@ def parse(argv: list[str] | None = None, description: str = "") -> Options:
 
 def options_of(arguments: argparse.Namespace) -> Options:
     values = {name: getattr(arguments, name) for name in Options.__dataclass_fields__}
-    for name in ("dtypes", "modes"):
+    for name in ("dtypes", "modes", "groups"):
         values[name] = tuple(part for part in values[name].split(",") if part)
     return Options(**values)
 
@@ -98,7 +106,11 @@ def show(benchmark: Benchmark) -> None:
 
 def main(module: ModuleType, argv: list[str] | None = None) -> int:
     """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed."""
-    options = parse(argv, (module.__doc__ or "").splitlines()[0])
+    return measure(module, parse(argv, (module.__doc__ or "").splitlines()[0]))
+
+
+def measure(module: ModuleType, options: Options) -> int:
+    """Measures one benchmark module and prints what came out; the exit code of `main`."""
     benchmark = run_op(module, options, machine(options.device), lambda text: print(f"… {text}", file=sys.stderr))
     show(benchmark)
     print(summary(benchmark))

@@ -1,11 +1,13 @@
-"""What a run runs on: driver, SM clock, measured bandwidths, and the floors that follow from them."""
+"""What a run runs on: driver, SM clock and power, measured bandwidths, and the floors that follow from them."""
 
+import atexit
 import contextlib
-import math
 import subprocess
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -27,14 +29,29 @@ TFLOPS = {
 }
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the GPU ran at, at a time of the monotonic clock; None where the power reading mixes neighbouring blocks."""
+
+    time: float
+    clock_mhz: int
+    watts: float | None
+
+
 class Gpu:
-    """Driver version and SM clock, from NVML where its Python binding is there, else from nvidia-smi."""
+    """Driver version, and SM clock and board power read in the background: by NVML's Python binding or nvidia-smi.
+
+    Without either there are no readings. A reading costs the host's other cores a little, and the timed thread nothing
+    but Python's lock every PERIOD_S.
+    """
+
+    PERIOD_S = 0.02
+    SETTLE_S = 0.025  # the board's power is an average over about as long: earlier in a block it is the previous one's
 
     def __init__(self, device: torch.device) -> None:
-        self.clocks: list[int] = []
         self._handle = self._nvml = None
         self._index = str(device.index or 0)
-        self._asked = -math.inf
+        self._readings: deque[Reading] = deque(maxlen=1000)
         try:
             import pynvml
 
@@ -44,23 +61,56 @@ class Gpu:
             version = pynvml.nvmlSystemGetDriverVersion()
             self.driver = version.decode() if isinstance(version, bytes) else version
         except Exception:  # no binding, no library, or a container that hides NVML: figures matter more than the clock
-            self.driver = self._smi("driver_version") or "unknown"
+            done = None
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                done = subprocess.run(self._smi("driver_version"), capture_output=True, text=True, timeout=10)
+            self.driver = (done.stdout.strip() if done and done.returncode == 0 else "") or "unknown"
 
-    def _smi(self, field_name: str) -> str:
-        command = ["nvidia-smi", f"--query-gpu={field_name}", "--format=csv,noheader,nounits", "-i", self._index]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-        return ""
+    def _smi(self, fields: str, *more: str) -> list[str]:
+        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", self._index]
+        return ["stdbuf", "-oL", *command, *more]  # a line as soon as it is there
 
-    def sample_clock(self) -> None:
-        """Notes the SM clock; to be called right after a block of work, outside every timing."""
-        if self._nvml is not None:
-            with contextlib.suppress(self._nvml.NVMLError):
-                self.clocks.append(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
-        elif time.monotonic() - self._asked > 5:  # a process each time: seldom
-            self._asked = time.monotonic()
-            if (value := self._smi("clocks.sm")).isdigit():
-                self.clocks.append(int(value))
+    def watch(self) -> None:
+        """Starts reading; ends with the process."""
+        read = self._poll
+        if self._nvml is None:
+            command = self._smi("clocks.sm,power.draw.instant", "-lms", str(round(1e3 * self.PERIOD_S)))
+            try:
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            except OSError:
+                return
+            atexit.register(process.kill)
+            read = partial(self._listen, process.stdout)
+        threading.Thread(target=read, name="gpu readings", daemon=True).start()
+
+    def _poll(self) -> None:
+        nvml, handle = self._nvml, self._handle
+        power = getattr(nvml, "NVML_FI_DEV_POWER_INSTANT", 186)  # NVML's own power usage is the mean of a second
+        while True:
+            time.sleep(self.PERIOD_S)
+            with contextlib.suppress(nvml.NVMLError):
+                clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+                instant = nvml.nvmlDeviceGetFieldValues(handle, [power])[0]
+                watts = None if instant.nvmlReturn else instant.value.uiVal / 1e3
+                self._readings.append(Reading(time.monotonic(), clock, watts))
+
+    def _listen(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            clock, _, watts = line.partition(",")
+            with contextlib.suppress(ValueError):  # "[N/A]"
+                self._readings.append(Reading(time.monotonic(), int(clock), number(watts)))
+
+    def readings(self, since: float, until: float) -> list[Reading]:
+        """What was read between two times; its power only where it speaks of that span."""
+        found = [reading for reading in tuple(self._readings) if since <= reading.time <= until]
+        settled = since + self.SETTLE_S
+        return [reading if reading.time >= settled else replace(reading, watts=None) for reading in found]
+
+
+def number(text: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return None
 
 
 @dataclass
@@ -112,4 +162,6 @@ def machine(device: torch.device) -> Machine:
     copy = 4 * source.numel() / best(partial(source[0].copy_, source[1]), 20) / 1e9
     del source
     torch.cuda.empty_cache()
-    return Machine(properties.name, properties.L2_cache_size, copy, read, Gpu(device))
+    gpu = Gpu(device)
+    gpu.watch()
+    return Machine(properties.name, properties.L2_cache_size, copy, read, gpu)

@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+import time
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from torch.utils.benchmark import Measurement, Timer
 from torch.utils.benchmark import timer as synchronised_clock
 
 from benchmarks.common.cases import Contender
-from benchmarks.common.machine import Gpu
+from benchmarks.common.machine import Gpu, Reading
 
 WARM_UP = 2  # runs of the statement that Timer.timeit makes before it starts the clock (or 1 % of the block's)
 LEAST = 8  # runs of the statement in a block: its warm-up is at most a fifth of the whole
@@ -29,6 +30,7 @@ class Runner:
     number: int = 1  # runs of the statement in a block
     calibrated_s: float = 0.0  # of one run
     blocks: list[Measurement] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)  # of the GPU, during the blocks
 
     def block(self, number: int) -> Measurement:
         """One block of `number` runs; its times are seconds a call."""
@@ -40,6 +42,15 @@ class Runner:
         """All blocks as one Measurement."""
         first = self.blocks[0]
         return Measurement(first.number_per_run, [block.raw_times[0] for block in self.blocks], first.task_spec)
+
+    def condition(self) -> dict[str, float | None]:
+        """SM clock and board power during the blocks: medians, None where nothing was read."""
+        clocks = [reading.clock_mhz for reading in self.readings]
+        watts = [reading.watts for reading in self.readings if reading.watts is not None]
+        return {
+            "clock_mhz": round(statistics.median(clocks)) if clocks else None,
+            "watts": round(statistics.median(watts), 1) if watts else None,
+        }
 
     @property
     def call_s(self) -> float:
@@ -124,9 +135,10 @@ def interleave(runners: list[Runner], budget_s: float, rounds: int, gpu: Gpu | N
     for round_ in range(rounds):
         for runner in runners if round_ % 2 == 0 else reversed(runners):
             with runner.contender.context():
+                started = time.monotonic()
                 runner.blocks.append(runner.block(runner.number))
             if gpu:
-                gpu.sample_clock()
+                runner.readings += gpu.readings(started, time.monotonic())
 
 
 def quartiles_s(measurement: Measurement) -> tuple[float, float]:
