@@ -1,5 +1,5 @@
-// Runs the package that export.py compiled, without Python. It calls xgemm's operators but does not contain them: libxgemm.so has to
-// be loaded first, here by linking with xgemm::xgemm. Exit code 0: the operators agree with torch's own.
+// Runs the package that export.py compiled, without Python. It calls xgemm's operators but does not contain them: libxgemm.so has
+// to be loaded first, here by linking with xgemm::xgemm. Exit code 0: the operators agree with torch's own.
 #include <ATen/ATen.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 

@@ -7,7 +7,7 @@
 // apart: both wait for the same keys, multiply at the same time, and then leave the tensor cores idle while both compute
 // exponentials.
 #include "device/launch.h"
-#include "device/ptx/ring.cuh"
+#include "device/pipeline.cuh"
 #include "lab/attention/hopper.cuh"
 
 namespace xgemm::lab::attention {
@@ -27,7 +27,7 @@ struct Shared {
 template <int kD>
 __device__ __forceinline__ void produce(Shared<kD>& shared, const Problem& p, int first, int head, int tiles) {
   for (int i = 0; i < kConsumers; ++i) load<kD>(shared.query[i], p.map_query, shared.query_full, first + i * kQueryRows, head);
-  ptx::Ring<kStages> ring;
+  PipelineState<kStages> ring;
   for (int n = 0; n < tiles; ++n, ring.advance()) {
     ptx::barrier_wait(&shared.keys_empty[ring.slot], ring.parity ^ 1);
     load<kD>(shared.keys[ring.slot], p.map_key, shared.keys_full[ring.slot], n * kKeyRows, head);
@@ -49,7 +49,7 @@ __device__ __forceinline__ void consume(Shared<kD>& shared, const QueryTile<kD>&
   Weights weights;
   Out<kD> out = {};
   OnlineSoftmax softmax;
-  ptx::Ring<kStages> ring;
+  PipelineState<kStages> ring;
   ptx::barrier_wait(&shared.query_full, 0);
   for (int n = 0; n < tiles; ++n, ring.advance()) {
     ptx::barrier_wait(&shared.keys_full[ring.slot], ring.parity);
