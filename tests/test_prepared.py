@@ -88,10 +88,19 @@ def test_prepare_refuses() -> None:
         with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}") as caught:
             torch_ext.prepare(wrong)
         assert "\n" not in str(caught.value)
+    for nothing in (None, 3, "weight", [1.0]):
+        with pytest.raises(
+            TypeError, match=f"^xgemm::prepare: expected weight to be a Tensor, got {type(nothing).__name__}$"
+        ):
+            torch_ext.prepare(nothing)
     with pytest.raises(ValueError, match=r"^xgemm::prepare: expected precision"):
         torch_ext.prepare(randn(3, 4), "exact")
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: expected prepared to be what prepare"):
         torch.ops.xgemm.linear_prepared(randn(2, 4), randn(3, 4), randn(3))
+    with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: expected weight and prepared on one device"):
+        torch.ops.xgemm.linear_prepared(
+            randn(2, 4, device="meta"), randn(3, 4, device="meta"), torch.ops.xgemm.prepare(randn(3, 4))
+        )
     w = randn(3, 4).requires_grad_()
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: has no backward"):
         torch_ext.linear(randn(2, 4), torch_ext.prepare(w))

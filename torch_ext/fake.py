@@ -160,6 +160,13 @@ def _prepare(weight, *, precision="highest") -> Tensor:
 def _linear_prepared(
     input, weight, prepared, bias=None, *, activation="none", residual=None, precision="highest"
 ) -> Tensor:
+    torch._check(
+        prepared.device == weight.device,
+        lambda: (
+            f"xgemm::linear_prepared: expected weight and prepared on one device, "
+            f"got {weight.device} and {prepared.device}"
+        ),
+    )
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 

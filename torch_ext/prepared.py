@@ -9,6 +9,8 @@ _prepare = torch.ops.xgemm.prepare.default
 
 
 def _state(weight: Tensor) -> tuple:
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"xgemm::prepare: expected weight to be a Tensor, got {type(weight).__name__}")
     try:
         return weight._version, weight.data_ptr(), weight.stride()
     except RuntimeError:

@@ -39,12 +39,6 @@ STARTING = 600.0  # seconds that a worker may take to import torch and to reach 
 # What is wrong today and known: (stream, "message | case"), regular expressions, and why. They are counted, and fail
 # nothing.
 KNOWN: list[tuple[str, str, str]] = [
-    (
-        "prepare",
-        "has no attribute '_version'",
-        "prepare and linear of what is no tensor: AttributeError, not TypeError",
-    ),
-    ("linear_prepared", r"accepted tensors on several devices.*prepared: meta", "the fake does not look at prepared"),
     ("", "Not yet supported ScalarType QUInt8", "torch's stable C interface knows no quantised dtype="),
 ]
 
