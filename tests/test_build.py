@@ -83,7 +83,8 @@ def test_library_says_how_it_was_built() -> None:
     ]
     machine_code, ptx = (set(re.findall(r"\.sm_(\w+)\.(?:cubin|ptx)", done.stdout)) for done in lists)
     named = info["architectures"].replace(".", "").split()
-    assert {arch.removesuffix("+PTX") for arch in named} == machine_code
+    # cuobjdump leaves the "a" of sm_90a out where the image is compressed.
+    assert {arch.removesuffix("+PTX").rstrip("a") for arch in named} == {arch.rstrip("a") for arch in machine_code}
     assert {arch.removesuffix("+PTX") for arch in named if arch.endswith("+PTX")} == ptx
 
 

@@ -120,7 +120,7 @@ def test_result_files_out_of_date(compile_code: Callable[..., Path], original: P
 
 def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path], original: Path) -> None:
     def compare(other: Path) -> tuple[int, list[str]]:
-        command = [sys.executable, "-S", ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other]
+        command = [sys.executable, ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other]
         run = subprocess.run(command, capture_output=True, text=True)  # -S: no packages
         return run.returncode, run.stdout.splitlines()
 
@@ -144,6 +144,6 @@ def test_the_library_and_its_result_files() -> None:
         assert re.fullmatch(r"[0-9a-f]{16}", json.loads(path.read_text())["machine_code"]), path
     if not machine_code.machine_code(["csrc"]):
         pytest.skip("built without kernels for sm_90a")
-    command = [sys.executable, "-S", ROOT / "tools" / "machine_code.py", "--check"]
+    command = [sys.executable, ROOT / "tools" / "machine_code.py", "--check"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert all(re.match(r"benchmarks/results/nvidia_\w+/\w+\.json: ", line) for line in run.stdout.splitlines())

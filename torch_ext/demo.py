@@ -98,7 +98,7 @@ def text_files(folder: Path | None) -> tuple[list[Path], Path]:
         return sorted(f for f in found if not any(part.startswith(".") for part in f.relative_to(folder).parts)), folder
     package = Path(__file__).parent
     root = package.parent
-    files = [*root.glob("*.md"), *(root / "docs").rglob("*.md")] if (root / "csrc").is_dir() else []
+    files = [*root.glob("*.md"), *(root / "docs").glob("*.md")] if (root / "csrc").is_dir() else []
     return sorted(files or package.rglob("*.py")), root
 
 

@@ -437,6 +437,12 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
         batch = _broadcast(batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, {shapes}")
     if attn_mask is not None:
         torch._check(not is_causal, lambda: f"xgemm::{op}: expected attn_mask or is_causal, got both")
+        torch._check(
+            attn_mask.device == query.device,
+            lambda: (
+                f"xgemm::{op}: expected query and attn_mask on one device, got {query.device} and {attn_mask.device}"
+            ),
+        )
         _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
     return [*batch, sq]
 

@@ -1,6 +1,7 @@
 // Attention on the CPU: by SDPA's kernel where its result is what docs/attention.md promises, else by ATen in blocks of rows.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "attention/call.h"
 #include "torch/aten.h"
@@ -14,6 +15,42 @@ namespace {
 /// accumulator's.
 ScalarType arithmetic(const Call& a) {
   return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
+}
+
+/// Do no two places of `v` share memory?
+bool apart(const TensorView& v) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride and size
+  for (std::int64_t i = 0; i < v.dim(); ++i)
+    if (v.size(i) > 1) dims.emplace_back(v.stride(i), v.size(i));
+  std::sort(dims.begin(), dims.end());
+  std::int64_t reach = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < reach) return false;
+    reach = stride * size;
+  }
+  return true;
+}
+
+/// Has every number of `v`, whose last dim is dense, an exponent that is not all ones?
+template <class Bits, Bits kExponent>
+bool finite(const TensorView& v, const Bits* from, std::int64_t dim = 0) {
+  if (dim + 1 < v.dim()) {
+    const std::int64_t count = v.stride(dim) == 0 ? std::min<std::int64_t>(v.size(dim), 1) : v.size(dim);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (!finite<Bits, kExponent>(v, from + i * v.stride(dim), dim + 1)) return false;
+    return true;
+  }
+  unsigned bad = 0;
+  for (std::int64_t i = 0; i < v.size(-1); ++i) bad |= (from[i] & kExponent) == kExponent;
+  return bad == 0;
+}
+bool finite(const TensorView& v) {
+  switch (v.dtype) {
+    case ScalarType::Double: return finite<std::uint64_t, 0x7ff0000000000000>(v, static_cast<const std::uint64_t*>(v.data));
+    case ScalarType::Float: return finite<std::uint32_t, 0x7f800000>(v, static_cast<const std::uint32_t*>(v.data));
+    case ScalarType::Half: return finite<std::uint16_t, 0x7c00>(v, static_cast<const std::uint16_t*>(v.data));
+    default: return finite<std::uint16_t, 0x7f80>(v, static_cast<const std::uint16_t*>(v.data));
+  }
 }
 
 /// `v` in `type` with rows of `columns` adjacent elements, zeros at their ends, that do not overlap, which BLAS needs; `copy`
@@ -110,6 +147,12 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   a.key = readable(call.key, type, a.d, copies[1]);
   a.value = readable(call.value, type, a.d, copies[2]);
   if (a.mask) a.mask = additive(*call.mask, type, copies[3]);
+  // It overlooks some NaN and Inf, and gives its output the query's strides, where they overlap too.
+  if (!finite(a.query) || !finite(a.key) || !finite(a.value)) return std::nullopt;
+  if (!apart(a.query)) {
+    copies[0] = aten("clone", "", copies[0], std::optional(torch::headeronly::MemoryFormat::Contiguous));
+    a.query = view(a.query.op, a.query.name, copies[0]);
+  }
 
   // Query heads that share a key head are a dim of their own.
   Shape sizes = a.batch;
