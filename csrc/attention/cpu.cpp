@@ -213,7 +213,8 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
       type == ScalarType::Double  ? all_masked<double>(a, lse, unsure_rows<double, std::uint64_t>(lse, output, rows, a.dv))
       : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
                                   : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
-  if (!right) return std::nullopt;
+  if (!right || !finite(view(a.query.op, "output", output)))
+    return std::nullopt;  // or sums that overflow before they are divided
   if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
   if (type != own) output = torch::stable::to(output, own);
   Shape shape = a.batch;
