@@ -10,6 +10,14 @@
 
 namespace xgemm::attention {
 
+/// Waits, as a whole warp: a lane that came late would wait for the phase after the one that its fellows have seen end.
+template <int kStages>
+__device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots, const PipelineState<kStages>& at) {
+  ptx::Barrier* const landed = slots.acquire(at);
+  __syncwarp();
+  return landed;
+}
+
 /// All lanes walk and wait, one issues.
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex>& shared) {
@@ -23,7 +31,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
     const auto load_keys = [&](int n) {
-      ptx::Barrier* const landed = shared.key_slots.acquire(key);
+      ptx::Barrier* const landed = acquire(shared.key_slots, key);
       if (leads) {
         ptx::barrier_arrive_expect(landed, kTile.key_bytes());
         for (int block = 0; block < S::kHeadBlocks; ++block)
@@ -33,7 +41,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
       key.advance();
     };
     const auto load_values = [&](int n) {
-      ptx::Barrier* const landed = shared.value_slots.acquire(value);
+      ptx::Barrier* const landed = acquire(shared.value_slots, value);
       if (leads) {
         ptx::barrier_arrive_expect(landed, kTile.value_bytes());
         for (int block = 0; block < S::kValueBlocks; ++block)
@@ -44,7 +52,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
     };
 
     if (walk.valid()) load_keys(walk.n);
-    ptx::Barrier* const landed = shared.query_slots.acquire(query);
+    ptx::Barrier* const landed = acquire(shared.query_slots, query);
     if (leads) {
       ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
       for (int block = 0; block < S::kHeadBlocks; ++block)
