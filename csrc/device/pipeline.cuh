@@ -49,6 +49,11 @@ struct Pipeline {
     return landed;
   }
 
+  /// Producer: is the slot empty? Does not wait.
+  __device__ __forceinline__ bool free(const PipelineState<kStages>& at) const {
+    return ptx::barrier_test(&empty[at.slot], at.parity ^ 1);
+  }
+
   /// Consumer: waits until the slot is full.
   __device__ __forceinline__ void wait(const PipelineState<kStages>& at) const { ptx::barrier_wait(&full[at.slot], at.parity); }
   /// Is it full? Does not wait.

@@ -60,7 +60,8 @@ struct WgmmaArguments {
   ShortDivider inner;          ///< inner batches
   ShortDivider parts;          ///< parts of the keys, `part_tiles` tiles of them each
   int part_tiles;
-  int items;  ///< tiles of rows times parts
+  int items;            ///< tiles of rows times parts
+  unsigned* next_item;  ///< counts those that CTAs have asked for, zero before and after; null where each CTA has one
 
   WgmmaMask mask;
 

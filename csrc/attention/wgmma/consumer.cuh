@@ -51,6 +51,7 @@ struct Consumer {
   const int warpgroup;
   PipelineState<kTile.query_slots> query;
   PipelineState<kTile.stages> key, value;
+  PipelineState<kItemSlots> told;
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys, kMasking> softmax;
@@ -98,6 +99,14 @@ struct Consumer {
   __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
   __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
 
+  __device__ __forceinline__ int next_item() {
+    shared.item_slots.wait(told);
+    const int next = shared.items[told.slot];
+    __syncwarp();
+    release(shared.item_slots, told);
+    return next;
+  }
+
   __device__ __forceinline__ void convert_weights() {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) to_fragment<Element>(weights[step], scores, step);
@@ -106,21 +115,41 @@ struct Consumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   using Mask = TileMask<kKeys, kMasking>;
 
+  /// `kTest`: the tile may be one where a row does not see a key.
+  template <bool kTest>
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
-    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.score_scale);
-    if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+    if constexpr (kTest) {
+      if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g);
+      if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+    }
+  }
+  /// Calls step(std::bool_constant<test>{}) for the tiles that are left: inner ones test nothing, since a branch there makes
+  /// ptxas wait for products in flight.
+  template <class Step>
+  __device__ __forceinline__ static void walk_on(Walk& walk, const Step& step) {
+    if constexpr (kMasking == Masking::edges) {
+#pragma unroll 1
+      while (walk.valid()) {
+#pragma unroll 1
+        for (; walk.valid() && walk.on_edge(); walk.next()) step(std::true_type{});
+#pragma unroll 1
+        for (; walk.valid() && !walk.on_edge(); walk.next()) step(std::false_type{});
+      }
+    } else {
+#pragma unroll 1
+      for (; walk.valid(); walk.next()) step(std::true_type{});
+    }
   }
 
   __device__ __forceinline__ void run_exclusive(Walk& walk, Mask& mask) {
-#pragma unroll 1
-    for (; walk.valid(); walk.next()) {
+    walk_on(walk, [&](auto test) {
       wait_keys();
       multiply_keys();
       mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(scores);
       release_keys();
-      mask_scores(walk, mask);
+      mask_scores<test.value>(walk, mask);
       softmax.raise_maximum(scores, g.scale_log2);
       turns.wait();
       softmax.exponentiate(scores, g.scale_log2);
@@ -132,14 +161,14 @@ struct Consumer {
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
       release_values();
-    }
+    });
   }
 
   __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
     if (!walk.valid()) return;
-    const auto soften = [&] {
+    const auto soften = [&](auto test) {
       release_keys();
-      mask_scores(walk, mask);
+      mask_scores<test.value>(walk, mask);
       softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
     };
@@ -150,10 +179,10 @@ struct Consumer {
     mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
-    soften();
+    soften(std::true_type{});
     convert_weights();
-#pragma unroll 1
-    for (walk.next(); walk.valid(); walk.next()) {
+    walk.next();
+    walk_on(walk, [&](auto test) {
       wait_keys();
       turns.wait();
       multiply_keys();
@@ -163,13 +192,14 @@ struct Consumer {
       mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(scores);
-      soften();
+      soften(test);
+      ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
       release_values();
       softmax.rescale(outputs);
       convert_weights();
-    }
+    });
     turns.wait();
     wait_values();
     multiply_values();
@@ -181,8 +211,8 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-    for (ItemLoop item(g); item.valid(); item.next()) {
-      const RowTile tile(g, item.index);
+    for (int item = static_cast<int>(blockIdx.x); item < g.items; item = next_item()) {
+      const RowTile tile(g, item);
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
       Mask mask(g, tile, rows);
@@ -204,11 +234,13 @@ struct Consumer {
       softmax.finish();
       if (!g.through_memory) {
         store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+        if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
+        release(shared.query_slots, query);
       } else {
-        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
+        release(shared.query_slots, query);
+        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup,
+                                              shared.maxima + 64 * warpgroup);
       }
-      if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
-      release(shared.query_slots, query);
       __syncwarp();
     }
     turns.end();

@@ -20,11 +20,12 @@
 namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
-__global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wgmma(const __grid_constant__ WgmmaArguments g) {
+__global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIndex].ctas)
+    attention_wgmma(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shared<kIndex>;
-  extern __shared__ unsigned char memory[];
-  const S shared(memory);
+  extern __shared__ __align__(1024) unsigned char attention_memory[];  // kSwizzlePattern: no room for padding
+  const S shared(attention_memory);
   if (threadIdx.x == 32) shared.init_barriers();
   if (threadIdx.x == 64)
     for (const CUtensorMap* map : {&g.query, &g.key, &g.value, &g.output}) ptx::prefetch_tensor_map(map);
@@ -34,10 +35,10 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), 1) attention_wg
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
-    if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers()>();
+    if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers(kMasking)>();
     if (threadIdx.x < 32) produce<kIndex, kMasking>(g, shared);
   } else {
-    if constexpr (S::kTile.lends_registers()) ptx::acquire_registers<S::kTile.consumer_registers()>();
+    if constexpr (S::kTile.lends_registers()) ptx::acquire_registers<S::kTile.consumer_registers(kMasking)>();
     Consumer<Element, kIndex, kMasking>(g, shared, warpgroup - 1).run();
   }
 #endif

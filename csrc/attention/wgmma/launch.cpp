@@ -139,7 +139,8 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.through_memory = plan.through_memory, g.part_rows = plan.part_rows;
   g.part_states = static_cast<float2*>(memory);
   g.part_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
-  g.counters = static_cast<unsigned*>(counters);
+  g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
+  g.counters = static_cast<unsigned*>(counters) + plan.shares_items();
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, plan.masking, g, plan.ctas, stream);
   return true;

@@ -32,7 +32,7 @@ template <int kKeys>
 struct TileMask<kKeys, Masking::edges> {
   __device__ __forceinline__ TileMask(const WgmmaArguments&, const RowTile&, const int (&)[2]) {}
   __device__ __forceinline__ void load(const WgmmaArguments&, int, bool, bool) {}
-  __device__ __forceinline__ void apply(float (&)[kKeys / 2], float) const {}
+  __device__ __forceinline__ void apply(float (&)[kKeys / 2], const WgmmaArguments&) const {}
 };
 
 template <int kKeys>
@@ -46,7 +46,7 @@ struct TileMask<kKeys, Masking::boolean> {
   __device__ __forceinline__ void load(const WgmmaArguments&, int n, bool mixed, bool) {
     words = mixed ? __ldg(bits + static_cast<std::int64_t>(n) * (blockDim.x - 128)) : uint2{~0u, ~0u};
   }
-  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], float) const {
+  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments&) const {
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i)
       if (((i / 2 % 2 ? words.y : words.x) >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
@@ -55,8 +55,10 @@ struct TileMask<kKeys, Masking::boolean> {
 
 template <int kKeys>
 struct TileMask<kKeys, Masking::additive> {
-  std::int64_t rows[2];     ///< where this thread's rows begin, its first column added
-  float values[kKeys / 2];  ///< of the accumulators
+  std::int64_t rows[2];               ///< where this thread's rows begin, its first column added
+  std::uint32_t pairs[2][kKeys / 8];  ///< of half types, loaded ahead: two columns a word
+  int key;                            ///< the tile's first
+  bool changes, ahead;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     const auto& strides = g.mask.strides;
@@ -70,43 +72,62 @@ struct TileMask<kKeys, Masking::additive> {
   }
   /// `inside`: the tile's keys all exist.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
-    if (!mixed) {
+    key = n * kKeys, changes = mixed, ahead = mixed && inside && g.mask.pairs && g.mask.dtype != DType::f32;
+    if (!ahead) return;
 #pragma unroll
-      for (float& value : values) value = 0;
-      return;
+    for (int h = 0; h < 2; ++h) {
+      const auto* const row = static_cast<const std::uint16_t*>(g.mask.values) + rows[h] + key;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) pairs[h][j] = __ldg(reinterpret_cast<const std::uint32_t*>(row + 8 * j));
     }
-    const auto load_as = [&](auto type) {
-      using M = typename decltype(type)::type;
-      const int last =
-          g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // of the keys that exist, from this thread's
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const M* const row =
-            static_cast<const M*>(g.mask.values) + rows[h] + static_cast<std::int64_t>(n) * kKeys * g.mask.strides.column;
-#pragma unroll
-        for (int j = 0; j < kKeys / 8; ++j) {
-          if (g.mask.pairs && inside) {
-            const auto pair = load_vector<2>(row + 8 * j);
-            values[4 * j + 2 * h] = convert<float>(pair[0]), values[4 * j + 2 * h + 1] = convert<float>(pair[1]);
-          } else {
-#pragma unroll
-            for (int c = 0; c < 2; ++c)
-              values[4 * j + 2 * h + c] = 8 * j + c <= last ? convert<float>(row[(8 * j + c) * g.mask.strides.column]) : 0.f;
-          }
-        }
-      }
-    };
-    if (g.mask.dtype == DType::f32)
-      load_as(Type<float>{});
-    else if (g.mask.dtype == DType::f16)
-      load_as(Type<half>{});
-    else
-      load_as(Type<bf16>{});
   }
   /// Scores in natural units: a mask of the lowest finite number, which models use, would overflow in units of log2.
-  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], float scale) const {
+  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
+    const float scale = g.score_scale;
+    if (!changes) {
 #pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) scores[i] = fmaf(scores[i], scale, values[i]);
+      for (float& score : scores) score *= scale;
+    } else if (ahead) {
+      const bool fp16 = g.mask.dtype == DType::f16;
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+          const float2 pair = fp16 ? __half22float2(reinterpret_cast<const __half2&>(pairs[h][j]))
+                                   : __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pairs[h][j]));
+          float* const score = scores + 4 * j + 2 * h;
+          score[0] = fmaf(score[0], scale, pair.x), score[1] = fmaf(score[1], scale, pair.y);
+        }
+    } else {
+      apply_general(scores, g);
+    }
+  }
+  /// An element at a time: fp32, strides, the last keys.
+  __device__ __forceinline__ void apply_general(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
+    const int last = g.sk - 1 - key - 2 * static_cast<int>(threadIdx.x % 4);  // of the keys that exist, from this thread's
+    const int shift = g.mask.dtype == DType::f32 ? 2 : 1;
+    const std::int64_t step = g.mask.strides.column << shift;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const char* at = static_cast<const char*>(g.mask.values) + ((rows[h] + key * g.mask.strides.column) << shift);
+#pragma unroll
+      for (int i = 0; i < kKeys / 4; ++i) {
+        const int column = i / 2 * 8 + i % 2;
+        float value = 0;
+        if (column <= last) {
+          if (g.mask.dtype == DType::f32) {
+            value = *reinterpret_cast<const float*>(at);
+          } else {
+            const auto bits = *reinterpret_cast<const std::uint16_t*>(at);
+            value = g.mask.dtype == DType::f16 ? __half2float(__ushort_as_half(bits))
+                                               : __uint_as_float(static_cast<unsigned>(bits) << 16);
+          }
+        }
+        at += i % 2 == 0 ? step : 7 * step;
+        float& score = scores[i / 2 * 4 + 2 * h + i % 2];
+        score = fmaf(score, g.score_scale, value);
+      }
+    }
   }
 };
 

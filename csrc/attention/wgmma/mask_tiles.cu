@@ -8,8 +8,10 @@ namespace xgemm::attention {
 void launch_classify(int tile, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
   with_tile(tile, [&](auto index) {
     constexpr WgmmaTile kTile = kWgmmaTiles[index];
-    constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
-    kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
+    if constexpr (kTile.serves(Masking::boolean) || kTile.serves(Masking::additive)) {
+      constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
+      kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
+    }
   });
 }
 

@@ -13,21 +13,42 @@ __device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int ti
   return (static_cast<std::int64_t>(tile) * static_cast<int>(g.parts.divisor) + part) * g.part_rows + row;
 }
 
-/// Outputs and log-sum-exp of the warpgroup's 64 rows from all parts: a thread takes four columns of a row at a time.
+/// The largest score of each row over all parts, to shared memory: as many lanes a row as there are threads for it.
+template <int kIndex>
+__device__ __forceinline__ void merge_maxima(const WgmmaArguments& g, const RowTile& tile, int first_row, int rows,
+                                             float* maxima) {
+  const int parts = static_cast<int>(g.parts.divisor), thread = static_cast<int>(threadIdx.x) % 128;
+  int lanes = 32;
+  while (lanes > 2 && rows * lanes > 128) lanes /= 2;
+  const int row = thread / lanes;
+  float maximum = -INFINITY;
+  if (row < rows) {
+    const float2* const states = g.part_states + part_row(g, tile.index, 0, first_row + row);
+#pragma unroll 8
+    for (int part = thread % lanes; part < parts; part += lanes) maximum = fmaxf(maximum, __ldcg(&states[part * g.part_rows].x));
+  }
+  for (int offset = lanes / 2; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kFullWarp, maximum, offset));
+  if (row < rows && thread % lanes == 0) maxima[row] = maximum;
+}
+
+/// Outputs and log-sum-exp of the warpgroup's 64 rows from all parts: a thread takes four columns of a row at a time, with the
+/// loads of several rows in flight together. `maxima`: room for 64 in shared memory.
 template <class Element, int kIndex, Masking kMasking>
-__device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTile& tile, int first_row) {
-  constexpr int kQuads = kWgmmaTiles[kIndex].value_size / 4, kTogether = 8;  // parts whose loads are in flight together
-  const int parts = static_cast<int>(g.parts.divisor), rows = min(64, g.part_rows - first_row);
+__device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTile& tile, int first_row, float* maxima) {
+  constexpr int kQuads = kWgmmaTiles[kIndex].value_size / 4, kTogether = kWgmmaTiles[kIndex].consumers == 1 ? 16 : 8;  // parts
+  constexpr int kRowsTogether = kWgmmaTiles[kIndex].consumers == 2 ? 2 : 1;  // as registers allow
+  const int parts = static_cast<int>(g.parts.divisor);
+  int rows = min(64, g.part_rows - first_row);  // those behind the last position are the last ones
+  while (rows > 0 && tile.output_row(g, tile.row + first_row + rows - 1) < 0) --rows;
+  merge_maxima<kIndex>(g, tile, first_row, rows, maxima);
+  ptx::named_barrier_sync(kEpilogueBarrier + first_row / 64, 128);
+#pragma unroll(kRowsTogether)
   for (int i = static_cast<int>(threadIdx.x) % 128; i < rows * kQuads; i += 128) {
     const int row = first_row + i / kQuads, column = i % kQuads * 4;
-    const std::int64_t out = tile.output_row(g, tile.row + row);
-    if (out < 0) continue;
-    const std::int64_t from = part_row(g, tile.index, 0, row);
+    const std::int64_t out = tile.output_row(g, tile.row + row), from = part_row(g, tile.index, 0, row);
     const float2* const states = g.part_states + from;
     const float* const outputs = g.part_outputs + from * (4 * kQuads) + column;
-    float maximum = -INFINITY;
-#pragma unroll 8
-    for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, __ldcg(&states[part * g.part_rows].x));
+    const float maximum = maxima[i / kQuads];
     const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
     float sum = 0;
     Vector<float, 4> output = {};
@@ -57,13 +78,15 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
     store_vector(static_cast<std::uint32_t*>(g.out) + (out * g.dv + column) / 2,
                  Vector<std::uint32_t, 2>{{pack_pair<Element>(output[0], output[1]), pack_pair<Element>(output[2], output[3])}});
   }
+  ptx::named_barrier_sync(kEpilogueBarrier + first_row / 64, 128);  // maxima may be written again
 }
 
-/// Leaves this item's results of the warpgroup's rows; the last warpgroup of these rows to come merges. `flag`: in shared memory.
+/// Leaves this item's results of the warpgroup's rows; the last warpgroup of these rows to come merges. `flag`, `maxima`: in
+/// shared memory.
 template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_part(const float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
                                            const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
-                                           const WgmmaArguments& g, const RowTile& tile, unsigned* flag) {
+                                           const WgmmaArguments& g, const RowTile& tile, unsigned* flag, float* maxima) {
   constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
   const Place place;
 #pragma unroll
@@ -87,7 +110,7 @@ __device__ __forceinline__ void store_part(const float (&outputs)[kWgmmaTiles[kI
     __threadfence();
   }
   ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
-  if (*flag) merge_parts<Element, kIndex, kMasking>(g, tile, 64 * place.warpgroup);
+  if (*flag) merge_parts<Element, kIndex, kMasking>(g, tile, 64 * place.warpgroup, maxima);
 }
 
 }  // namespace xgemm::attention

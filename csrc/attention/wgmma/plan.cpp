@@ -14,6 +14,8 @@ constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kSectionBytes = 32 << 20;
 /// Up to so many rows of a key head, one warpgroup has them all: decoding.
 constexpr std::int64_t kFewRows = 64;
+/// Up to so many, keys may be cut in long parts: there are too few tiles of rows to fill the GPU.
+constexpr std::int64_t kShortRows = 1024;
 /// Rows of several heads share a tile where rows of one head fill less than this share of what they would fill.
 constexpr double kPackingGain = 0.9;
 
@@ -25,8 +27,8 @@ double filled(std::int64_t rows, std::int64_t tile) {
 /// Keys of a part, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
 /// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never.
 std::int64_t part_keys(std::int64_t rows, std::int64_t sk) {
-  if (rows <= kFewRows) return sk <= 4096 ? 256 : 1024;
-  return rows <= 1024 && sk >= 8192 ? 4096 : 0;
+  if (rows <= kFewRows) return sk <= 1024 ? 256 : sk <= 4096 ? 512 : sk <= 16384 ? 1024 : 2048;
+  return rows <= kShortRows && sk >= 8192 ? 4096 : 0;
 }
 
 }  // namespace
@@ -37,8 +39,12 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   // Positions plus either length, and a tile behind them, are 32-bit numbers.
   if (p.sq + p.sk + 1024 > kInt) return {};
   const bool few = all_rows <= kFewRows;
+  const auto suits = [&](Serving serving) {
+    if (serving == Serving::any) return true;
+    return serving == Serving::short_causal ? p.causal && all_rows <= kShortRows : !p.causal && all_rows > kShortRows;
+  };
   const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [&](const WgmmaTile& t) {
-    return (t.consumers == 1) == few && t.serves(p.masking) && p.d <= t.head_size && p.dv <= t.value_size;
+    return (t.consumers == 1) == few && t.serves(p.masking) && suits(t.serving) && p.d <= t.head_size && p.dv <= t.value_size;
   });
   if (tile == kWgmmaTiles.end()) return {};
 
@@ -59,7 +65,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   if (plan.items() > kInt) return {};
   plan.part_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
-  plan.ctas = static_cast<int>(std::min<std::int64_t>(plan.items(), p.sm_count));
+  plan.ctas = static_cast<int>(std::min<std::int64_t>(plan.items(), std::int64_t{p.sm_count} * tile->ctas));
   plan.masking = p.masking;
   if (p.masking != Masking::edges) {
     plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile->keys));

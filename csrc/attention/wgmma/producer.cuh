@@ -2,7 +2,7 @@
 //
 // Keys are walked from the last tile to the first, so that the masked tiles come first and a row tile ends where the next one has
 // what it needs in L2. The first keys come before the queries, and keys one tile ahead of values: what a consumer waits for
-// first.
+// first. While the tile before still uses the only place for queries, keys and values go ahead of them.
 #pragma once
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
@@ -26,8 +26,10 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
   const bool leads = ptx::elect_one();
   PipelineState<kTile.query_slots> query;
   PipelineState<kTile.stages> key, value;
-  for (ItemLoop item(g); item.valid(); item.next()) {
-    const RowTile tile(g, item.index);
+  PipelineState<kItemSlots> told;
+  for (int item = static_cast<int>(blockIdx.x), next; item < g.items; item = next) {
+    next = fetch_item(g);
+    const RowTile tile(g, item);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
     const auto load_keys = [&](int n) {
@@ -51,21 +53,36 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
       value.advance();
     };
 
+    bool asked = false;
+    const auto load_queries = [&] {
+      ptx::Barrier* const landed = acquire(shared.query_slots, query);
+      if (leads) {
+        ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+        for (int block = 0; block < S::kHeadBlocks; ++block)
+          ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
+                        tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+      }
+      query.advance();
+      asked = true;
+    };
+
     if (walk.valid()) load_keys(walk.n);
-    ptx::Barrier* const landed = acquire(shared.query_slots, query);
-    if (leads) {
-      ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
-      for (int block = 0; block < S::kHeadBlocks; ++block)
-        ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
-                      tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
-    }
-    query.advance();
-    while (walk.valid()) {
+    if (__all_sync(kFullWarp, shared.query_slots.free(query))) load_queries();
+    for (int tiles = 1; walk.valid(); ++tiles) {
       const int n = walk.n;
       walk.next();
+      // With the slot still taken, as much as there is room for: beyond that the consumers need the queries to go on.
+      if (!asked && tiles == kTile.stages) load_queries();
       if (walk.valid()) load_keys(walk.n);
       load_values(n);
     }
+    if (!asked) load_queries();
+    ptx::Barrier* const ready = acquire(shared.item_slots, told);
+    if (leads) {
+      shared.items[told.slot] = next;
+      ptx::barrier_arrive(ready);
+    }
+    told.advance();
   }
 }
 

@@ -1,8 +1,8 @@
 // Which tiles of rows a CTA computes, and which keys a row sees.
 //
 // Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
-// mask it is the longest. CTAs take items in turn, there and back (0 .. n-1, n-1 .. 0, ...), so that each gets long and short
-// ones alike: no counter, and the same order in the producer and the consumers.
+// mask it is the longest. A CTA's first item is its own index, the others come from a counter in memory: whoever is late (its
+// tiles are long, it has merged parts) takes fewer. The producer fetches them and tells the consumers.
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
@@ -10,19 +10,17 @@
 
 namespace xgemm::attention {
 
-/// The items of this CTA: `for (ItemLoop item(g); item.valid(); item.next())`.
-struct ItemLoop {
-  const WgmmaArguments& g;
-  int index, round = 0;
-  __device__ __forceinline__ explicit ItemLoop(const WgmmaArguments& arguments)
-      : g(arguments), index(static_cast<int>(blockIdx.x)) {}
-  __device__ __forceinline__ bool valid() const { return index < g.items; }
-  __device__ __forceinline__ void next() {
-    const int ctas = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
-    ++round;
-    index = round * ctas + (round % 2 ? ctas - 1 - cta : cta);
+/// The producer's side: asks for the item after the one at hand, long before it is needed. By a whole warp; `items` if there is
+/// none. The last of all requests leaves the counter at zero.
+__device__ __forceinline__ int fetch_item(const WgmmaArguments& g) {
+  if (g.next_item == nullptr) return g.items;
+  unsigned taken = 0;
+  if (threadIdx.x % 32 == 0) {
+    taken = atomicAdd(g.next_item, 1u);  // each CTA asks once in vain: g.items requests in all
+    if (taken == static_cast<unsigned>(g.items) - 1) *g.next_item = 0;
   }
-};
+  return static_cast<int>(gridDim.x + __shfl_sync(kFullWarp, taken, 0));
+}
 
 /// One tile of rows against all keys, or against one part of them.
 struct RowTile {

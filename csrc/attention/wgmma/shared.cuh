@@ -20,27 +20,34 @@ struct Shared {
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
   static_assert(kQueryBlock % kSwizzlePattern == 0 && kKeyBlock % kSwizzlePattern == 0 && kKeys % 16 == 0);
-  static_assert(kTile.shared_bytes() <= 227 * 1024);
+  static_assert(kTile.shared_bytes() <= 228 * 1024 / kTile.ctas - 1024);
 
   unsigned char *queries, *keys, *values;
   Pipeline<kTile.query_slots> query_slots;
   Pipeline<kTile.stages> key_slots, value_slots;
+  Pipeline<kItemSlots> item_slots;
+  int* items;       ///< what comes after the item at hand
   unsigned* flags;  ///< one a consumer warpgroup
+  float* maxima;    ///< one a row: parts.cuh
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory)
-      : queries(memory + swizzle_padding(memory)),
+      : queries(memory),
         keys(queries + kTile.query_slots * kTile.query_bytes()),
         values(keys + kTile.stages * kTile.key_bytes()),
         query_slots{reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes())},
         key_slots{query_slots.empty + kTile.query_slots},
         value_slots{key_slots.empty + kTile.stages},
-        flags(reinterpret_cast<unsigned*>(value_slots.empty + kTile.stages)) {}
+        item_slots{value_slots.empty + kTile.stages},
+        items(reinterpret_cast<int*>(item_slots.empty + kItemSlots)),
+        flags(reinterpret_cast<unsigned*>(items + kItemSlots)),
+        maxima(reinterpret_cast<float*>(flags + kTile.consumers)) {}
 
   /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
   __device__ __forceinline__ void init_barriers() const {
     query_slots.init(1, kConsumerWarps);
     key_slots.init(1, kConsumerWarps);
     value_slots.init(1, kConsumerWarps);
+    item_slots.init(1, kConsumerWarps);
     ptx::fence_barrier_init();
   }
 };

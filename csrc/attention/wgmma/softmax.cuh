@@ -16,6 +16,10 @@ namespace xgemm::attention {
 /// In units of log2, rounded once: an unchanged maximum then rescales by exactly 1.
 __device__ __forceinline__ float log2_units(float score, float scale_log2) { return __fmul_rn(score, scale_log2); }
 
+/// Sums are rescaled only when a score exceeds their maximum by so much (in units of log2): weights are at most 256 then, which
+/// half holds, and outputs stay as they are in nearly all steps. (Lazy rescaling: FlashAttention-4.)
+constexpr float kOutgrown = 8;
+
 /// Exponentials of scores under a row's maximum. An infinite one is not subtracted: without a key everything is 0, and a score of
 /// +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
 template <Masking kMasking>
@@ -26,6 +30,9 @@ struct Exponentials {
   /// Of an unscaled score: one multiply-add, in units of log2.
   __device__ __forceinline__ float weight(float score, float scale_log2) const {
     return exp2_approx(fmaf(score, scale_log2, -base));
+  }
+  static __device__ __forceinline__ bool outgrown(float maximum, float score, float scale_log2) {
+    return (score - maximum) * scale_log2 > kOutgrown;
   }
   /// For sums under the maximum `before`.
   __device__ __forceinline__ float factor(float before, float scale_log2) const {
@@ -38,6 +45,9 @@ struct Exponentials<Masking::additive> {
   __device__ __forceinline__ Exponentials(float m, float) : maximum(m), base(isinf(m) ? 0.f : m) {}
   /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
   __device__ __forceinline__ float weight(float score, float) const { return exp_of(score - base); }
+  static __device__ __forceinline__ bool outgrown(float maximum, float score, float) {
+    return (score - maximum) * kLog2E > kOutgrown;
+  }
   __device__ __forceinline__ float factor(float before, float) const { return isinf(maximum) ? 1.f : exp_of(before - base); }
 };
 
@@ -53,7 +63,8 @@ struct OnlineSoftmax {
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
   float factor[2];        ///< for what was summed under the maximum before
 
-  /// The running maximum over `scores` too, and the factor that follows from it. NaN loses here and comes back through the sum.
+  /// The maximum that weights are under, raised if `scores` outgrow it, and the factor that follows from it. NaN loses here and
+  /// comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -62,7 +73,8 @@ struct OnlineSoftmax {
       for (int j = 1; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
-      maximum[h] = fmaxf(before, largest);
+      if (!(before > -INFINITY) || Exponentials<kMasking>::outgrown(before, largest, scale_log2))
+        maximum[h] = fmaxf(before, largest);
       factor[h] = Exponentials<kMasking>(maximum[h], scale_log2).factor(before, scale_log2);
     }
   }
@@ -87,6 +99,7 @@ struct OnlineSoftmax {
 
   template <int kCount>
   __device__ __forceinline__ void rescale(float (&outputs)[kCount]) const {
+    if (__all_sync(kFullWarp, factor[0] == 1.f && factor[1] == 1.f)) return;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) outputs[i] *= factor[i / 2 % 2];
   }

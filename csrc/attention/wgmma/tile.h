@@ -24,60 +24,94 @@ enum TileClass : unsigned char {
   kMixed
 };
 
+/// Which problems a tile is for, beside its size and masks; those of one kind only have no mask.
+enum class Serving {
+  any,
+  short_causal,  ///< causal, at most 1024 rows a key head
+  long_full      ///< not causal, more
+};
+
+inline constexpr int kItemSlots = 2;  ///< of what the producer tells the consumers about the next item
+
 struct WgmmaTile {
   int head_size, value_size;  ///< D and Dv at most; TMA fills what is missing with zeros
   int consumers;              ///< warpgroups of 64 query rows
   int keys;                   ///< of a step of the online softmax
   int query_slots;            ///< tiles of queries in shared memory; outputs leave through their tile's slot
   int stages;                 ///< tiles of keys, and of values, in shared memory
-  Schedule schedule = Schedule::exclusive;
+  int ctas = 1;               ///< on an SM at a time
+  Serving serving = Serving::any;
+  Schedule schedule = consumers == 1 ? Schedule::exclusive : Schedule::overlapped;
   bool additive = true, others = true;  ///< which masks it is compiled for: an additive one takes registers
 
   static constexpr int kBlockBytes = 128;  ///< of a row in one block of 64 columns: the width of the swizzle
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
-  constexpr bool serves(Masking masking) const { return masking == Masking::additive ? additive : others; }
+  constexpr bool serves(Masking masking) const {
+    if (serving != Serving::any) return masking == Masking::edges;
+    return masking == Masking::additive ? additive : others;
+  }
   constexpr int rows() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (consumers + 1); }
   constexpr int query_bytes() const { return rows() * kBlockBytes * blocks(head_size > value_size ? head_size : value_size); }
   constexpr int key_bytes() const { return keys * kBlockBytes * blocks(head_size); }
   constexpr int value_bytes() const { return keys * kBlockBytes * blocks(value_size); }
-  constexpr int barriers() const { return 2 * (query_slots + 2 * stages); }
-  /// 1024: the swizzle is a pattern of 1024 bytes, and dynamic shared memory begins anywhere.
+  constexpr int barriers() const { return 2 * (query_slots + 2 * stages + kItemSlots); }
   constexpr int shared_bytes() const {
-    return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() + 4 * consumers + 1024;
+    return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() +
+           4 * (kItemSlots + consumers + rows());
   }
   // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one has enough from the
-  // start.
-  constexpr bool lends_registers() const { return consumers > 1; }
-  constexpr int producer_registers() const { return consumers == 3 ? 32 : 24; }
-  constexpr int consumer_registers() const { return consumers == 3 ? 160 : 240; }
+  // start. A producer that looks at a mask's tiles needs more.
+  constexpr bool lends_registers() const { return consumers > 1 || ctas > 1; }
+  constexpr int producer_registers(Masking masking) const {
+    return consumers == 3 ? 32 : consumers == 2 && masking == Masking::edges ? 24 : 40;
+  }
+  constexpr int consumer_registers(Masking masking) const {
+    return consumers == 3 ? 160 : consumers == 1 ? 216 : masking == Masking::edges ? 240 : 232;
+  }
 };
 
-// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. Ascending in head size.
+// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. The first that serves is taken.
 inline constexpr std::array kWgmmaTiles = {
-    // Many rows.
-    // 0: exponentials take as long as products: three warpgroups
+    // 0, 1: exponentials take as long as products: three warpgroups, but for short causal rows
+    WgmmaTile{.head_size = 64,
+              .value_size = 64,
+              .consumers = 2,
+              .keys = 128,
+              .query_slots = 2,
+              .stages = 3,
+              .serving = Serving::short_causal},
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 2, .stages = 2, .additive = false},
     WgmmaTile{
-        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 1
-    WgmmaTile{.head_size = 96, .value_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2},             // 2
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2},           // 3
+        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 2
+    WgmmaTile{.head_size = 96, .value_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2},             // 3
+    // 4: three warpgroups read keys and values less often
+    WgmmaTile{.head_size = 128,
+              .value_size = 128,
+              .consumers = 3,
+              .keys = 80,
+              .query_slots = 2,
+              .stages = 2,
+              .serving = Serving::long_full},
+    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2},  // 5
     WgmmaTile{.head_size = 192,
               .value_size = 128,
               .consumers = 2,
               .keys = 128,
               .query_slots = 1,
-              .stages = 2},  // 4: latent attention's heads
-    WgmmaTile{.head_size = 192, .value_size = 192, .consumers = 2, .keys = 112, .query_slots = 1, .stages = 2},  // 5
+              .stages = 2,
+              .additive = false},  // 6: latent attention's heads
     WgmmaTile{
-        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 6
+        .head_size = 192, .value_size = 192, .consumers = 2, .keys = 112, .query_slots = 1, .stages = 2, .additive = false},  // 7
     WgmmaTile{
-        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 7
-    // At most 64 rows a key head (decoding): bound by reading keys and values, of which as much as possible is on its way.
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 6},    // 8
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3},  // 9
-    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3},   // 10
+        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 8
+    WgmmaTile{
+        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 9
+    // Decoding: bound by reading keys and values, of which as much as possible is on its way; two CTAs where registers allow.
+    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3, .ctas = 2},   // 10
+    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3, .ctas = 2},  // 11
+    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3},             // 12
 };
 
 }  // namespace xgemm::attention

@@ -72,6 +72,19 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// What follows stays behind the computation of `x`, which is not negative. ptxas moves a wait to the front of the arithmetic
+/// that was to run beside the products waited for; past an instruction that may let the thread sleep it does not. (It never
+/// sleeps.)
+__device__ __forceinline__ void stay_behind(float x) {
+  asm volatile(
+      "{\n"
+      ".reg .pred negative;\n"
+      "setp.lt.f32 negative, %0, 0f00000000;\n"
+      "@negative nanosleep.u32 1;\n"
+      "}" ::"f"(x)
+      : "memory");
+}
+
 /// One instruction; N is twice the number of accumulators. With accumulate = false, D is overwritten.
 template <class Element, bool kKMajorA, bool kKMajorB>
 struct Wgmma;
