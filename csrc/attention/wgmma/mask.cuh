@@ -24,6 +24,13 @@ __device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, 
   }
 }
 
+/// Soft capping, up to the factor that the scales hold.
+template <int kCount>
+__device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_scale) {
+#pragma unroll
+  for (float& score : scores) score = tanhf(score * cap_scale);
+}
+
 /// The mask of one tile, loaded while the scores are computed, then applied.
 template <int kKeys, Masking kMasking>
 struct TileMask;
