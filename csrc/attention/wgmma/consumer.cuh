@@ -107,6 +107,7 @@ struct Consumer {
   using Mask = TileMask<kKeys, kMasking>;
 
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
+    if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
     if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g.score_scale);
     if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
   }
