@@ -99,6 +99,8 @@ class Reference:
         used = weights > 0
         spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
         self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]
+        if sinks is not None:
+            self.score_ulps = self.score_ulps + 4 * with_sink[..., sk:].abs().nan_to_num(0.0, 0.0, 0.0)
         self.sk = sk
 
 
