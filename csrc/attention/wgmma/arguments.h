@@ -57,7 +57,7 @@ struct WgmmaArguments {
   float scale;        ///< of what the softmax takes: scores, or (1) their sum with an additive mask
   float scale_log2;   ///< that times log2(e), for scores
   float score_scale;  ///< of scores before an additive mask
-  float cap_scale;    ///< unless 0, scores become tanh(score * cap_scale / (2 log2(e))), and the scales above are of that
+  float cap_scale;    ///< unless 0, scores become tanh(score * cap_scale), and the scales above are those of that
 
   // Work (scheduler.cuh). A tile head is as many query heads as share a tile's rows: `pack` of them.
   ShortDivider pack;           ///< packed row r is position r / pack of head r % pack

@@ -22,9 +22,6 @@ std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
 /// Strides of a map are positive and under 2^40 bytes.
 bool walkable(std::int64_t size, std::int64_t stride) { return size <= 1 || (stride > 0 && stride < std::int64_t{1} << 39); }
 
-/// The kernel's tanh has an absolute error: up to here it is below the rounding of the weights.
-constexpr double kMostCapped = 1024;
-
 Masking masking_of(const Arguments& a) {
   if (!a.masked) return Masking::edges;
   return a.mask_dtype == DType::boolean ? Masking::boolean : Masking::additive;
@@ -104,9 +101,9 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_rows = a.mask.row != 0};
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
                static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) &&
-               (a.cap_scale == 0 || (static_cast<float>(a.cap_scale) > 0 && a.scale <= kMostCapped)) && a.query.vector &&
-               a.key.vector && a.value.vector && a.dv % 8 == 0 && walkable(a.sq, a.query.row) &&
-               walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) && walkable(a.sk, a.value.row);
+               (a.cap_scale == 0 || static_cast<float>(a.cap_scale) != 0) && a.query.vector && a.key.vector && a.value.vector &&
+               a.dv % 8 == 0 && walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
+               walkable(a.sk, a.value.row);
   for (const Operand* x : {&a.query, &a.key, &a.value})
     for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
   return p;
@@ -131,7 +128,7 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.score_scale = static_cast<float>(a.scale);
   g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
   g.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
-  g.cap_scale = static_cast<float>(a.cap_scale * 2 * 1.4426950408889634);
+  g.cap_scale = static_cast<float>(a.cap_scale);
   g.sinks = {a.sinks.data, a.sinks_dtype, batch_stride(a, a.sinks, 1), batch_stride(a, a.sinks, 0), a.sinks.group};
 
   g.pack = ShortDivider::of(plan.packed);

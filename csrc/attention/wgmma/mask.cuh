@@ -24,16 +24,11 @@ __device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, 
   }
 }
 
-/// Soft capping, up to the factor that the scales hold: tanh(x) = 1 - 2 / (e^2x + 1), to about 2^-22. Five instructions a score:
-/// tanhf takes 16 and is no faster, tanh.approx takes two and has an error of 2^-11.
+/// Soft capping, up to the factor that the scales hold.
 template <int kCount>
 __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_scale) {
 #pragma unroll
-  for (float& score : scores) {
-    float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(exp2_approx(score * cap_scale) + 1));
-    score = fmaf(-2.f, inverse, 1.f);
-  }
+  for (float& score : scores) score = tanhf(score * cap_scale);
 }
 
 /// The mask of one tile, loaded while the scores are computed, then applied.
