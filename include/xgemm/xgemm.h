@@ -271,7 +271,8 @@ inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, cons
   return attention(query, key, value, options);
 }
 
-/// The same, with the natural log-sum-exp of each row's scaled scores, its sink among them: (..., H, Sq) in float32 (float64 for float64 inputs).
+/// The same, with the natural log-sum-exp of each row's scaled scores, its sink among them: (..., H, Sq) in float32 (float64 for
+/// float64 inputs).
 inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                                         const AttentionOptions& options = {}) {
   static const auto op = detail::find<detail::Attention<std::tuple<at::Tensor, at::Tensor>>>("xgemm::attention_lse");
