@@ -47,7 +47,7 @@ HEAD_SIZE_PAIRS = [
 
 
 class Reference:
-    """softmax(scale * Q K^T + mask) V in float64, with what the error bounds need."""
+    """softmax(softcap(scale * Q K^T) + mask) V in float64, with what the error bounds need."""
 
     def __init__(
         self,
@@ -59,6 +59,9 @@ class Reference:
         scale: float | None = None,
         enable_gqa: bool = False,
         causal_alignment: str = "top_left",
+        window: tuple[int, int] = (-1, -1),
+        softcap: float = 0.0,
+        sinks: torch.Tensor | None = None,
     ) -> None:
         q, k, v = query.double(), key.double(), value.double()
         if enable_gqa:
@@ -69,24 +72,35 @@ class Reference:
         scores = q @ k.mT * scale
         # Rounding of a score: proportional to |q| |k| and to the score's own size.
         self.slack = q.abs() @ k.abs().mT * abs(scale)
-        if is_causal:
-            shift = sk - sq if causal_alignment == "bottom_right" else 0
-            row = torch.arange(sq, device=q.device)[:, None]
-            col = torch.arange(sk, device=q.device)[None, :]
-            scores = scores.masked_fill(col > row + shift, -torch.inf)
+        if softcap:
+            scores = softcap * torch.tanh(scores / softcap)
+        left, right = window[0], 0 if is_causal else window[1]
+        position = torch.arange(sq, device=q.device)[:, None] + (sk - sq if causal_alignment == "bottom_right" else 0)
+        distance = torch.arange(sk, device=q.device)[None, :] - position
+        if left >= 0:
+            scores = scores.masked_fill(distance < -left, -torch.inf)
+        if right >= 0:
+            scores = scores.masked_fill(distance > right, -torch.inf)
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=torch.float64).masked_fill(~attn_mask, -torch.inf)
             scores = scores + attn_mask
-        self.lse = torch.logsumexp(scores, -1)
-        weights = torch.softmax(scores, -1)
-        weights = torch.where((scores == -torch.inf).all(-1, keepdim=True), 0.0, weights)
+        with_sink = scores
+        if sinks is not None:  # one more key, without a value
+            batch = torch.broadcast_shapes(scores.shape[:-2], v.shape[:-2])
+            scores = scores.expand(*batch, sq, sk)
+            with_sink = torch.cat([scores, sinks.double().expand(batch)[..., None, None].expand(*batch, sq, 1)], -1)
+        self.lse = torch.logsumexp(with_sink, -1)
+        weights = torch.softmax(with_sink, -1)[..., :sk]
+        weights = torch.where((with_sink == -torch.inf).all(-1, keepdim=True), 0.0, weights)
         self.output = weights @ v
         self.lse = self.lse.expand(self.output.shape[:-1])  # the value alone may bring batch dims
         self.scale = weights @ v.abs()
         used = weights > 0
         spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
         self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]
+        if sinks is not None:
+            self.score_ulps = self.score_ulps + 4 * with_sink[..., sk:].abs().nan_to_num(0.0, 0.0, 0.0)
         self.sk = sk
 
 
@@ -137,7 +151,9 @@ def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None
         bound = 2 * bound + torch.finfo(dtype).eps * ref.output.abs() + torch.finfo(dtype).smallest_normal
         if rounds_weights(args[0]):
             bound += 0.6 * torch.finfo(dtype).eps * ref.scale
-        if half_peer and output.numel() and kwargs.get("causal_alignment") != "bottom_right":
+        torchs = {"attn_mask", "is_causal", "scale", "enable_gqa", "causal_alignment"}
+        served = kwargs.keys() <= torchs and kwargs.get("causal_alignment") != "bottom_right"
+        if half_peer and output.numel() and served:
             peer_kwargs = {name: x for name, x in kwargs.items() if name != "causal_alignment"}
             assert_as_good_as(output, F.scaled_dot_product_attention(*args, **peer_kwargs), ref.output)
     error = (output.double() - ref.output).abs()
@@ -413,6 +429,149 @@ def test_causal_rows_ignore_later_keys(device: torch.device) -> None:
     )
 
 
+# ---- window, softcap, sinks --------------------------------------------------------------------------------
+
+WINDOWS = [(0, 0), (3, 0), (17, 5), (100, -1), (-1, 20), (64, 63), (0, 200), (1 << 40, 2)]
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("window", WINDOWS[2:5:2] if SANITIZED else WINDOWS)
+def test_windows(device: torch.device, dtype: torch.dtype, window: tuple[int, int]) -> None:
+    lengths = [(64, 64), (100, 37), (37, 100), (200, 129), (1, 300), (130, 513)]
+    for sq, sk in lengths[1:3] if SANITIZED else lengths:
+        args = qkv(dtype, device, sq=sq, sk=sk, d=32, batch=(2,))
+        for alignment in ("top_left", "bottom_right"):
+            check(*args, window=window, causal_alignment=alignment)
+            check(*args, window=window, is_causal=True, causal_alignment=alignment)
+    mask = make_mask("bool", (200, 129), dtype, device)
+    check(*qkv(dtype, device, sq=200, sk=129, d=32, batch=(2,)), window=window, attn_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_window_of_everything_is_none(device: torch.device, dtype: torch.dtype) -> None:
+    args = qkv(dtype, device, d=16, batch=(2,))
+    for window in ((-1, -1), (64, 128), (1 << 62, 1 << 62)):
+        assert torch.equal(attention(*args, window=window), attention(*args))
+        causal = attention(*args, window=window, is_causal=True)
+        assert torch.equal(causal, attention(*args, is_causal=True))
+        assert torch.equal(causal, attention(*args, window=(-1, 0)))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None:
+    """Parts of the keys before and behind the window are left out; a part is cut by it; the sink counts once."""
+    sinks = randn(2, dtype=dtype, device=device)
+    for sq, sk, window in [
+        (2, 20011, (1500, 0)),
+        (2, 5003, (3000, -1)),
+        (3, 5003, (-1, 1100)),
+        (300, 4100, (1030, 700)),
+    ]:
+        args = qkv(dtype, device, sq=sq, sk=sk, d=64, batch=(1, 2))
+        for alignment in ("top_left", "bottom_right"):
+            check(*args, window=window, causal_alignment=alignment)
+            check(*args, window=window, causal_alignment=alignment, sinks=sinks, softcap=2.0)
+
+
+def test_a_window_ignores_keys_outside(device: torch.device) -> None:
+    """A row's bits do not change with keys and values that it does not see; NaN there stays there."""
+    q, k, v = qkv(torch.float32, device, sq=1500, sk=1500, d=16, batch=(2,))
+    before = attention(q, k, v, window=(40, 0))
+    k[..., :300, :], v[..., :300, :] = 1e4, -1e4
+    k[..., 1000:, :], v[..., 1000:, :] = float("nan"), float("nan")
+    after = attention(q, k, v, window=(40, 0))
+    kept = slice(340, 860)  # NaN values reach the rows of their tile
+    tolerance = 1e-6 if device.type == "cpu" else 0
+    torch.testing.assert_close(after[:, kept], before[:, kept], rtol=0, atol=tolerance)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("softcap", [0.5, 5.0, 50.0])
+def test_softcap(device: torch.device, dtype: torch.dtype, softcap: float) -> None:
+    for sq, sk, d in [(65, 129, 32)] if SANITIZED else [(65, 129, 32), (5, 300, 96), (130, 131, 200), (3, 4, 0)]:
+        args = qkv(dtype, device, sq=sq, sk=sk, d=d, dv=max(d, 8), batch=(2,))
+        for options in ({}, {"is_causal": True}, {"scale": 3.0}, {"scale": -0.5}, {"scale": 0.0}):
+            check(*args, softcap=softcap, **options)
+        mask = make_mask("additive_inf", (sq, sk), dtype, device)
+        check(*args, softcap=softcap, attn_mask=mask)
+    q, k, v = qkv(dtype, device, sq=4, sk=6, d=8, batch=(2,))
+    q[..., 1, :], k[..., 2, 0], k[..., 4, 0] = q[..., 1, :].abs(), float("inf"), float("nan")
+    infinite = attention(q, k, v, softcap=softcap, attn_mask=torch.tensor([1, 1, 1, 1, 0, 1], device=device).log())
+    assert infinite.isnan().all()  # a NaN score stays NaN under a mask
+    infinite = attention(q[..., 1:2, :], k[..., :4, :], v[..., :4, :], softcap=softcap)
+    assert torch.isfinite(infinite).all()  # tanh(inf) is 1
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("own", [True, False])
+def test_sinks(device: torch.device, dtype: torch.dtype, own: bool) -> None:
+    kind = dtype if own else torch.float32
+    for sq, sk in [(65, 129)] if SANITIZED else [(65, 129), (1, 300), (130, 20), (2, 4500), (5, 0)]:
+        args = qkv(dtype, device, sq=sq, sk=sk, d=40, batch=(2, 3))
+        for shape in ((3,), (2, 3), (2, 1), (1,), ()):
+            check(*args, sinks=randn(*shape or (1,), dtype=kind, device=device).reshape(shape))
+        sinks = randn(3, dtype=kind, device=device)
+        check(*args, sinks=sinks, is_causal=True, causal_alignment="bottom_right")
+        if sk:
+            check(*args, sinks=sinks, attn_mask=make_mask("bool", (sq, sk), dtype, device))
+        for size in (40, -40):  # nothing is left of the keys; nothing of the sink
+            check(*args, sinks=sinks + size)
+    query = randn(2, 6, 33, 16, dtype=dtype, device=device)
+    key, value = (randn(2, 2, 70, 16, dtype=dtype, device=device) for _ in range(2))
+    for strided in (randn(6, dtype=kind, device=device), randn(6, 4, dtype=kind, device=device).T[1]):
+        check(query, key, value, enable_gqa=True, sinks=strided, window=(9, 3))
+
+
+def test_sinks_that_are_not_finite(device: torch.device) -> None:
+    q, k, v = qkv(torch.float32, device, sq=5, sk=7, d=8, batch=(4,))
+    sinks = torch.tensor([-torch.inf, torch.inf, float("nan"), 0.0], device=device)
+    output, lse = call_both(q, k, v, sinks=sinks)
+    plain, plain_lse = call_both(q, k, v)
+    torch.testing.assert_close(output[0], plain[0])
+    torch.testing.assert_close(lse[0], plain_lse[0])
+    assert output[1:3].isnan().all() and (lse[1] == torch.inf).all() and lse[2].isnan().all()
+    assert torch.isfinite(output[3]).all() and torch.isfinite(lse[3]).all()
+
+
+def test_rows_without_keys_have_their_sink(device: torch.device) -> None:
+    q, k, v = qkv(torch.float32, device, sq=9, sk=5, d=8, batch=(3,))
+    if device.type == "cuda":
+        v[..., 0] = float("nan")
+    sinks = torch.tensor([1.0, -2.0, -torch.inf], device=device)
+    output, lse = call_both(q, k, v, sinks=sinks, is_causal=True, causal_alignment="bottom_right")
+    assert (output[:, :4] == 0).all() and torch.equal(lse[:, :4], sinks[:, None].expand(3, 4))
+
+
+def test_a_sink_is_one_more_key(device: torch.device) -> None:
+    """What it is by definition: a key of that score with a value of 0, whose weight nobody gets."""
+    q, k, v = qkv(torch.float64, device, sq=8, sk=9, d=8, batch=(1, 2))
+    q[..., 0], k[..., 0] = 1, 0
+    sink_key = torch.zeros(1, 2, 1, 8, dtype=torch.float64, device=device)
+    sink_key[..., 0, 0] = torch.tensor([0.7, -1.3])
+    one_more = torch.cat([k, sink_key], -2), torch.cat([v, torch.zeros_like(v[..., :1, :])], -2)
+    expected, expected_lse = call_both(q, *one_more, scale=1.0)
+    output, lse = call_both(q, k, v, sinks=sink_key[0, :, 0, 0], scale=1.0)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(lse, expected_lse)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_row_bits_in_a_window_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
+    options = {"window": (1100, 30), "softcap": 4.0, "sinks": randn(4, dtype=dtype, device="cuda")}
+    for sq, sk in [(1, 300), (5, 9000), (200, 3000)]:
+        q, k, v = qkv(dtype, "cuda", sq=sq, sk=sk, batch=(3, 4))
+        full, full_lse = attention_lse(q, k, v, **options)
+        options_of_one = options | {"sinks": options["sinks"][2:3]}
+        one, one_lse = attention_lse(q[1:2, 2:3], k[1:2, 2:3], v[1:2, 2:3], **options_of_one)
+        assert torch.equal(one[0, 0], full[1, 2]) and torch.equal(one_lse[0, 0], full_lse[1, 2])
+        shared = attention(q[:, :, : sq // 2 + 1], k, v, **options)
+        assert torch.equal(shared, full[:, :, : sq // 2 + 1])
+
+
 # ---- numbers -----------------------------------------------------------------------------------------------
 
 
@@ -504,6 +663,13 @@ def test_any_call(data: st.DataObject) -> None:
         options["attn_mask"] = make_mask(mode, tuple(shape), dtype, torch.device(device))
     elif mode != "full":
         options.update(is_causal=True, causal_alignment=mode)
+    if data.draw(st.booleans()):
+        reach = st.integers(-1, 90)
+        options.update(
+            window=(data.draw(reach), data.draw(reach)), softcap=data.draw(st.sampled_from([0.0, 1.0, 20.0]))
+        )
+        options.setdefault("causal_alignment", data.draw(st.sampled_from(["top_left", "bottom_right"])))
+        options["sinks"] = data.draw(st.sampled_from([None, randn(heads * groups, dtype=dtype, device=device)]))
     check(query, key, value, half_peer=False, **options)
 
 
@@ -538,6 +704,13 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
         ((Q, K, V), {"causal_alignment": "middle"}, 'expected causal_alignment to be "top_left" or .*, got "middle"'),
         ((Q, K, V), {"scale": float("nan")}, "expected a finite scale, got nan"),
         ((Q, K, V), {"scale": float("inf")}, "expected a finite scale, got inf"),
+        ((Q, K, V), {"window": (-2, 3)}, r"expected window to be two numbers of keys, -1 for no limit, got \[-2, 3\]"),
+        ((Q, K, V), {"window": (1, 2, 3)}, r"expected window to be two numbers of keys, .*, got \[1, 2, 3\]"),
+        ((Q, K, V), {"softcap": float("nan")}, "expected a finite softcap from 0 on, got nan"),
+        ((Q, K, V), {"softcap": -1.0}, "expected a finite softcap from 0 on, got -1"),
+        ((Q, K, V), {"sinks": torch.zeros(3)}, r"expected sinks to broadcast to \[2, 4\], got shape \[3\]"),
+        ((Q, K, V), {"sinks": torch.zeros(1, 2, 4)}, r"expected sinks to broadcast to \[2, 4\], got shape \[1, 2, 4\]"),
+        ((Q, K, V), {"sinks": torch.zeros(4, dtype=torch.int64)}, "expected sinks of dtype float32 or .*, got int64"),
     ],
 )
 def test_errors(

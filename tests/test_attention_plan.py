@@ -17,7 +17,7 @@ int main() {
               << t.blocks << ' ' << t.shared_bytes() << '\n';
   std::cout << kSplitKeys << std::endl;
   Problem p;
-  while (std::cin >> p.fp64 >> p.batches >> p.rows >> p.sk >> p.d >> p.dv >> p.sm_count) {
+  while (std::cin >> p.fp64 >> p.batches >> p.rows >> p.key_end >> p.d >> p.dv >> p.sm_count) {
     const Plan q = make_plan(p);
     std::cout << q.tile << ' ' << q.row_tiles << ' ' << q.splits << ' ' << q.parallel << ' ' << q.blocks << ' '
               << q.partials << std::endl;

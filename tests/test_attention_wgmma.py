@@ -6,7 +6,7 @@ On a GPU, tests/test_attention.py runs through it where it serves.
 import random
 import subprocess
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -32,12 +32,18 @@ class Case:
     d: int = 64
     dv: int = 64
     bshd: int = 0
-    causal: int = 0
-    shift: int = 0
+    first: int = -(1 << 20)  # row i sees keys i + first to i + last - 1
+    last: int = 1 << 20
     mask: int = 0
     heads: int = 0
     rows: int = 0
     special: int = 0
+    softcap: float = 0.0
+    sinks: int = 0  # 1: float32, a query head's; 2: of the operands' dtype, a query head's and batch's
+
+    def line(self) -> str:
+        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp leaves them
+        return " ".join(map(str, astuple(replace(self, **limits)))) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,7 @@ def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
     program = emulated("attention_wgmma", *SOURCES)
 
     def run(cases: list[Case]) -> list[str]:
-        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
+        lines = "".join(case.line() for case in cases)
         done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
         results = done.stdout.splitlines()
         for case, result in zip(cases, results, strict=True):
@@ -59,7 +65,14 @@ def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
 def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
     """Each tile with each kind of mask and each dtype, one row tile and several, ragged."""
     cases = [
-        Case(dtype, seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        Case(
+            *(dtype, seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2),
+            mask=mask,
+            heads=seed // 2 % 2,
+            rows=seed // 4 % 2,
+            softcap=seed // 3 % 2 * 3.0,
+            sinks=seed % 3,
+        )
         for seed, (dtype, (d, dv), (sq, sk), mask) in enumerate(
             (dtype, sizes, lengths, mask)
             for dtype in ("bf16", "fp16")
@@ -81,7 +94,8 @@ def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> N
         sq = draw.choice([1, 2, 3, 7, 16, 63, 64, 65, 127, 128, 129, 191, 192, 193, 257])
         sk = draw.choice([1, 2, 63, 64, 65, 79, 80, 81, 127, 128, 129, 255, 256, 257, 513, 777])
         mask = draw.choice([0, 0, 1, 2, 3])
-        causal = 0 if mask else draw.choice([0, 1])
+        position = draw.choice([0, sk - sq])
+        left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
         rows = draw.choice([0, 1]) if mask else 0
         cases.append(
             Case(
@@ -96,12 +110,14 @@ def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> N
                 d=d,
                 dv=draw.choice([d, d, 64, 128]),
                 bshd=draw.choice([0, 1]),
-                causal=causal,
-                shift=draw.choice([0, sk - sq]) if causal else 0,
+                first=position - left,
+                last=position + right + 1,
                 mask=mask,
                 heads=draw.choice([0, 1]) if mask else 0,
                 rows=rows,
                 special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
+                softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
+                sinks=draw.choice([0, 0, 1, 2]),
             )
         )
     attend(cases)
@@ -110,11 +126,17 @@ def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> N
 def test_long_keys_in_parts(attend: Callable[[list[Case]], list[str]]) -> None:
     """Parts of 1024 keys (decoding) and of 4096 (a few tiles of rows), merged in memory."""
     cases = [
-        Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, causal=1, shift=4999),
-        Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1),
+        Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
+        Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
+        # Parts before and behind the window are left out.
+        Case(
+            seed=3, sm_count=7, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
+        ),
+        Case(seed=4, sm_count=3, sq=130, sk=13000, d=64, first=5000, last=5100, sinks=1),
+        Case(seed=5, sm_count=7, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
     ]
     parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
-    assert parts == [5, 3]
+    assert parts == [5, 3, 2, 1, 1]
 
 
 PROGRAM = r"""
@@ -125,6 +147,7 @@ int main() {
   WgmmaProblem p;
   p.possible = true;
   while (std::cin >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> p.sm_count) {
+    p.key_end = p.sk;
     const auto q = plan_wgmma(p);
     if (!q) { std::cout << "none" << std::endl; continue; }
     const WgmmaTile& t = q->info();

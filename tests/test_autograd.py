@@ -51,6 +51,8 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
         ("gated_linear", "bias_up"),
         ("attention", "attn_mask"),
         ("attention_lse", "attn_mask"),
+        ("attention", "sinks"),
+        ("attention_lse", "sinks"),
     ],
 )
 def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:

@@ -113,6 +113,8 @@ BAD = [
     ("attention", ((4,), (3, 4), (3, 4)), {}),
     ("attention", ((1, 1, 3, 257),) * 3, {}),
     ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(4, 3)}),
+    ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(3)}),
+    ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(2).half()}),
 ]
 
 
@@ -142,6 +144,7 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         ("gated_linear", [(4, 3), (5, 3), (5, 3), (5,)], {"activation": "gelu", "bias_up": (5,)}),
         ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
         ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
+        ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,)}),
     ],
 )
 def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:

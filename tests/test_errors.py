@@ -295,6 +295,14 @@ def test_attention_options(device: torch.device) -> None:
     for scale in (math.inf, math.nan, -math.inf):
         check("attention", RuntimeError, "finite scale", q, q, q, scale=scale)
     check("attention", ValueError, "causal_alignment.*lower", q, q, q, causal_alignment="lower")
+    for window in ((1,), (), (-2, 0), (1, 2, 3)):
+        check("attention", RuntimeError, "window to be two numbers of keys", q, q, q, window=window)
+    for softcap in (math.inf, math.nan, -1.0):
+        check("attention", RuntimeError, "finite softcap from 0 on", q, q, q, softcap=softcap)
+    for shape in [(3,), (2, 3), (1, 2, 4), (4, 1)]:
+        sinks = torch.zeros(shape, device=device)
+        check("attention", RuntimeError, r"sinks to broadcast to \[2, 4\], got shape", q, q, q, sinks=sinks)
+    check("attention", RuntimeError, "sinks of dtype float32", q, q, q, sinks=torch.zeros(4, device=device).half())
     check("attention", RuntimeError, "multiple of key heads", q, q[:, :3], q[:, :3], enable_gqa=True)
     check("attention", RuntimeError, "heads, length", q[0, 0], q[0, 0], q[0, 0], enable_gqa=True)
 
@@ -303,6 +311,7 @@ def test_attention_options(device: torch.device) -> None:
 def test_attention_mask_on_another_device() -> None:
     q = randn(2, 4, 5, 8, device="cuda")
     check("attention", RuntimeError, "one device", q, q, q, attn_mask=torch.ones(5, 5, dtype=torch.bool))
+    check("attention", RuntimeError, "query and sinks on one device", q, q, q, sinks=torch.ones(4))
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:

@@ -68,8 +68,8 @@ MODELS = {
         transformers.ViTConfig(**SIZES, image_size=16, patch_size=4, num_labels=7),
     ),
 }
-SINKS = ["gpt_oss"]
-SOFTCAP = ["gemma2"]  # "sdpa" leaves both of these out
+ONLY_EAGER = ["gemma2", "gpt_oss"]  # "sdpa" leaves out softcap and sinks
+SLIDING = ["mistral", "gemma2", "gemma3", "gpt_oss"]
 CAUSAL = ["llama", "mistral", "gemma2", "gemma3", "gpt_oss"]
 
 
@@ -124,13 +124,10 @@ def test_logits(name: str, padding: str, device: torch.device) -> None:
     model, given = build(name, device), inputs(name, device, padding)
     with Calls() as calls:
         actual = logits(model, "xgemm", given)
-    op = "attention_lse" if name in SINKS else "scaled_masked_softmax" if name in SOFTCAP else "attention"
     layers = 6 if name == "t5" else 2  # T5: encoder, decoder, cross-attention
-    assert {k: n for k, n in calls.counts.items() if "xgemm.attention" in k or "masked_softmax" in k} == {
-        f"xgemm.{op}.default": layers
-    }
+    assert {k: n for k, n in calls.counts.items() if "xgemm" in k} == {"xgemm.attention.default": layers}
     assert torch.isfinite(actual).all()
-    for reference in ("eager",) if name in SINKS + SOFTCAP else ("eager", "sdpa"):
+    for reference in ("eager",) if name in ONLY_EAGER else ("eager", "sdpa"):
         expected = logits(model, reference, given)
         assert expected.std() > 0.1
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
@@ -159,6 +156,29 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
             **given, max_new_tokens=6, do_sample=False, cache_implementation=cache, disable_compile=True
         )
     assert torch.equal(tokens["xgemm"], tokens["eager"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", SLIDING)
+def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without padding a sliding layer's mask is not made: also for a chunk of queries behind a cache."""
+    model, given = build(name, device), inputs(name, device)
+    model.set_attn_implementation("eager")
+    expected = model(**given).logits
+    masks = []
+    ours = torch_ext.attention
+
+    def attention(*args, **kwargs):
+        masks.append(kwargs["attn_mask"])
+        return ours(*args, **kwargs)
+
+    monkeypatch.setattr(torch_ext, "attention", attention)
+    model.set_attn_implementation("xgemm")
+    torch.testing.assert_close(model(**given).logits, expected, rtol=1e-4, atol=1e-4)
+    assert masks == [None, None]
+    cache, tokens = transformers.DynamicCache(config=model.config), given["input_ids"]
+    chunks = [model(input_ids=chunk, past_key_values=cache).logits for chunk in tokens.split([7, 3, 1], 1)]
+    torch.testing.assert_close(torch.cat(chunks, 1), expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -223,11 +243,6 @@ def layer(**attributes: object) -> torch.nn.Module:
         ({"dropout": 0.1}, r"^xgemm attention: has no dropout, got dropout=0.1; call eval\(\) on the model$"),
         ({"output_attentions": True}, r'^xgemm attention: does not return weights, .*; use "eager"$'),
         ({"cache": object()}, r"^xgemm attention: has no paged cache"),
-        ({"softcap": 2.0, "s_aux": torch.zeros(4)}, r"^xgemm attention: expected softcap or s_aux .*, got both$"),
-        (
-            {"sliding_window": 5},
-            r"^xgemm attention: expected attention_mask to hold the sliding window of 5 for 6 keys",
-        ),
     ],
 )
 def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
@@ -250,22 +265,31 @@ def test_training_and_wide_heads_are_one_line() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("mask", [None, "bool", "additive"])
 @pytest.mark.parametrize("softcap", [None, 1.5])
-def test_arguments(softcap: float | None, mask: str | None, bias: bool, is_causal: bool | None) -> None:
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_arguments(
+    sinks: bool, window: int | None, softcap: float | None, mask: str | None, bias: bool, is_causal: bool | None
+) -> None:
     """Every combination against the formula in float64."""
-    q, k, v = randn(2, 4, 5, 8), randn(2, 2, 6, 8), randn(2, 2, 6, 8)
+    q, k, v, s_aux = randn(2, 4, 5, 8), randn(2, 2, 6, 8), randn(2, 2, 6, 8), randn(4)
     added = torch.zeros(2, 1, 5, 6, dtype=torch.float64)
     given, position_bias = None, randn(1, 4, 5, 6) if bias else None
     if mask is not None:
         taken = (torch.rand(2, 1, 5, 6) > 0.4).index_fill_(-1, torch.tensor(0), True)
         added = added.masked_fill(~taken, float("-inf"))
         given = taken if mask == "bool" else added.float()
+    elif window is not None:  # the last query stands at the last key
+        away = torch.arange(5)[:, None] + 1 - torch.arange(6)
+        added = added.masked_fill((away >= window) | (away < (0 if is_causal is not False else -2)), float("-inf"))
     elif is_causal is not False:
         added = added.masked_fill(~torch.ones(5, 6, dtype=torch.bool).tril(), float("-inf"))
     scores = q.double() @ k.double().repeat_interleave(2, 1).mT * 0.7
     scores = scores if softcap is None else softcap * (scores / softcap).tanh()
     scores = scores + added + (position_bias.double() if bias else 0)
-    expected = (scores.softmax(-1) @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
+    sink = s_aux.double()[:, None, None].expand(2, 4, 5, 1) if sinks else scores[..., :0]
+    expected = (torch.cat([scores, sink], -1).softmax(-1)[..., :6] @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
     options = {"scaling": 0.7, "softcap": softcap, "position_bias": position_bias, "is_causal": is_causal}
+    options |= {"sliding_window": window, "s_aux": s_aux if sinks else None}
     actual, weights = integration.attention(layer(), q, k, v, given, **options)
     assert weights is None and actual.is_contiguous()
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)

@@ -95,6 +95,11 @@ CASES = [
                 {"query": (5, 4), "key": (6, 4), "value": (6, 4)},
                 {"is_causal": True, "causal_alignment": "bottom_right"},
             ),
+            (
+                {"query": (2, 3, 5, 4), "key": (2, 3, 6, 4), "value": (2, 3, 6, 2), "sinks": (3,)},
+                {"window": (2, 1), "softcap": 0.5},
+            ),
+            ({"query": (3, 5, 4), "key": (1, 6, 4), "value": (6, 4), "attn_mask": (5, 6), "sinks": ()}, {}),
         ]
     ),
 ]

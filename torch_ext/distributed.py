@@ -142,6 +142,8 @@ def _attention(outputs: int) -> Callable[..., Iterator[Strategy]]:
         attn_mask: Shape | None = None,
         is_causal: bool = False,
         enable_gqa: bool = False,
+        window: Sequence[int] = (-1, -1),
+        sinks: Shape | None = None,
         **_,
     ) -> Iterator[Strategy]:
         shapes = {"query": query, "key": key, "value": value}
@@ -150,8 +152,9 @@ def _attention(outputs: int) -> Callable[..., Iterator[Strategy]]:
             if enable_gqa and i == rank - 3 and any(s[-3] % parts and s[-3] != 1 for s in shapes.values()):
                 continue  # a shard's query heads would need key heads of another shard
             inputs = {name: _aligned(shape[:-2], rank - 2, i) for name, shape in shapes.items()}
-            yield (Shard(i),) * outputs, {**inputs, "attn_mask": _aligned(attn_mask, rank, i)}
-        if not is_causal:  # which counts rows from the first one
+            beside = {"attn_mask": _aligned(attn_mask, rank, i), "sinks": _aligned(sinks, rank - 2, i)}
+            yield (Shard(i),) * outputs, {**inputs, **beside}
+        if not is_causal and max(window) < 0:  # which count rows from the first one
             rows = {"query": Shard(len(query) - 2), "attn_mask": _aligned(attn_mask, rank, rank - 2)}
             yield (Shard(rank - 2),) * outputs, rows
 

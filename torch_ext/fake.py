@@ -386,7 +386,7 @@ def _topk_softmax(input, k, dim=-1, *, renormalize=True, dtype=None) -> tuple[Te
     return input.new_empty(shape, dtype=result), input.new_empty(shape, dtype=torch.int64)
 
 
-def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) -> tuple[list, Tensor]:
+def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa, sinks) -> tuple[list, Tensor]:
     """The output's shape without its last dim."""
     _check_inputs(op, query=query, key=key, value=value)
     for name, t in (("query", query), ("key", key), ("value", value)):
@@ -444,21 +444,56 @@ def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa) ->
             ),
         )
         _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
+    if sinks is not None:
+        torch._check(
+            sinks.device == query.device,
+            lambda: f"xgemm::{op}: expected query and sinks on one device, got {query.device} and {sinks.device}",
+        )
+        torch._check(
+            sinks.dtype in (torch.float32, query.dtype),
+            lambda: (
+                f"xgemm::{op}: expected sinks of dtype float32 or query's {_name(query.dtype)}, "
+                f"got {_name(sinks.dtype)}"
+            ),
+        )
+        _expands(op, "sinks", sinks, "", batch)
     return [*batch, sq]
 
 
 @torch.library.register_fake("xgemm::attention")
 def _attention(
-    query, key, value, *, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, causal_alignment="top_left"
+    query,
+    key,
+    value,
+    *,
+    attn_mask=None,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    causal_alignment="top_left",
+    window=(-1, -1),
+    softcap=0.0,
+    sinks=None,
 ) -> Tensor:
-    rows = _check_attention("attention", query, key, value, attn_mask, is_causal, enable_gqa)
+    rows = _check_attention("attention", query, key, value, attn_mask, is_causal, enable_gqa, sinks)
     return query.new_empty([*rows, value.shape[-1]])
 
 
 @torch.library.register_fake("xgemm::attention_lse")
 def _attention_lse(
-    query, key, value, *, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, causal_alignment="top_left"
+    query,
+    key,
+    value,
+    *,
+    attn_mask=None,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    causal_alignment="top_left",
+    window=(-1, -1),
+    softcap=0.0,
+    sinks=None,
 ) -> tuple[Tensor, Tensor]:
-    rows = _check_attention("attention_lse", query, key, value, attn_mask, is_causal, enable_gqa)
+    rows = _check_attention("attention_lse", query, key, value, attn_mask, is_causal, enable_gqa, sinks)
     accumulator = torch.float64 if query.dtype is torch.float64 else torch.float32
     return query.new_empty([*rows, value.shape[-1]]), query.new_empty(rows, dtype=accumulator)

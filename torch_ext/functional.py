@@ -579,6 +579,9 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     causal_alignment: str = "top_left",
+    window: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length).
@@ -598,15 +601,21 @@ def attention(
         enable_gqa: key and value may have fewer heads; each serves an equal group of neighbouring query heads.
         causal_alignment: which diagonal is_causal means when Sq != Sk: "top_left", row i sees keys 0 to i, as torch;
             "bottom_right", the last row sees all keys.
-        return_lse: also return the natural log-sum-exp of each row's scaled and masked scores.
+        window: how many keys to the left and to the right of its own a query sees; -1: all of them. Row i's own key is
+            i ("top_left") or i + Sk - Sq ("bottom_right"). With is_causal the second number is 0. Keys outside take no
+            time.
+        softcap: scores become ``softcap * tanh(scores / softcap)``, before masks; 0: they stay as they are.
+        sinks: broadcasts to (..., H), float32 or the query's dtype: for each row the logit of one more key, without a
+            value, which takes its part of the weights ("attention sinks" of GPT-OSS).
+        return_lse: also return the natural log-sum-exp of each row's scaled and masked scores, its sink among them.
 
     Returns:
         (..., H, Sq, Dv) of the query's dtype; a row whose keys are all masked is 0. With return_lse a tuple of that and
         (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256, a scale that is not finite; and what the module's
-            text lists.
+        RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite; and what the
+            module's text lists.
         ValueError: a dropout_p other than 0, an unknown causal_alignment.
 
     Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
@@ -624,4 +633,7 @@ def attention(
         scale=scale,
         enable_gqa=enable_gqa,
         causal_alignment=causal_alignment,
+        window=window,
+        softcap=softcap,
+        sinks=sinks,
     )

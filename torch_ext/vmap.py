@@ -205,13 +205,20 @@ def _cross_entropy(
 
 def _attention_with(op: torch._ops.OpOverload) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     def rule(
-        query: _Operand, key: _Operand, value: _Operand, *, attn_mask: _Operand | None = None, **options
+        query: _Operand,
+        key: _Operand,
+        value: _Operand,
+        *,
+        attn_mask: _Operand | None = None,
+        sinks: _Operand | None = None,
+        **options,
     ) -> Tensor | tuple[Tensor, ...]:
         rank = max(query.rank, key.rank, value.rank)
-        if not _any_batched(query, key, value):  # the mask alone
-            query = _Operand(query.expanded(_size(attn_mask)), True)
+        if not _any_batched(query, key, value):  # the mask or the sinks alone
+            query = _Operand(query.expanded(_size(attn_mask, sinks)), True)
         mask = None if attn_mask is None else attn_mask.front(rank)
-        return op(query.front(rank), key.front(rank), value.front(rank), attn_mask=mask, **options)
+        sinks = None if sinks is None else sinks.front(rank - 2)
+        return op(query.front(rank), key.front(rank), value.front(rank), attn_mask=mask, sinks=sinks, **options)
 
     return rule
 

@@ -21,18 +21,19 @@ struct Operand {
 };
 
 struct Arguments {
-  Operand query, key, value, mask;
-  DType dtype, mask_dtype;  ///< of query, key, value and output; of the mask
+  Operand query, key, value, mask, sinks;  ///< of the sinks, `row` and `column` count nothing; no data: there are none
+  DType dtype, mask_dtype, sinks_dtype;    ///< of query, key, value and output; of the mask; of the sinks
   int batch_dims = 0;
   std::uint32_t batch_sizes[kMaxBatchDims] = {};
   std::uint32_t key_group = 1, value_group = 1;  ///< steps of the last batch dim per key and value head, where they differ
   std::uint32_t batches = 0, row_tiles = 0;
   int group = 1;  ///< query heads that share a key head; packed row r is head r % group at position r / group
   int sq = 0, sk = 0, d = 0, dv = 0;
-  double scale = 1;
-  bool causal = false, masked = false;
-  std::int64_t shift = 0;  ///< when causal, position i sees keys 0 .. i + shift
-  int splits = 1;
+  double cap_scale = 0;  ///< unless 0, products become tanh(product * cap_scale)
+  double scale = 1;      ///< of that: the scores
+  bool masked = false;
+  std::int64_t first = 0, last = 0;  ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
+  int first_split = 0, splits = 1;   ///< parts of the keys: those with keys that some row sees
   bool parallel = false;
   void* output = nullptr;          ///< contiguous (batches, group, Sq, Dv)
   void* lse = nullptr;             ///< contiguous (batches, group, Sq), may be null

@@ -15,19 +15,19 @@ attention::Result run(const attention::Call& call, bool want_lse) {
 }
 
 Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,
-                    bool is_causal, std::optional<double> scale, bool enable_gqa, const std::string& causal_alignment) {
-  return run(attention::check_arguments("attention", query, key, value, attn_mask, is_causal, scale, enable_gqa,
-                                        causal_alignment),
-             false)
-      .output;
+                    bool is_causal, std::optional<double> scale, bool enable_gqa, const std::string& causal_alignment,
+                    const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks) {
+  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};
+  return run(attention::check_arguments("attention", query, key, value, options), false).output;
 }
 
 std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale,
-                                            bool enable_gqa, const std::string& causal_alignment) {
-  attention::Result r = run(
-      attention::check_arguments("attention_lse", query, key, value, attn_mask, is_causal, scale, enable_gqa, causal_alignment),
-      true);
+                                            bool enable_gqa, const std::string& causal_alignment,
+                                            const std::vector<std::int64_t>& window, double softcap,
+                                            const std::optional<Tensor>& sinks) {
+  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};
+  attention::Result r = run(attention::check_arguments("attention_lse", query, key, value, options), true);
   return {r.output, *r.lse};
 }
 

@@ -1,5 +1,6 @@
 #include "attention/call.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace xgemm::attention {
@@ -33,27 +34,51 @@ Shape broadcast_batch(const TensorView& first, ShapeRef a, const TensorView& sec
   return broadcast(first, a, second, b);
 }
 
+void check_broadcasts(const TensorView& v, ShapeRef to) {
+  bool fits = v.sizes.size() <= to.size();
+  for (std::size_t i = 0; fits && i < v.sizes.size(); ++i) {
+    const std::int64_t have = v.sizes[v.sizes.size() - 1 - i];
+    fits = have == 1 || have == to[to.size() - 1 - i];
+  }
+  check(fits, v.op, "expected ", v.name, " to broadcast to ", to_string(to), ", got shape ", to_string(v.sizes));
+}
+
 void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores) {
   check_same_device(query, mask);
   check(mask.dtype == ScalarType::Bool || mask.dtype == ScalarType::Float || mask.dtype == query.dtype, query.op,
         "expected attn_mask of dtype bool, float32 or query's ", to_string(query.dtype), ", got ", to_string(mask.dtype));
-  bool fits = mask.sizes.size() <= scores.size();
-  for (std::size_t i = 0; fits && i < mask.sizes.size(); ++i) {
-    const std::int64_t have = mask.sizes[mask.sizes.size() - 1 - i];
-    fits = have == 1 || have == scores[scores.size() - 1 - i];
-  }
-  check(fits, query.op, "expected attn_mask to broadcast to ", to_string(scores), ", got shape ", to_string(mask.sizes));
+  check_broadcasts(mask, scores);
+}
+
+void check_sinks(const TensorView& query, const TensorView& sinks, ShapeRef batch) {
+  check_same_device(query, sinks);
+  check(sinks.dtype == ScalarType::Float || sinks.dtype == query.dtype, query.op, "expected sinks of dtype float32 or query's ",
+        to_string(query.dtype), ", got ", to_string(sinks.dtype));
+  check_broadcasts(sinks, batch);
+}
+
+/// Which keys a row sees: of is_causal, window and causal_alignment.
+void limit_keys(Call& a, const Options& o) {
+  const char* const op = a.query.op;
+  check(o.causal_alignment == "top_left" || o.causal_alignment == "bottom_right", op,
+        "expected causal_alignment to be \"top_left\" or \"bottom_right\", got \"", o.causal_alignment, "\"");
+  check(o.window.size() == 2 && std::min(o.window[0], o.window[1]) >= -1, op,
+        "expected window to be two numbers of keys, -1 for no limit, got ", to_string(o.window));
+  const std::int64_t position = o.causal_alignment == "bottom_right" ? a.sk - a.sq : 0;  // of row 0
+  const std::int64_t left = o.window[0], right = o.is_causal ? 0 : o.window[1];
+  // The bounds change nothing for a row of the call.
+  a.first = left < 0 ? -a.sq : std::max(position - std::min(left, a.sq + a.sk), -a.sq);
+  a.last = right < 0 ? a.sk : std::min(position + std::min(right, a.sq + a.sk) + 1, a.sk);
 }
 
 }  // namespace
 
-Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                     const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                     const std::string& alignment) {
+Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, const Options& o) {
   Call a{.query = view(op, "query", query),
          .key = view(op, "key", key),
          .value = view(op, "value", value),
          .mask = {},
+         .sinks = {},
          .batch = {},
          .sq = 0,
          .sk = 0,
@@ -62,8 +87,9 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
          .key_group = 1,
          .value_group = 1,
          .scale = 1,
-         .causal = is_causal,
-         .shift = 0};
+         .softcap = o.softcap,
+         .first = 0,
+         .last = 0};
   for (const TensorView* v : {&a.query, &a.key, &a.value}) {
     check_same_device(a.query, *v);
     check_dtype(*v, kFloating);
@@ -78,23 +104,26 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   check(a.sq <= kMaxLength && a.sk <= kMaxLength, op, "expected lengths up to ", kMaxLength, ", got query ", a.sq, " and key ",
         a.sk);
 
-  if (enable_gqa) a.key_group = group_size(a.query, a.key), a.value_group = group_size(a.query, a.value);
+  if (o.enable_gqa) a.key_group = group_size(a.query, a.key), a.value_group = group_size(a.query, a.value);
   const Shape key_batch = grouped_batch(a.key, a.key_group), value_batch = grouped_batch(a.value, a.value_group);
   a.batch = broadcast_batch(a.query, batch_of(a.query), a.key, key_batch);
   a.batch = broadcast_batch(a.query, a.batch, a.value, value_batch);
 
-  if (attn_mask) {
-    check(!is_causal, op, "expected attn_mask or is_causal, got both");
+  if (o.attn_mask) {
+    check(!o.is_causal, op, "expected attn_mask or is_causal, got both");
     Shape scores = a.batch;
     scores.insert(scores.end(), {a.sq, a.sk});
-    a.mask = view(op, "attn_mask", *attn_mask);
+    a.mask = view(op, "attn_mask", *o.attn_mask);
     check_mask(a.query, *a.mask, scores);
   }
-  check(alignment == "top_left" || alignment == "bottom_right", op,
-        "expected causal_alignment to be \"top_left\" or \"bottom_right\", got \"", alignment, "\"");
-  if (is_causal && alignment == "bottom_right") a.shift = a.sk - a.sq;
-  a.scale = scale ? *scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
+  limit_keys(a, o);
+  a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
   check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
+  check(std::isfinite(a.softcap) && a.softcap >= 0, op, "expected a finite softcap from 0 on, got ", a.softcap);
+  if (o.sinks) {
+    a.sinks = view(op, "sinks", *o.sinks);
+    check_sinks(a.query, *a.sinks, a.batch);
+  }
   return a;
 }
 
@@ -110,14 +139,15 @@ Result empty_result(const Call& a, bool want_lse) {
   return r;
 }
 
-std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, 4>& strides, bool heads_apart) {
+std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>& strides, bool heads_apart) {
   std::vector<BatchDim> dims;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const bool heads = heads_apart && i + 1 == sizes.size();
     if (sizes[i] == 1 && !heads) continue;
-    const BatchDim now{sizes[i], {strides[0][i], strides[1][i], strides[2][i], strides[3][i]}};
+    BatchDim now{sizes[i], {}};
+    for (std::size_t o = 0; o < kOperands; ++o) now.strides[o] = strides[o][i];
     bool merge = !dims.empty() && !heads;
-    for (std::size_t o = 0; merge && o < now.strides.size(); ++o) merge = dims.back().strides[o] == now.strides[o] * now.size;
+    for (std::size_t o = 0; merge && o < kOperands; ++o) merge = dims.back().strides[o] == now.strides[o] * now.size;
     if (merge)
       dims.back() = {dims.back().size * now.size, now.strides};
     else
@@ -126,11 +156,14 @@ std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, 4>& strides
   return dims;
 }
 
-std::array<Shape, 4> strides_of(const Call& a) {
+std::array<Shape, kOperands> strides_of(const Call& a) {
   Shape full = a.batch;
   full.insert(full.end(), {a.sq, a.sk});
+  const Shape none(full.size(), 0);
   const auto of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
-  return {of(a.query), of(a.key), of(a.value), a.mask ? of(*a.mask) : Shape(full.size(), 0)};
+  Shape sinks = a.sinks ? broadcast_strides(a.sinks->sizes, a.sinks->strides, a.batch) : none;
+  sinks.resize(full.size(), 0);
+  return {of(a.query), of(a.key), of(a.value), a.mask ? of(*a.mask) : none, sinks};
 }
 
 }  // namespace xgemm::attention

@@ -1,5 +1,6 @@
 // A checked call of attention, and what the CPU's and the GPU's path need of it.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -14,28 +15,44 @@ inline constexpr std::int64_t kMaxHeadSize = 256;
 inline constexpr std::int64_t kMaxLength =
     std::numeric_limits<std::int32_t>::max() - 1024;  // positions fit 32 bits, a tile beyond them too
 
+/// The optional arguments of the op, as its schema has them (ops.cpp).
+struct Options {
+  const std::optional<Tensor>& attn_mask;
+  bool is_causal;
+  std::optional<double> scale;
+  bool enable_gqa;
+  const std::string& causal_alignment;
+  const std::vector<std::int64_t>& window;
+  double softcap;
+  const std::optional<Tensor>& sinks;
+};
+
 /// A checked call. `batch` is everything in front of the last two dims, broadcast, heads last.
 struct Call {
   TensorView query, key, value;
   std::optional<TensorView> mask;
+  std::optional<TensorView> sinks;  ///< broadcasts to `batch`
   Shape batch;
   std::int64_t sq, sk, d, dv;
   std::int64_t key_group, value_group;  ///< query heads that share one head of key and of value; 1 unless enable_gqa
   double scale;
-  bool causal;
-  std::int64_t shift;  ///< when causal, row i sees keys 0 .. i + shift
+  double softcap;  ///< scores become softcap * tanh(score / softcap); 0: they stay
+  /// Row i sees keys max(0, i + first) to min(sk, i + last) - 1. -sq <= first <= sk and -sq <= last <= sk.
+  std::int64_t first, last;
 
   std::int64_t batches() const {
     std::int64_t n = 1;
     for (auto s : batch) n *= s;
     return n;
   }
+  // Keys that some row sees, apart from the mask.
+  std::int64_t key_begin() const { return std::clamp<std::int64_t>(first, 0, sk); }
+  std::int64_t key_end() const { return std::clamp<std::int64_t>(sq - 1 + last, key_begin(), sk); }
+  bool sees_all() const { return first + sq <= 1 && last >= sk; }  ///< Does every row see every key, apart from the mask?
 };
 
 /// Checks the op's arguments: the same for every device.
-Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                     const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale, bool enable_gqa,
-                     const std::string& alignment);
+Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, const Options& options);
 
 struct Result {
   Tensor output;
@@ -47,24 +64,27 @@ ScalarType accumulator(const Call& call);
 /// Uninitialised outputs: (batch..., Sq, Dv) and, if wanted, (batch..., Sq).
 Result empty_result(const Call& call, bool want_lse);
 
+/// One number for each of query, key, value, mask and sinks.
+inline constexpr std::size_t kOperands = 5;
+using PerOperand = std::array<std::int64_t, kOperands>;
+
 /// One batch dim that every operand steps through evenly.
 struct BatchDim {
   std::int64_t size;
-  std::array<std::int64_t, 4> strides;  ///< of query, key, value and mask
+  PerOperand strides;
 };
 
 /// Dims of size 1 left out, neighbours merged where every operand steps through both as through one. `heads_apart`: the last dim
 /// stays as it is.
-std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, 4>& strides, bool heads_apart);
+std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>& strides, bool heads_apart);
 
-/// Strides of query, key, value and mask over the batch and their last two dims; over the heads as the operand stores them, which
-/// may be grouped.
-std::array<Shape, 4> strides_of(const Call& call);
+/// Strides of the operands over the batch and their last two dims (sinks have none there: 0); over the heads as the operand
+/// stores them, which may be grouped.
+std::array<Shape, kOperands> strides_of(const Call& call);
 
 /// Calls `f` with each operand's offset for every position in the first `count` of `dims`.
 template <class F>
-void for_each(const std::vector<BatchDim>& dims, std::size_t count, const F& f, std::array<std::int64_t, 4> offset = {},
-              std::size_t dim = 0) {
+void for_each(const std::vector<BatchDim>& dims, std::size_t count, const F& f, PerOperand offset = {}, std::size_t dim = 0) {
   if (dim == count) return f(offset);
   for (std::int64_t i = 0; i < dims[dim].size; ++i) {
     for_each(dims, count, f, offset, dim + 1);

@@ -118,6 +118,21 @@ bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t
   return true;
 }
 
+/// Adds each row's sink to its log-sum-exp, (batches, rows) of fp32 or fp64, as the score of one more key; returns what that
+/// leaves of the row's other weights, (batches, rows, 1).
+Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type) {
+  const std::int64_t n = a.batches();
+  Tensor sinks = aten("expand", "", torch::stable::to(*a.sinks->tensor, type), a.batch, false);
+  sinks = torch::stable::reshape(sinks, std::array{n, std::int64_t{1}, std::int64_t{1}});
+  Tensor both = empty(Shape{n, rows, 2}, type, a.query);
+  Tensor keys = torch::stable::narrow(both, 2, 0, 1), sink = torch::stable::narrow(both, 2, 1, 1);
+  torch::stable::copy_(keys, torch::stable::reshape(lse, std::array{n, rows, std::int64_t{1}}));
+  torch::stable::copy_(sink, aten("expand", "", sinks, Shape{n, rows, 1}, false));
+  lse = aten("logsumexp", "", both, Shape{-1}, false);
+  Tensor weights = aten("_safe_softmax", "", both, std::int64_t{-1}, std::optional<ScalarType>());
+  return torch::stable::narrow(weights, 2, 0, 1);
+}
+
 Tensor dense(const Tensor& t) {
   bool is_contiguous = false;
   TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
@@ -133,14 +148,18 @@ Shape contiguous_strides(ShapeRef shape) {
 
 std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
-  if (call.causal && (call.shift != 0 || call.scale <= 0)) return std::nullopt;  // it scales what it has masked
+  const bool causal = !call.sees_all();
+  if (causal && (call.first + call.sq > 1 || call.last != 1 || call.mask || call.scale <= 0))
+    return std::nullopt;  // row i is to see keys 0 .. i, and it scales what it has masked
+  if (call.softcap != 0) return std::nullopt;
   // Half types go in as they are where this CPU multiplies them: then the exponentials are good for the output, but not for a
   // log-sum-exp in fp32.
   const ScalarType own = call.query.dtype;
-  const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && multiplies(own));
+  const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && !call.sinks && multiplies(own));
   const ScalarType type = as_is ? own : arithmetic(call);
   const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Call a = call;
+  a.sinks.reset();  // they follow when the rest is known to be right
   std::array<Tensor, 4> copies;
   a.d = a.dv = std::max(call.d, call.dv);  // it takes one head size: the smaller one is filled with zeros
   a.query = readable(call.query, type, a.d, copies[0]);
@@ -156,7 +175,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
 
   // Query heads that share a key head are a dim of their own.
   Shape sizes = a.batch;
-  std::array<Shape, 4> strides = strides_of(a);
+  std::array<Shape, kOperands> strides = strides_of(a);
   if (a.key_group != 1) {
     const auto heads = static_cast<std::ptrdiff_t>(sizes.size()) - 1;
     sizes.back() /= a.key_group;
@@ -186,14 +205,14 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   Tensor output, lse;  // (n, Sq, Dv) and (n, Sq), contiguous
   if (outer > 0) output = empty(Shape{n, a.sq, a.dv}, type, a.query), lse = empty(Shape{n, a.sq}, sums, a.query);
   std::int64_t done = 0;
-  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+  for_each(dims, outer, [&](const PerOperand& offset) {
     const Tensor q = operand(0, a.query, offset[0]), k = operand(1, a.key, offset[1]), v = operand(2, a.value, offset[2]);
     std::optional<Tensor> mask;
     if (a.mask) mask = operand(3, *a.mask, offset[3]);
     AtenTensorHandle bias = mask ? mask->get() : nullptr, out = nullptr, sum = nullptr;
     double scale = a.scale;
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
-        q.get(), k.get(), v.get(), 0, a.causal, mask ? &bias : nullptr, &scale, &out, &sum));
+        q.get(), k.get(), v.get(), 0, causal, mask ? &bias : nullptr, &scale, &out, &sum));
     const Tensor o(out), l(sum);  // (batch, heads, Sq, Dv) and (batch, heads, Sq) in an order of the kernel's own
     if (outer == 0) {
       output = dense(o), lse = dense(l);
@@ -215,6 +234,8 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
                                   : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
   if (!right || !finite(view(a.query.op, "output", output)))
     return std::nullopt;  // or sums that overflow before they are divided
+  if (call.sinks)
+    output = aten("mul", "Tensor", torch::stable::view(output, std::array{n, a.sq, a.dv}), add_sinks(call, lse, a.sq, sums));
   if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
   if (type != own) output = torch::stable::to(output, own);
   Shape shape = a.batch;
@@ -256,7 +277,8 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
   const ScalarType type = arithmetic(a);
   const double inf = std::numeric_limits<double>::infinity();
   const Tensor zero = scalar(0, type), minus_inf = scalar(-inf, type);
-  Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1, type), scalar(a.scale, type));
+  const double scale = a.softcap == 0 ? a.scale : a.scale / a.softcap;
+  Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1, type), scalar(scale, type));
   Tensor key = flattened(a, a.key, a.key_group, type), value = flattened(a, a.value, a.value_group, type);
   Tensor output = torch::stable::view(r.output, std::array{n, a.sq, a.dv});
   std::optional<Tensor> lse, mask;
@@ -267,32 +289,44 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
     mask = aten("expand", "", *a.mask->tensor, scores, false);
   }
 
-  constexpr std::int64_t kScores = 1 << 22;  // elements of one block of scores: stays near the last cache, never Sq x Sk
-  const std::int64_t block = std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(n * a.sk, 1), 1, 128);
+  // Elements of one block of scores: stays near the last cache, never Sq x Sk. A window's rows have few of them.
+  constexpr std::int64_t kScores = 1 << 22, kRows = 128;
+  const std::int64_t width = std::clamp<std::int64_t>(a.last - a.first + kRows, 1, std::max<std::int64_t>(a.sk, 1));
+  const std::int64_t block = std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(n * width, 1), 1, kRows);
   for (std::int64_t row = 0; row < a.sq; row += block) {
     const std::int64_t rows = std::min(block, a.sq - row);
-    const std::int64_t cols = a.causal ? std::clamp<std::int64_t>(row + rows + a.shift, 0, a.sk) : a.sk;
+    // Keys that some row of the block sees.
+    const std::int64_t begin = std::clamp<std::int64_t>(row + a.first, 0, a.sk);
+    const std::int64_t end = std::clamp<std::int64_t>(row + rows - 1 + a.last, begin, a.sk), cols = end - begin;
     Tensor scores = bmm(torch::stable::narrow(query, 1, row, rows),
-                        torch::stable::transpose(torch::stable::narrow(key, 1, 0, cols), 1, 2), type, a.query);
-    if (a.causal) {
+                        torch::stable::transpose(torch::stable::narrow(key, 1, begin, cols), 1, 2), type, a.query);
+    if (a.softcap != 0) scores = aten("mul", "Tensor", aten("tanh", "", scores), scalar(a.softcap, type));
+    const auto hide = [&](const char* triangle, std::int64_t diagonal) {
       const Tensor ones = torch::stable::full(std::array{rows, cols}, 1, ScalarType::Bool);
-      scores = aten("masked_fill", "Tensor", scores, aten("triu", "", ones, row + a.shift + 1), minus_inf);
-    }
+      scores = aten("masked_fill", "Tensor", scores, aten(triangle, "", ones, diagonal), minus_inf);
+    };
+    if (row + a.last < end) hide("triu", row + a.last - begin);
+    if (row + rows - 1 + a.first > begin) hide("tril", row + a.first - 1 - begin);
     if (mask) {
       Tensor bias = torch::stable::narrow(*mask, -2, row, rows);
+      bias = torch::stable::narrow(bias, -1, begin, cols);
       // A boolean mask is the additive mask 0 / -inf, as in SDPA: a NaN score stays NaN.
       bias = a.mask->dtype == ScalarType::Bool ? aten("where", "self", bias, zero, minus_inf) : torch::stable::to(bias, type);
       bias = torch::stable::reshape(bias, std::array{n, rows, cols});
       scores = torch::stable::subtract(scores, bias, -1);
     }
-    if (lse) {
-      const Tensor block_lse = aten("logsumexp", "", scores, Shape{-1}, false);
-      Tensor target = torch::stable::narrow(*lse, 1, row, rows);
-      torch::stable::copy_(target, block_lse);
-    }
     const Tensor weights = aten("_safe_softmax", "", scores, std::int64_t{-1}, std::optional<ScalarType>());
+    Tensor block_output = bmm(weights, torch::stable::narrow(value, 1, begin, cols), type, a.query);
+    if (lse || a.sinks) {
+      Tensor block_lse = aten("logsumexp", "", scores, Shape{-1}, false);
+      if (a.sinks) block_output = aten("mul", "Tensor", block_output, add_sinks(a, block_lse, rows, type));
+      if (lse) {
+        Tensor target = torch::stable::narrow(*lse, 1, row, rows);
+        torch::stable::copy_(target, block_lse);
+      }
+    }
     Tensor target = torch::stable::narrow(output, 1, row, rows);
-    torch::stable::copy_(target, bmm(weights, torch::stable::narrow(value, 1, 0, cols), type, a.query));
+    torch::stable::copy_(target, block_output);
   }
   return r;
 }

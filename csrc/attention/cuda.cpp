@@ -83,15 +83,17 @@ Result attention_cuda(const Call& a, bool want_lse) {
   if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
   const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
 
-  std::array<Shape, 4> strides = strides_of(a);
+  std::array<Shape, kOperands> strides = strides_of(a);
   Arguments k;
   k.query = operand(a.query, strides[0]);
   k.key = operand(a.key, strides[1]);
   k.value = operand(a.value, strides[2]);
   k.dtype = to_dtype(a.query.dtype);
   if (a.mask) k.mask = operand(*a.mask, strides[3]), k.mask_dtype = to_dtype(a.mask->dtype), k.masked = true;
+  if (a.sinks) k.sinks = operand(*a.sinks, strides[4]), k.sinks_dtype = to_dtype(a.sinks->dtype);
   k.sq = static_cast<int>(a.sq), k.sk = static_cast<int>(a.sk), k.d = static_cast<int>(a.d), k.dv = static_cast<int>(a.dv);
-  k.scale = a.scale, k.causal = a.causal, k.shift = a.shift;
+  k.cap_scale = a.softcap == 0 ? 0 : a.scale / a.softcap, k.scale = k.cap_scale == 0 ? a.scale : a.softcap;
+  k.first = a.first, k.last = a.last;
 
   // Query heads that share a key head become rows of one tile, which reads that head's keys and values once.
   Shape sizes = a.batch;
@@ -99,16 +101,16 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.group = static_cast<int>(a.key_group);
     if (k.group != 1) {
       const std::size_t heads = sizes.size() - 1;
-      k.query.group = strides[0][heads], k.mask.group = strides[3][heads];
+      k.query.group = strides[0][heads], k.mask.group = strides[3][heads], k.sinks.group = strides[4][heads];
       sizes[heads] /= k.group;
-      strides[0][heads] *= k.group, strides[3][heads] *= k.group;
+      for (const std::size_t o : {0, 3, 4}) strides[o][heads] *= k.group;
     }
   } else {
     k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
   }
   // The heads stay apart as the last dim when key and value share them differently.
   const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1);
-  const std::array<Operand*, 4> operands = {&k.query, &k.key, &k.value, &k.mask};
+  const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
   k.batch_dims = static_cast<int>(own);
   std::int64_t batches = 1;
@@ -121,16 +123,18 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const Plan plan = make_plan({.fp64 = k.dtype == DType::f64,
                                .batches = batches,
                                .rows = k.group * a.sq,
-                               .sk = a.sk,
+                               .key_begin = a.key_begin(),
+                               .key_end = a.key_end(),
                                .d = a.d,
                                .dv = a.dv,
-                               .sm_count = scope.properties().sm_count});
+                               .sm_count = scope.properties().sm_count,
+                               .capped = k.cap_scale != 0});
   check(plan.blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ",
         plan.blocks);
   const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
   k.batches = static_cast<std::uint32_t>(batches);
   k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
-  k.splits = plan.splits, k.parallel = plan.parallel;
+  k.first_split = plan.first_split, k.splits = plan.splits, k.parallel = plan.parallel;
   std::optional<Tensor> partials;
   if (plan.partials != 0) {
     const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
@@ -141,13 +145,13 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
   }
   // Dims beyond what the kernels count are loops here.
-  const std::array<const void*, 4> bases = {k.query.data, k.key.data, k.value.data, k.mask.data};
+  const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};
   const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
   std::int64_t done = 0;
-  for_each(dims, outer, [&](const std::array<std::int64_t, 4>& offset) {
+  for_each(dims, outer, [&](const PerOperand& offset) {
     for (std::size_t o = 0; o < operands.size(); ++o)
       if (bases[o]) {
-        const auto bytes = o == 3 ? static_cast<std::int64_t>(size_of(k.mask_dtype)) : item;
+        const auto bytes = o < 3 ? item : static_cast<std::int64_t>(size_of(o == 3 ? k.mask_dtype : k.sinks_dtype));
         operands[o]->data = static_cast<const char*>(bases[o]) + offset[o] * bytes;
       }
     k.query.vector = vectorizable(k.query, k.batch_dims, a.d, item);

@@ -14,9 +14,9 @@ int choose_tile(const Problem& p) {
     for (std::size_t i = 0; i < kTiles.size(); ++i) {
       const Tile& t = kTiles[i];
       if (t.fp64 != p.fp64 || (t.thread_rows == 1) != few || std::max(p.d, p.dv) > t.head_size) continue;
-      if (!few || p.rows <= kFewTiles * t.rows()) return static_cast<int>(i);
+      if ((!few || p.rows <= kFewTiles * t.rows()) && (!p.capped || t.caps)) return static_cast<int>(i);
     }
-  return -1;  // not reached: the op admits head sizes up to 256
+  return static_cast<int>(kTiles.size()) - 1;  // fp64 with soft capping and large heads: the tile of few rows takes all of them
 }
 
 }  // namespace
@@ -26,7 +26,8 @@ Plan make_plan(const Problem& p) {
   plan.tile = choose_tile(p);
   const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
   plan.row_tiles = (p.rows + tile.rows() - 1) / tile.rows();
-  plan.splits = static_cast<int>(std::max<std::int64_t>((p.sk + kSplitKeys - 1) / kSplitKeys, 1));
+  plan.first_split = static_cast<int>(p.key_begin / kSplitKeys);
+  plan.splits = static_cast<int>(std::max<std::int64_t>((p.key_end + kSplitKeys - 1) / kSplitKeys - plan.first_split, 1));
   const std::int64_t row_blocks = plan.row_tiles * p.batches;
   // Partial results of all splits are kept only when the rows are too few for one wave, so the workspace never grows as Sq * Sk.
   plan.parallel = plan.splits > 1 && row_blocks < std::int64_t{p.sm_count} * tile.blocks;

@@ -16,12 +16,13 @@ inline constexpr int kSplitKeys = 1024;
 
 /// The constants of one instantiation of kernels/tile.cuh.
 struct Tile {
-  bool fp64;        ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
-  int head_size;    ///< largest D and Dv
-  int thread_rows;  ///< query rows of a thread
-  int keys;         ///< keys of a step of the online softmax; divides kSplitKeys
-  int depth;        ///< head dims of a key slab in shared memory
-  int blocks;       ///< blocks that are to fit an SM: bounds the registers
+  bool fp64;         ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
+  int head_size;     ///< largest D and Dv
+  int thread_rows;   ///< query rows of a thread
+  int keys;          ///< keys of a step of the online softmax; divides kSplitKeys
+  int depth;         ///< head dims of a key slab in shared memory
+  int blocks;        ///< blocks that are to fit an SM: bounds the registers
+  bool caps = true;  ///< compiled for soft capping, which takes registers
 
   constexpr int rows() const { return thread_rows * kGroups; }
   constexpr int element_bytes() const { return fp64 ? 8 : 4; }
@@ -45,27 +46,29 @@ inline constexpr std::array kTiles = {
     Tile{.fp64 = false, .head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 1
     Tile{.fp64 = false, .head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
     Tile{.fp64 = false, .head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},  // 3: half the keys: registers
-    Tile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},  // 4: few rows
-    Tile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},   // 5
-    Tile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},     // 6
-    Tile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},    // 7
-    Tile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},    // 8: few rows
+    Tile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},               // 4: few rows
+    Tile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},                // 5
+    Tile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},                  // 6
+    Tile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2, .caps = false},  // 7
+    Tile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},                 // 8: few rows
 };
 
 /// What the choice depends on.
 struct Problem {
   bool fp64 = false;
-  std::int64_t batches = 0;  ///< products of query rows with one key head
-  std::int64_t rows = 0;     ///< query rows of each: Sq times the query heads that share the key head
-  std::int64_t sk = 0;
+  std::int64_t batches = 0;                 ///< products of query rows with one key head
+  std::int64_t rows = 0;                    ///< query rows of each: Sq times the query heads that share the key head
+  std::int64_t key_begin = 0, key_end = 0;  ///< keys that some row sees
   std::int64_t d = 0, dv = 0;
   int sm_count = 0;
+  bool capped = false;  ///< soft capping of the scores
 };
 
 struct Plan {
   int tile = 0;  ///< index into kTiles
   std::int64_t row_tiles = 0;
-  int splits = 1;         ///< parts of the keys, of kSplitKeys each
+  int first_split = 0;    ///< the part of the first key that some row sees
+  int splits = 1;         ///< parts of the keys, of kSplitKeys each, from that one on
   bool parallel = false;  ///< a block per part and a merge kernel; else each block walks through all parts
   std::int64_t blocks = 0;
   std::int64_t partials = 0;  ///< sets of partial results kept in the workspace: 0, 1 or `splits`

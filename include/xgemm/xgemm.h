@@ -12,6 +12,7 @@
 #include <c10/core/GradMode.h>
 #include <dlfcn.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -236,21 +237,25 @@ struct AttentionOptions {
   std::optional<double> scale;                     ///< default 1 / sqrt(D)
   bool enable_gqa = false;                         ///< query heads are a multiple of key heads
   std::string_view causal_alignment = "top_left";  ///< or "bottom_right"
+  std::array<std::int64_t, 2> window = {-1, -1};   ///< keys to the left and to the right that a query sees; -1: all
+  double softcap = 0;                              ///< scores become softcap * tanh(score / softcap); 0: they stay
+  std::optional<at::Tensor> sinks;                 ///< broadcasts to (..., H): the logit of one more key, without a value
 };
 
 namespace detail {
 template <class Result>
 using Attention = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, bool,
-                         std::optional<double>, bool, std::string_view);
+                         std::optional<double>, bool, std::string_view, at::IntArrayRef, double,
+                         const std::optional<at::Tensor>&);
 }
 
 /// scaled_dot_product_attention for query (..., H, Sq, D), key (..., H, Sk, D), value (..., H, Sk, Dv); D and Dv up to 256.
 inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const AttentionOptions& options = {}) {
   static const auto op = detail::find<detail::Attention<at::Tensor>>("xgemm::attention");
-  detail::check_forward_only("xgemm::attention", query, key, value, options.attn_mask);
+  detail::check_forward_only("xgemm::attention", query, key, value, options.attn_mask, options.sinks);
   return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
-                 options.causal_alignment);
+                 options.causal_alignment, options.window, options.softcap, options.sinks);
 }
 
 /// The same with at::scaled_dot_product_attention's order of arguments. dropout_p has to be 0.
@@ -266,13 +271,14 @@ inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, cons
   return attention(query, key, value, options);
 }
 
-/// The same, with the natural log-sum-exp of each row's scaled scores: (..., H, Sq) in float32 (float64 for float64 inputs).
+/// The same, with the natural log-sum-exp of each row's scaled scores, its sink among them: (..., H, Sq) in float32 (float64 for
+/// float64 inputs).
 inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                                         const AttentionOptions& options = {}) {
   static const auto op = detail::find<detail::Attention<std::tuple<at::Tensor, at::Tensor>>>("xgemm::attention_lse");
-  detail::check_forward_only("xgemm::attention_lse", query, key, value, options.attn_mask);
+  detail::check_forward_only("xgemm::attention_lse", query, key, value, options.attn_mask, options.sinks);
   return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
-                 options.causal_alignment);
+                 options.causal_alignment, options.window, options.softcap, options.sinks);
 }
 
 }  // namespace xgemm

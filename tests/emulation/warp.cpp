@@ -23,10 +23,9 @@ void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32
   std::size_t at = 0;
   for (; at < warp.open.size(); ++at) {
     Collective& other = warp.open[at];
-    if (!(other.mask & mask) || (other.mask == mask && other.compute == compute)) {
-      if (other.mask == mask && other.compute == compute) break;
-      continue;
-    }
+    if (other.mask == mask && other.compute == compute) break;
+    // Halves may meet among themselves before all meet: wrong is that two lanes wait for each other.
+    if (!(other.arrived & mask) || !(other.mask & bit)) continue;
     fail(std::string(name) + " meets " + other.name + " of " + describe(other.where) +
              (other.mask == mask ? "" : ", whose mask is another"),
          where);

@@ -31,6 +31,8 @@ VALUES: dict[str, list[Any]] = {
     "is_causal": ["x", True],
     "enable_gqa": ["x", True],
     "causal_alignment": ["middle", "", None],
+    "window": [[1], [], [-2, 0], [1, 2, 3], [0, 0], [1 << 62, 3], "x", None],
+    "softcap": [math.nan, math.inf, -1.0, 0, "x", None],
     "prepared": [None],
 }
 # torch's own words, of the dispatcher for an operator, of Python for a function.

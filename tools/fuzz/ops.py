@@ -529,6 +529,12 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         inputs["attn_mask"] = draw.tensor(draw.broadcast([*batch, sq, sk]), kind)
     elif mode != "full":
         inputs |= {"is_causal": True, "causal_alignment": mode}
+    more = draw.theme != "special" and draw.chance(0.3)
+    if more:
+        inputs["window"] = tuple(draw.choice([-1, -1, 0, draw.rng.randint(0, max(sk, 1))]) for _ in range(2))
+        inputs.setdefault("causal_alignment", draw.choice(["top_left", "bottom_right"]))
+        inputs["softcap"] = draw.choice([0.0, 0.0, 1.0, 30.0])
+        inputs["sinks"] = draw.tensor(draw.broadcast(batch), draw.choice([dtype, torch.float32]))
     step = accumulator(dtype)[0]
 
     def torchs(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
@@ -536,7 +542,7 @@ def attention(draw: Draw, op: str = "attention") -> Case:
             reference = Reference(query, key, value, **options)
             return reference.output if op == "attention" else (reference.output, reference.lse)
         # Of an empty batch, torch's kernel on the CPU ends the process (SIGFPE).
-        if options.pop("causal_alignment", "top_left") != "top_left" or not query.numel() or not key.numel():
+        if options.pop("causal_alignment", "top_left") != "top_left" or more or not query.numel() or not key.numel():
             return (None, None)[: 1 + (op != "attention")]
         with sdpa_kernel(SDPBackend.MATH) if draw.cuda else contextlib.nullcontext():  # others want aligned tensors
             output = F.scaled_dot_product_attention(query, key, value, **options)
@@ -565,7 +571,7 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     if not draw.cuda:  # torch's kernel makes denormal weights 0
         least = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
-    if mode == "full" and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
+    if mode == "full" and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if gqa else 1)  # at most, of a key head: more than 64 may be cut otherwise
         if op == "attention" and not (on_tensor_cores(query) and heads_rows > 64):
             case.rows, case.out_dim = {"query": -2}, -2

@@ -15,7 +15,9 @@ NAME = "xgemm"
 
 
 def register() -> None:
-    """Makes ``attn_implementation="xgemm"`` known to transformers; masks are made as for "sdpa". A second call is fine.
+    """Makes ``attn_implementation="xgemm"`` known to transformers. A second call is fine.
+
+    Masks are made as for "sdpa", but none for a sliding window alone.
 
     Raises:
         ImportError: transformers is not installed, or older than its AttentionInterface and AttentionMaskInterface.
@@ -29,7 +31,11 @@ def register() -> None:
             f"(4.53 or newer): {error}"
         ) from None
     AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+    def mask(*args, **given) -> Tensor | None:
+        return None if _is_window_alone(**given) else sdpa_mask(*args, **given)
+
+    AttentionMaskInterface.register(NAME, mask)
 
 
 def attention(
@@ -57,8 +63,9 @@ def attention(
         attention_mask: broadcasts to (batch, heads, length, key length); bool (True takes part) or additive.
         scaling: default 1 / sqrt(head size).
         is_causal: without a mask and for more than one query, a query sees no later key.
-        sliding_window: the window's size. The mask function that :func:`register` sets puts the window into the mask.
-        softcap: scores become ``softcap * tanh(scores / softcap)``. Takes memory for all scores, as "eager" does.
+        sliding_window: without a mask, a query sees so many keys, itself the last of them; the last query stands at the
+            last key. A mask holds the window.
+        softcap: scores become ``softcap * tanh(scores / softcap)``.
         s_aux: (heads), one more logit for each row that has no value: attention sinks.
         position_bias: added to the scores.
 
@@ -66,8 +73,7 @@ def attention(
         (batch, length, heads, head size), contiguous, and None in place of the weights.
 
     Raises:
-        RuntimeError: dropout; softcap together with s_aux; a window that is not in the mask; a paged cache;
-            output_attentions; and what :func:`torch_ext.attention` raises.
+        RuntimeError: dropout; a paged cache; output_attentions; and what :func:`torch_ext.attention` raises.
     """
     length, keys = query.shape[2], key.shape[2]
     if dropout:
@@ -76,33 +82,47 @@ def attention(
         raise RuntimeError('xgemm attention: does not return weights, got output_attentions=True; use "eager"')
     if kwargs.get("cache") is not None:
         raise RuntimeError('xgemm attention: has no paged cache, got one; use "sdpa" for continuous batching')
-    if softcap is not None and s_aux is not None:
-        raise RuntimeError("xgemm attention: expected softcap or s_aux (attention sinks), got both")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = length > 1 and attention_mask is None and is_causal
+    options = {
+        "scale": scaling,
+        "enable_gqa": query.shape[1] != key.shape[1],
+        "softcap": softcap or 0.0,
+        "sinks": s_aux,
+    }
     if sliding_window is not None and attention_mask is None and keys > sliding_window:
-        raise RuntimeError(
-            f"xgemm attention: expected attention_mask to hold the sliding window of {sliding_window} for {keys} keys, "
-            "got None; call torch_ext.integrations.transformers.register()"
-        )
-
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    causal = length > 1 and attention_mask is None and causal
-    if causal and (softcap is not None or position_bias is not None):
+        reach = sliding_window - 1
+        options |= {"window": (reach, 0 if is_causal else reach), "causal_alignment": "bottom_right"}
+        causal = False
+    if causal and position_bias is not None:
         attention_mask = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril()[None, None]
         causal = False
     if position_bias is not None:
         attention_mask = _added(position_bias, attention_mask)
-
-    if softcap is not None:
-        output = _softcapped(query, key, value, attention_mask, scaling, softcap)
-        return output.transpose(1, 2).contiguous(), None
-    options = {"attn_mask": attention_mask, "is_causal": causal, "scale": scaling}
-    options["enable_gqa"] = query.shape[1] != key.shape[1]
-    if s_aux is None:
-        output = torch_ext.attention(query, key, value, **options)
-    else:  # one more logit divides a row's weights by 1 + exp(s_aux - logsumexp)
-        output, lse = torch_ext.attention(query, key, value, **options, return_lse=True)
-        output = output * torch.sigmoid(lse - s_aux[:, None])[..., None].to(output.dtype)
+    output = torch_ext.attention(query, key, value, attn_mask=attention_mask, is_causal=causal, **options)
     return output.transpose(1, 2).contiguous(), None
+
+
+def _is_window_alone(
+    *,
+    q_length: int = 0,
+    kv_length: int = 0,
+    q_offset: int | Tensor = -1,
+    kv_offset: int = 0,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    config: object = None,
+    **_,
+) -> bool:
+    """Whether a mask is no more than the causal sliding window that the layer names to :func:`attention` as well."""
+    if torch.compiler.is_compiling() or not allow_is_causal_skip or local_size is None or kv_length <= local_size:
+        return False
+    if local_size != getattr(config, "sliding_window", None) or hasattr(config, "attention_chunk_size"):
+        return False
+    if not isinstance(q_offset, int) or q_offset + q_length != kv_offset + kv_length:  # a static cache
+        return False
+    return attention_mask is None or bool(attention_mask.all())
 
 
 def _added(bias: Tensor, mask: Tensor | None) -> Tensor:
@@ -110,17 +130,3 @@ def _added(bias: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return bias
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype is torch.bool else bias + mask
-
-
-def _softcapped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
-) -> Tensor:
-    """softmax(softcap * tanh(scores / softcap) + mask) @ value, by operators that write the scores to memory."""
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    groups = key.shape[1]  # (batch, key heads, query heads of each, length, size): key heads broadcast
-    scores = torch_ext.matmul(query.unflatten(1, (groups, -1)) * (scaling / softcap), key[:, :, None].mT)
-    if mask is not None:
-        mask = mask[:, :, None] if mask.shape[1] == 1 else mask.unflatten(1, (groups, -1))
-        mask = _added(torch.zeros((), dtype=query.dtype, device=query.device), mask)
-    weights = torch_ext.scaled_masked_softmax(scores.tanh_(), mask, softcap)
-    return torch_ext.matmul(weights, value[:, :, None]).flatten(1, 2)

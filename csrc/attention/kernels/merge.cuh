@@ -14,12 +14,14 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
   const std::int64_t rows = a.total_rows();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
   if (row >= rows) return;
-  const int parts = (visible_keys(a, static_cast<int>(row % a.sq)) + kSplitKeys - 1) / kSplitKeys;
-  const Acc* const maxima = static_cast<const Acc*>(a.partial_max) + row;
-  const Acc* const sums = static_cast<const Acc*>(a.partial_sum) + row;
+  const int position = static_cast<int>(row % a.sq), begin = keys_begin(a, position), end = keys_end(a, position);
+  const std::int64_t first = begin / kSplitKeys - a.first_split;  // where the row's parts are kept
+  const int parts = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;
+  const Acc* const maxima = static_cast<const Acc*>(a.partial_max) + first * rows + row;
+  const Acc* const sums = static_cast<const Acc*>(a.partial_sum) + first * rows + row;
 
   for (int column = threadIdx.x % kWarpSize; column < a.dv || column < kWarpSize; column += kWarpSize) {
-    const Acc* const outputs = static_cast<const Acc*>(a.partial_output) + row * stride + column;
+    const Acc* const outputs = static_cast<const Acc*>(a.partial_output) + (first * rows + row) * stride + column;
     const bool valid = column < a.dv;
     Acc maximum = -Acc(INFINITY), sum = 0, output = 0;
     if (parts > 0) maximum = maxima[0], sum = sums[0], output = valid ? outputs[0] : Acc(0);
@@ -31,10 +33,11 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
       output = merged(output, factor, valid ? outputs[part * rows * stride] : Acc(0), factor_next);
       maximum = both;
     }
+    const Acc keys = sum, inverse = finish_row(a, row, maximum, sum);
     if (valid)
       with_element_type<Acc>(a.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        static_cast<T*>(a.output)[row * a.dv + column] = convert<T>(normalised(output, sum, 1 / sum));
+        static_cast<T*>(a.output)[row * a.dv + column] = convert<T>(normalised(output, keys, inverse));
       });
     if (a.lse != nullptr && column == 0) static_cast<Acc*>(a.lse)[row] = log_sum(maximum, sum);
   }

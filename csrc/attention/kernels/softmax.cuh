@@ -40,10 +40,13 @@ __device__ __forceinline__ Acc log_sum(Acc m, Acc sum) {
   return sum == Acc(0) ? -Acc(INFINITY) : anchor(m) + log(sum);
 }
 
-/// Keys that the query at `position` may see.
-__device__ __forceinline__ int visible_keys(const Arguments& a, int position) {
-  if (!a.causal) return a.sk;
-  const std::int64_t end = position + a.shift + 1;
+/// Keys [begin, end) that the query at `position` may see; none where end <= begin.
+__device__ __forceinline__ int keys_begin(const Arguments& a, int position) {
+  const std::int64_t begin = position + a.first;
+  return static_cast<int>(begin < 0 ? 0 : begin > a.sk ? a.sk : begin);
+}
+__device__ __forceinline__ int keys_end(const Arguments& a, int position) {
+  const std::int64_t end = position + a.last;
   return static_cast<int>(end < 0 ? 0 : end > a.sk ? a.sk : end);
 }
 
@@ -58,6 +61,38 @@ __device__ __forceinline__ void with_element_type(DType dtype, F&& f) {
     f(Type<half>{});
   else
     f(Type<bf16>{});
+}
+
+/// The sink of an output row: the score of one more key, without a value.
+template <class Acc>
+__device__ __forceinline__ Acc load_sink(const Arguments& a, std::int64_t row) {
+  const auto head = static_cast<std::uint32_t>(row / a.sq), group = static_cast<std::uint32_t>(a.group);
+  std::int64_t place = head % group * a.sinks.group;
+  std::uint32_t rest = head / group;
+  for (int i = a.batch_dims - 1; i >= 0; --i) {
+    place += rest % a.batch_sizes[i] * a.sinks.batch[i];
+    rest /= a.batch_sizes[i];
+  }
+  Acc sink;
+  const auto load = [&](auto type) {
+    using T = typename decltype(type)::type;
+    sink = convert<Acc>(static_cast<const T*>(a.sinks.data)[place]);
+  };
+  if (a.sinks_dtype == DType::f32)
+    load(Type<float>{});
+  else
+    with_element_type<Acc>(a.sinks_dtype, load);
+  return sink;
+}
+
+/// Adds the sink, if there are any, to the state of an output row; returns the factor of the row's outputs.
+template <class Acc>
+__device__ __forceinline__ Acc finish_row(const Arguments& a, std::int64_t row, Acc& maximum, Acc& sum) {
+  if (a.sinks.data == nullptr) return 1 / sum;
+  const Acc sink = load_sink<Acc>(a, row), both = fmax(maximum, sink);
+  const Acc factor = rescale(maximum, both), weight = exp_of(sink - anchor(both));
+  maximum = both, sum = merged(sum, factor, weight, Acc(1));
+  return fma(Acc(0), weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
 }
 
 }  // namespace xgemm::attention

@@ -166,17 +166,21 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   // Which rows, batch and parts. Causal blocks with the most keys start first.
   std::uint32_t rest = blockIdx.x;
   std::uint32_t row_tile = rest % a.row_tiles;
-  if (a.causal) row_tile = a.row_tiles - 1 - row_tile;
+  if (a.last < a.sk) row_tile = a.row_tiles - 1 - row_tile;
   rest /= a.row_tiles;
   const std::uint32_t batch = rest % a.batches;
   const int only_split = static_cast<int>(rest / a.batches);
   const int first_row = static_cast<int>(row_tile) * kTile.rows();
   const int row_limit = min(kTile.rows(), a.group * a.sq - first_row);
 
-  const int key_end = visible_keys(a, (first_row + row_limit - 1) / a.group);  // of the last row: no row of the tile sees more
-  const int unmasked_end = visible_keys(a, first_row / a.group);               // of the first row: every row sees these
-  const int part_begin = a.parallel ? only_split * kSplitKeys : 0;
-  const int part_end = a.parallel ? min(part_begin + kSplitKeys, key_end) : key_end;
+  // Not kept over the main loop, which needs the registers.
+  const auto first_position = [&] { return first_row / a.group; };
+  const auto last_position = [&] { return (first_row + row_limit - 1) / a.group; };
+  const int key_begin = keys_begin(a, first_position()),
+            key_end = keys_end(a, last_position());  // no row of the tile sees others
+  const int split_begin = (only_split + a.first_split) * kSplitKeys;
+  const int part_begin = max(key_begin / kTile.keys * kTile.keys, a.parallel ? split_begin : 0);
+  const int part_end = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
   if (a.parallel && part_begin >= part_end) return;  // the merge does not read this part
 
   // Where this batch's operands begin.
@@ -264,7 +268,25 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
       if (slab == key_slabs) {  // scores are complete: mask, running maximum, weights
         __syncwarp();           // the half-warp has read its last weights
         Acc* const mine = weights + group * kTile.weight_stride() + lane;
-        if (a.masked) {  // through this thread's own places in `weights`, so that the loop need not be unrolled
+        if (kTile.caps &&
+            a.cap_scale != 0) {  // through this thread's own places in `weights`, so that the loop need not be unrolled
+#pragma unroll
+          for (int i = 0; i < C::kRows; ++i)
+#pragma unroll
+            for (int j = 0; j < C::kKeys; ++j) mine[i * kGroups * kTile.weight_stride() + j * kLanes] = scores[i][j];
+#pragma unroll 1
+          for (int i = 0; i < C::kRows; ++i)
+#pragma unroll 1
+            for (int j = 0; j < C::kKeys; ++j) {
+              Acc& score = mine[i * kGroups * kTile.weight_stride() + j * kLanes];
+              score = tanh(score * static_cast<Acc>(a.cap_scale));
+            }
+#pragma unroll
+          for (int i = 0; i < C::kRows; ++i)
+#pragma unroll
+            for (int j = 0; j < C::kKeys; ++j) scores[i][j] = mine[i * kGroups * kTile.weight_stride() + j * kLanes];
+        }
+        if (a.masked) {  // through the same places
           const auto load_mask = [&](auto type) {
             using M = typename decltype(type)::type;
             for (int i = 0; i < C::kRows; ++i) {
@@ -292,17 +314,20 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
           else
             with_element_type<Acc>(a.mask_dtype, load_mask);
         }
-        const bool edge = key + kTile.keys > unmasked_end;  // some row does not see some key of this step
+        // Does some row not see some key of this step?
+        const bool edge = key < keys_begin(a, last_position()) || key + kTile.keys > keys_end(a, first_position());
 #pragma unroll
         for (int i = 0; i < C::kRows; ++i) {
-          const int end = edge ? visible_keys(a, (first_row + i * kGroups + group) / a.group) : a.sk;
+          const int position = (first_row + i * kGroups + group) / a.group;
+          const int begin = edge ? keys_begin(a, position) - key - lane : 0;
+          const auto seen = static_cast<unsigned>(edge ? max(keys_end(a, position) - keys_begin(a, position), 0) : 0);
           const Acc before = maxima[i * kGroups];
           Acc largest = before;
 #pragma unroll
           for (int j = 0; j < C::kKeys; ++j) {
             const Acc bias = a.masked ? mine[i * kGroups * kTile.weight_stride() + j * kLanes] : Acc(0);
             Acc score = fma(scores[i][j], scale, bias);
-            if (edge && key + j * kLanes + lane >= end) score = -Acc(INFINITY);
+            if (edge && static_cast<unsigned>(j * kLanes - begin) >= seen) score = -Acc(INFINITY);
             scores[i][j] = score;
             largest = fmax(largest, score);  // NaN loses here and comes back through the sum
           }
@@ -342,7 +367,8 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
         Acc* const saved_max = static_cast<Acc*>(a.partial_max) + place;
         Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
         Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
-        if (!a.parallel && key > kSplitKeys) {  // merge with the parts before
+        if (!a.parallel &&
+            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the parts before
           const Acc before = *saved_max, both = fmax(before, maximum);
           const Acc factor_before = rescale(before, both), factor = rescale(maximum, both);
           maximum = both;
@@ -368,7 +394,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
           continue;
         }
       }
-      const Acc inverse = 1 / sum;
+      const Acc keys = sum, inverse = finish_row(a, out, maximum, sum);
       with_element_type<Acc>(a.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         T* const to = static_cast<T*>(a.output) + out * a.dv;
@@ -377,7 +403,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
           const int column = c * kLanes + lane * C::kChunk;
           Vector<T, C::kChunk> o;
 #pragma unroll
-          for (int x = 0; x < C::kChunk; ++x) o[x] = convert<T>(normalised(output[i][c + x], sum, inverse));
+          for (int x = 0; x < C::kChunk; ++x) o[x] = convert<T>(normalised(output[i][c + x], keys, inverse));
           if (a.dv % C::kChunk == 0) {
             if (column < a.dv) store_vector(to + column, o);
           } else {

@@ -26,6 +26,13 @@ struct WgmmaMask {
   uint2* bits;             ///< bool: [mask tile][key tile][consumer thread]: bit 2 j + c of word h for accumulator 4 j + 2 h + c
 };
 
+/// The logit of one more key for each query head, without a value.
+struct WgmmaSinks {
+  const void* values;  ///< null: there are none
+  DType dtype;
+  std::int64_t outer, inner, head;  ///< steps in elements
+};
+
 /// What mask_tiles.cuh is given.
 struct MaskTilesArguments {
   WgmmaMask mask;
@@ -50,6 +57,7 @@ struct WgmmaArguments {
   float scale;        ///< of what the softmax takes: scores, or (1) their sum with an additive mask
   float scale_log2;   ///< that times log2(e), for scores
   float score_scale;  ///< of scores before an additive mask
+  float cap_scale;    ///< unless 0, scores become tanh(score * cap_scale), and the scales above are those of that
 
   // Work (scheduler.cuh). A tile head is as many query heads as share a tile's rows: `pack` of them.
   ShortDivider pack;           ///< packed row r is position r / pack of head r % pack
@@ -60,10 +68,12 @@ struct WgmmaArguments {
   ShortDivider inner;          ///< inner batches
   ShortDivider parts;          ///< parts of the keys, `part_tiles` tiles of them each
   int part_tiles;
+  int first_part;       ///< those before hold no key that a row sees
   int items;            ///< tiles of rows times parts
   unsigned* next_item;  ///< counts those that CTAs have asked for, zero before and after; null where each CTA has one
 
   WgmmaMask mask;
+  WgmmaSinks sinks;
 
   // Where results meet in memory (parts.cuh): several parts, or rows that TMA cannot store.
   bool through_memory;

@@ -119,6 +119,7 @@ struct Consumer {
   template <bool kTest>
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
     if constexpr (kTest) {
+      if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
       if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g);
       if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
     }
@@ -126,14 +127,15 @@ struct Consumer {
   /// Calls step(std::bool_constant<test>{}) for the tiles that are left: inner ones test nothing, since a branch there makes
   /// ptxas wait for products in flight.
   template <class Step>
-  __device__ __forceinline__ static void walk_on(Walk& walk, const Step& step) {
+  __device__ __forceinline__ void walk_on(Walk& walk, const Step& step) const {
+    const bool capped = g.cap_scale != 0.f;
     if constexpr (kMasking == Masking::edges) {
 #pragma unroll 1
       while (walk.valid()) {
 #pragma unroll 1
-        for (; walk.valid() && walk.on_edge(); walk.next()) step(std::true_type{});
+        for (; walk.valid() && (capped || walk.on_edge()); walk.next()) step(std::true_type{});
 #pragma unroll 1
-        for (; walk.valid() && !walk.on_edge(); walk.next()) step(std::false_type{});
+        for (; walk.valid() && !(capped || walk.on_edge()); walk.next()) step(std::false_type{});
       }
     } else {
 #pragma unroll 1

@@ -20,6 +20,33 @@ struct Place {
   __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
 };
 
+/// Adds the sink of a packed row of the tile, if there are any, to the row's maximum and sum, as the score of one more key;
+/// returns the factor of the row's outputs.
+template <Masking kMasking>
+__device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
+                                            float& sum) {
+  if (g.sinks.values == nullptr) return 1 / sum;
+  const int head = tile.head + packed_row - g.pack.divide(packed_row) * static_cast<int>(g.pack.divisor);
+  const std::int64_t at = tile.outer * g.sinks.outer + tile.inner * g.sinks.inner + head * g.sinks.head;
+  float sink;
+  const auto load = [&](auto type) {
+    using T = typename decltype(type)::type;
+    sink = convert<float>(static_cast<const T*>(g.sinks.values)[at]) / g.scale;
+  };
+  if (g.sinks.dtype == DType::f32)
+    load(Type<float>{});
+  else if (g.sinks.dtype == DType::f16)
+    load(Type<half>{});
+  else
+    load(Type<bf16>{});
+  const float before = maximum;
+  maximum = fmaxf(before, sink);
+  const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
+  const float factor = exponentials.factor(before, g.scale_log2), weight = exponentials.weight(sink, g.scale_log2);
+  sum = fmaf(sum, factor, weight);
+  return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
+}
+
 /// `slot`: the tile's queries, which nothing reads any more once all warps of the warpgroup have come here. Leaves one bulk group
 /// of the warp's first lane, which still reads that place.
 template <class Element, int kIndex, Masking kMasking>
@@ -28,15 +55,18 @@ __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kInde
                                               const WgmmaArguments& g, const RowTile& tile, unsigned char* slot) {
   using S = Shared<kIndex>;
   const Place place;
-  if (g.lse != nullptr && place.lane % 4 == 0) {
+  float inverse[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const std::int64_t row = tile.output_row(g, tile.row + place.row(h));
-      if (row >= 0) g.lse[row] = log_sum(softmax.maximum[h], softmax.sum[h], g.scale);
+  for (int h = 0; h < 2; ++h) {
+    const int packed_row = tile.row + place.row(h);
+    float maximum = softmax.maximum[h], sum = softmax.sum[h];
+    inverse[h] = finish_row<kMasking>(g, tile, packed_row, maximum, sum);
+    if (g.lse != nullptr && place.lane % 4 == 0) {
+      const std::int64_t row = tile.output_row(g, packed_row);
+      if (row >= 0) g.lse[row] = log_sum(maximum, sum, g.scale);
     }
   }
 
-  const float inverse[2] = {1 / softmax.sum[0], 1 / softmax.sum[1]};
 #pragma unroll
   for (int i = 0; i < S::kTile.value_size / 2; ++i)  // 0 where the row sees no key, even beside a NaN value
     outputs[i] = softmax.sum[i / 2 % 2] == 0.f ? 0.f : outputs[i] * inverse[i / 2 % 2];

@@ -86,11 +86,13 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
 }  // namespace
 
 WgmmaProblem wgmma_problem(const Arguments& a) {
-  WgmmaProblem p{.causal = a.causal,
+  WgmmaProblem p{.causal = a.last < a.sk,
                  .batches = a.batches,
                  .group = a.group,
                  .sq = a.sq,
                  .sk = a.sk,
+                 .key_begin = std::clamp<std::int64_t>(a.first, 0, a.sk),
+                 .key_end = std::clamp<std::int64_t>(a.sq - 1 + a.last, 0, a.sk),
                  .d = a.d,
                  .dv = a.dv,
                  .masking = masking_of(a),
@@ -98,8 +100,9 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_heads = a.group > 1 && a.mask.group != 0,
                  .mask_rows = a.mask.row != 0};
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
-               static_cast<float>(a.scale) > 0 && a.query.vector && a.key.vector && a.value.vector && a.dv % 8 == 0 &&
-               walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
+               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) &&
+               (a.cap_scale == 0 || static_cast<float>(a.cap_scale) != 0) && a.query.vector && a.key.vector && a.value.vector &&
+               a.dv % 8 == 0 && walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
                walkable(a.sk, a.value.row);
   for (const Operand* x : {&a.query, &a.key, &a.value})
     for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
@@ -121,10 +124,12 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
 
   g.out = a.output, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
-  g.first = -a.sq, g.last = a.causal ? static_cast<int>(a.shift) + 1 : a.sk;
+  g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
   g.score_scale = static_cast<float>(a.scale);
   g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
   g.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
+  g.cap_scale = static_cast<float>(a.cap_scale);
+  g.sinks = {a.sinks.data, a.sinks_dtype, batch_stride(a, a.sinks, 1), batch_stride(a, a.sinks, 0), a.sinks.group};
 
   g.pack = ShortDivider::of(plan.packed);
   g.tile_rows = plan.tile_rows, g.row_tiles = plan.row_tiles;
@@ -133,7 +138,7 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.tile_heads = ShortDivider::of(a.group / plan.packed);
   g.inner = ShortDivider::of(batches(a, 0));
   g.parts = ShortDivider::of(plan.parts);
-  g.part_tiles = plan.part_tiles;
+  g.part_tiles = plan.part_tiles, g.first_part = plan.first_part;
   g.items = static_cast<int>(plan.items());
 
   g.through_memory = plan.through_memory, g.part_rows = plan.part_rows;

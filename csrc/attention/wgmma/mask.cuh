@@ -24,6 +24,13 @@ __device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, 
   }
 }
 
+/// Soft capping, up to the factor that the scales hold: tanh x = 1 - 2 / (1 + e^(2 x)), in absolute terms as good as fp32.
+template <int kCount>
+__device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_scale) {
+#pragma unroll
+  for (float& score : scores) score = fmaf(-2.f, __fdividef(1.f, 1.f + exp2_approx(score * (2 * kLog2E * cap_scale))), 1.f);
+}
+
 /// The mask of one tile, loaded while the scores are computed, then applied.
 template <int kKeys, Masking kMasking>
 struct TileMask;

@@ -48,7 +48,7 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
     const std::int64_t out = tile.output_row(g, tile.row + row), from = part_row(g, tile.index, 0, row);
     const float2* const states = g.part_states + from;
     const float* const outputs = g.part_outputs + from * (4 * kQuads) + column;
-    const float maximum = maxima[i / kQuads];
+    float maximum = maxima[i / kQuads];
     const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
     float sum = 0;
     Vector<float, 4> output = {};
@@ -70,11 +70,11 @@ __device__ __forceinline__ void merge_parts(const WgmmaArguments& g, const RowTi
         output[2] = fmaf(value[p].z, factor, output[2]), output[3] = fmaf(value[p].w, factor, output[3]);
       }
     }
+    const float keys = sum, inverse = finish_row<kMasking>(g, tile, tile.row + row, maximum, sum);
     if (column == 0 && g.lse != nullptr) g.lse[out] = log_sum(maximum, sum, g.scale);
     if (column >= g.dv) continue;
-    const float inverse = 1 / sum;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) output[c] = sum == 0.f ? 0.f : output[c] * inverse;
+    for (int c = 0; c < 4; ++c) output[c] = keys == 0.f ? 0.f : output[c] * inverse;
     store_vector(static_cast<std::uint32_t*>(g.out) + (out * g.dv + column) / 2,
                  Vector<std::uint32_t, 2>{{pack_pair<Element>(output[0], output[1]), pack_pair<Element>(output[2], output[3])}});
   }

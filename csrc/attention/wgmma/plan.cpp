@@ -58,7 +58,8 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
   const std::int64_t keys = part_keys(all_rows, p.sk), part = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
-  plan.parts = static_cast<int>(ceil_div(p.sk, part));
+  plan.first_part = static_cast<int>(p.key_begin / part);
+  plan.parts = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, part) - plan.first_part, 1));
   plan.part_tiles = static_cast<int>(part / tile->keys);
   plan.through_memory = plan.parts > 1 || 16 % plan.packed != 0;
   plan.tiles = heads * row_tiles;

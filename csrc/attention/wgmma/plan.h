@@ -14,7 +14,9 @@ struct WgmmaProblem {
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads in all
   std::int64_t group = 1;    ///< query heads that share each
-  std::int64_t sq = 0, sk = 0, d = 0, dv = 0;
+  std::int64_t sq = 0, sk = 0;
+  std::int64_t key_begin = 0, key_end = 0;  ///< keys that some row sees, apart from the mask
+  std::int64_t d = 0, dv = 0;
   int sm_count = 0;
   Masking masking = Masking::edges;
   std::int64_t mask_batches = 1;               ///< with masks of their own
@@ -22,13 +24,14 @@ struct WgmmaProblem {
 };
 
 struct WgmmaPlan {
-  int tile = 0;                 ///< index into kWgmmaTiles
-  int packed = 1;               ///< query heads of a group whose rows share a tile: 1 or all
-  int tile_rows = 0;            ///< rows of a tile that are used: the tile's own, but for groups that do not divide them
-  int row_tiles = 0;            ///< of a tile head, which is `packed` query heads
-  int section_heads = 1;        ///< tile heads whose keys and values stay in L2 together
-  std::int64_t tiles = 0;       ///< of rows, in all
-  int parts = 1;                ///< of the keys
+  int tile = 0;            ///< index into kWgmmaTiles
+  int packed = 1;          ///< query heads of a group whose rows share a tile: 1 or all
+  int tile_rows = 0;       ///< rows of a tile that are used: the tile's own, but for groups that do not divide them
+  int row_tiles = 0;       ///< of a tile head, which is `packed` query heads
+  int section_heads = 1;   ///< tile heads whose keys and values stay in L2 together
+  std::int64_t tiles = 0;  ///< of rows, in all
+  int parts = 1;           ///< of the keys, those with keys that some row sees
+  int first_part = 0;
   int part_tiles = 0;           ///< tiles of keys of a part
   bool through_memory = false;  ///< results meet in memory: several parts, or rows that TMA cannot store
   int part_rows = 0;            ///< rows of a tile that partial results have room for

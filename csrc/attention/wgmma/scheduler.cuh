@@ -68,10 +68,11 @@ struct KeyWalk {
 
   __device__ __forceinline__ KeyWalk(const WgmmaArguments& g, const RowTile& tile) {
     const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
-    begin = max(keys_begin(g, first) / kKeys, tile.part * g.part_tiles);
+    const int part = tile.part + g.first_part;
+    begin = max(keys_begin(g, first) / kKeys, part * g.part_tiles);
     inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
     edge = keys_end(g, first) / kKeys;
-    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (tile.part + 1) * g.part_tiles);
+    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (part + 1) * g.part_tiles);
     n = end - 1;
     if constexpr (kMasking != Masking::edges) {
       classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;

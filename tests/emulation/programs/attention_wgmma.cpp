@@ -1,9 +1,10 @@
 // csrc/attention/wgmma against attention in double. Each line of the standard input is a case:
-//   dtype seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows special
-// dtype: bf16 or fp16. bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive of the operands' dtype, 3
-// additive fp32; heads, rows: does it differ by query head, by position? Where both do, keys of other documents (100 positions
-// each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the lowest number in every third row.
-// The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
+//   dtype seed sm_count outer inner group sq sk d dv bshd first last mask heads rows special softcap sinks
+// dtype: bf16 or fp16. bshd: positions before heads in memory. Row i sees keys i + first to i + last - 1. mask: 0 none, 1
+// boolean, 2 additive of the operands' dtype, 3 additive fp32; heads, rows: does it differ by query head, by position? Where both
+// do, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the
+// lowest number in every third row. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and
+// outer batch. The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -22,7 +23,9 @@ std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 struct Case {
   std::string dtype;
   std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, special;
+  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
+  double softcap;
+  int sinks;
 };
 
 template <class T>
@@ -44,8 +47,18 @@ void check(const Case& c) {
   a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
   a.batches = static_cast<unsigned>(c.outer * c.inner);
   a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
-  a.scale = 1.7 / std::sqrt(c.d);
-  a.causal = c.causal != 0, a.shift = c.shift;
+  const double scale = 1.7 / std::sqrt(c.d);
+  a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
+  a.first = c.first, a.last = c.last;
+  const Buffer<T> own_sinks = fill(std::int64_t{c.outer} * all_heads, c.seed + 4);
+  Buffer<float> sinks(own_sinks.size());
+  for (std::size_t i = 0; i < sinks.size(); ++i)  // of sizes from far below the scores to far above
+    sinks[i] = static_cast<float>(own_sinks[c.sinks == 1 ? i % place(all_heads) : i]) * (c.sinks == 1 ? 8.f : 1.f);
+  if (c.sinks != 0) {
+    a.sinks.data = c.sinks == 1 ? static_cast<const void*>(sinks.data()) : own_sinks.data();
+    a.sinks_dtype = c.sinks == 1 ? DType::f32 : a.dtype;
+    a.sinks.group = 1, a.sinks.batch[1] = c.group, a.sinks.batch[0] = c.sinks == 1 ? 0 : all_heads;
+  }
   const auto operand = [&](const Buffer<T>& x, int heads, int length, int columns, int group) {
     Operand o{.data = x.data(), .column = 1};
     const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
@@ -120,6 +133,7 @@ void check(const Case& c) {
   for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const T*>(x->data) + before * x->batch[0];
   if (c.mask)
     last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
+  if (c.sinks == 2) last.sinks.data = own_sinks.data() + before * all_heads;
   last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
   last.output = output_alone.data(), last.lse = lse_alone.data();
   run(last, c.sm_count + 1, c.seed + 5);
@@ -132,14 +146,17 @@ void check(const Case& c) {
   std::vector<double> weights(place(c.sk));
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
-    const std::int64_t keys = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk;
+    const std::int64_t begin = std::clamp<std::int64_t>(i + c.first, 0, c.sk),
+                       keys = std::clamp<std::int64_t>(i + c.last, begin, c.sk);
+    const double sink = c.sinks == 0 ? -INFINITY : sinks[place(o * all_heads + head)];
     const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row;
     double sum = 0, magnitude = 0, largest = -INFINITY;
-    for (std::int64_t j = 0; j < keys; ++j) {
+    for (std::int64_t j = begin; j < keys; ++j) {
       double score = 0;
       for (int x = 0; x < c.d; ++x)
         score += at(query, q + x) * at(key, o * a.key.batch[0] + kv * a.key.batch[1] + j * a.key.row + x);
-      score *= a.scale;
+      score *= scale;
+      if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
       if (c.mask) {
         const double b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
         score = c.mask == 1 && b != 0 ? b : score + b;
@@ -147,21 +164,25 @@ void check(const Case& c) {
       weights[place(j)] = score, largest = std::max(largest, score);
     }
     const bool seen =
-        o == c.outer - 1 && kv == c.inner - 1 && c.sk / 2 < keys &&
+        o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
         (!c.mask ||
          bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + c.sk / 2)] != -INFINITY);
-    const bool poisoned = (c.special == 1 || c.special == 2) && seen;
+    const bool poisoned = (c.special == 1 || (c.special == 2 && c.softcap == 0)) && seen;  // tanh(inf) is 1
     // A key that the row does not see, but its tile of rows does: the score is masked, the value is not touched.
-    if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && c.sk / 2 < keys) weights[place(c.sk / 2)] = -INFINITY;
-    for (std::int64_t j = 0; j < keys; ++j)
-      sum += weights[place(j)] = largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
+    if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys)
+      weights[place(c.sk / 2)] = -INFINITY;
+    const double keys_largest = largest;
+    largest = std::max(largest, sink);
+    for (std::int64_t j = begin; j < keys; ++j)
+      sum += weights[place(j)] = keys_largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
+    if (c.sinks != 0) sum += std::exp(sink - largest);
     expected_lse[place(row)] = largest + std::log(sum),
     allowed_lse[place(row)] = 2e-5 * std::max(1., std::abs(expected_lse[place(row)]));
     if (sum == 0) expected_lse[place(row)] = -INFINITY;
     for (int x = 0; x < c.dv; ++x) {
       double y = 0;
       magnitude = 0;
-      for (std::int64_t j = 0; j < keys; ++j) {
+      for (std::int64_t j = begin; j < keys; ++j) {
         const double v = at(value, o * a.value.batch[0] + kv * a.value.batch[1] + j * a.value.row + x);
         y += weights[place(j)] * v, magnitude += weights[place(j)] * std::abs(v);
       }
@@ -195,7 +216,7 @@ int main() {
   Case c;
   int failed = 0;
   while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
-         c.causal >> c.shift >> c.mask >> c.heads >> c.rows >> c.special)
+         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks)
     failed += run_checks([&] { c.dtype == "fp16" ? check<half>(c) : check<bf16>(c); });
   return failed;
 }
