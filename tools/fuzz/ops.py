@@ -328,6 +328,11 @@ def index_of_extremum(op: str, draw: Draw) -> Case:
     return front_rows(Case(op, inputs, first), "input", dim)
 
 
+def roundings_of_sum(draw: Draw, n: int, last: bool) -> float:
+    """Of n exponentials. ATen's CPU kernels add one by one along dims but the last: equal ones round alike."""
+    return n if not (draw.cuda or last) else math.sqrt(n)
+
+
 def spread(x: Tensor, dim: Any) -> Tensor:
     """How far each element lies below the largest; 0 where that is no number."""
     return (size_of(x) if x.numel() == 0 else (x.amax(dim, True) - x).abs()).nan_to_num(0.0, 0.0, 0.0)
@@ -338,16 +343,18 @@ def logsumexp(draw: Draw) -> Case:
     x = draw.tensor(draw.shape(), dtype)
     dim, keepdim = dims(draw, x.dim()), draw.chance(0.4)
     out = dtype if dtype.is_floating_point else torch.float32
-    n = number_of(x, dim)
+    along = reduced(dim, x.dim())
+    last = along == [x.dim() - 1] and x.stride(-1) == 1
+    additions = roundings_of_sum(draw, number_of(x, dim), last)
 
     def torchs(input: Tensor, dim: list[int], keepdim: bool) -> Tensor:
         return torch.logsumexp(input, dim, keepdim)
 
     def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
         exact = size_of(torch.logsumexp(input, dim, keepdim))
-        return Bound(accumulator(out)[0] * (8 * (1 + exact) + math.sqrt(n)), exact)
+        return Bound(accumulator(out)[0] * (8 * (1 + exact) + additions), exact)
 
-    source = {"input": x.to(out), "dim": reduced(dim, x.dim()), "keepdim": keepdim}
+    source = {"input": x.to(out), "dim": along, "keepdim": keepdim}
     inputs = {"input": x, "dim": dim, "keepdim": keepdim}
     return front_rows(Case("logsumexp", inputs, torchs, bound, source, out), "input", dim)
 
@@ -366,8 +373,7 @@ def cross_entropy(draw: Draw) -> Case:
     reduction = draw.choice(["none", "mean", "sum"])
     smoothing = draw.choice([0.0, 0.0, 0.1, 0.7, 1.0])
     step, least = accumulator(dtype)
-    # ATen's CPU kernel adds the exponentials along a dim that is not the last one by one: equal ones round alike.
-    additions = classes if x.dim() > 2 and not draw.cuda else math.sqrt(classes)
+    additions = roundings_of_sum(draw, classes, last=x.dim() < 3)
 
     def torchs(input: Tensor, target: Tensor, **_: Any) -> Tensor:
         batched, t = (input[None], target[None]) if input.dim() == 1 else (input, target)
@@ -560,7 +566,8 @@ def attention(draw: Draw, op: str = "attention") -> Case:
             # The CUDA kernels multiply the product by the scale: 0 times one that overflows is NaN there.
             size = reference.products if draw.cuda and options["scale"] == 0 else reference.slack
             largest = 1e307 if dtype is torch.float64 else 1e37
-            open_rows = open_rows | (size.nan_to_num(0.0, 0.0, 0.0).amax(-1, True) > largest)
+            overflow = 0.0 if draw.theme == "special" else math.inf  # of infinite operands, or in fp64
+            open_rows = open_rows | (size.nan_to_num(0.0, overflow, 0.0).amax(-1, True) > largest)
         unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
         output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure))
         if op == "attention":
