@@ -274,8 +274,10 @@ def sum_or_mean(op: str, draw: Draw) -> Case:
     def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
         total = size_of(input).sum(dim, keepdim)
         scale = total / n if op == "mean" and n else total
-        # ATen's CPU kernels add what a stride of 0 repeats one by one: equal terms round alike.
-        additions = max(32, n) if draw.irregular and not draw.cuda else 32
+        # ATen on the CPU adds one by one what a stride of 0 repeats (equal terms round alike) and sums of outer dims.
+        additions = 32.0
+        if not draw.cuda and (draw.irregular or len(every) > 1):
+            additions = max(32.0, n if draw.irregular else 2 * math.sqrt(n))
         error = additions * accumulator(out)[0] * (scale + accumulator(out)[1])
         if not either:
             return Bound(error, total)
