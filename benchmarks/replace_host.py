@@ -91,7 +91,7 @@ def main() -> int:
     for name in NAMES:
         plain, inputs = model(name)
         replaced = copy.deepcopy(plain)
-        torch_ext.replace(replaced, include="all")
+        torch_ext.replace(replaced)
         calls = [lambda m=m, inputs=inputs: m(**inputs) for m in (plain, replaced)]
         with torch.inference_mode(), torchs_operators():
             before, after = measure(calls, rounds)

@@ -69,9 +69,11 @@ class Reference:
             v = v.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
         sq, sk, d = q.shape[-2], k.shape[-2], q.shape[-1]
         scale = (1 / math.sqrt(d) if d else 1.0) if scale is None else scale
-        scores = q @ k.mT * scale
+        # 0 times a product that overflows is 0.
+        scores = (q * scale) @ k.mT if scale == 0 else q @ k.mT * scale
         # Rounding of a score: proportional to |q| |k| and to the score's own size.
-        self.slack = q.abs() @ k.abs().mT * abs(scale)
+        self.products = q.abs() @ k.abs().mT
+        self.slack = self.products * abs(scale) if scale else torch.zeros_like(self.products)
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
         left, right = window[0], 0 if is_causal else window[1]
@@ -631,6 +633,21 @@ def test_scale(device: torch.device, dtype: torch.dtype) -> None:
     args = qkv(dtype, device, d=16, batch=(2,))
     for scale in (None, 1.0, 0.0, -0.5, 0.3):
         check(*args, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("causal", [False, True])
+def test_cpu_scale_zero_averages_the_values_whatever_the_products_are(dtype: torch.dtype, causal: bool) -> None:
+    """Also where Q K^T overflows; sums of integers over powers of two are exact."""
+    query, key = (randn(2, 8, 4, dtype=torch.float64).mul(torch.finfo(dtype).max / 8).to(dtype) for _ in range(2))
+    value = torch.randint(-8, 9, (2, 8, 3)).to(dtype)
+    rows = [0, 1, 3, 7] if causal else list(range(8))
+    expected = torch.stack([value[:, : i + 1 if causal else 8].mean(1) for i in rows], 1)
+    output, lse = attention_lse(query, key, value, is_causal=causal, scale=0.0)
+    keys = torch.tensor([i + 1.0 if causal else 8.0 for i in rows], dtype=lse.dtype)
+    torch.testing.assert_close(lse[:, rows], keys.log().expand(2, -1))
+    for result in (output, attention(query, key, value, is_causal=causal, scale=0.0)):
+        torch.testing.assert_close(result[:, rows], expected, rtol=0, atol=0)
 
 
 def test_small_values(device: torch.device) -> None:

@@ -68,6 +68,18 @@ def test_shapes_and_layouts(device, dtype, layout):
                 assert_loss(x, target, reduction=reduction, label_smoothing=smoothing)
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_cpu_in_pieces(dtype, reduction, one_thread):
+    """Inputs that the CPU path computes some rows at a time, the last piece shorter, or one row at a time."""
+    piece = 1 << 17
+    for shape in ((piece // 1000 * 2 + 3, 1000), (2, piece + 1), (7, piece // 20, 2, 1)):
+        x = randn(*shape, dtype=dtype)
+        for ignored in (0.2, 1.0):  # the mean of nothing is NaN
+            target = classes(shape[:1] + shape[2:], shape[1], x.device, ignored)
+            assert_loss(x, target, reduction=reduction, label_smoothing=0.1 if ignored < 1 else 0.0)
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_row_lengths(device, dtype):
     for n in row_lengths(device):

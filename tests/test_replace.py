@@ -719,21 +719,55 @@ def test_only_the_forwards_that_need_it_are_under_the_mode() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["bert", "vit"])
-def test_transformers_run_without_the_mode(name: str) -> None:
+@pytest.mark.parametrize("attention", ["sdpa", "xgemm"])
+@pytest.mark.parametrize(("name", "linears"), [("bert", 73), ("vit", 73), ("llama", 84)])
+def test_transformers_run_without_the_mode(name: str, linears: int, attention: str) -> None:
     pytest.importorskip("transformers")
     from benchmarks.replace_host import model
+    from torch_ext.integrations import transformers as integration
 
+    integration.register()
     tested, inputs = model(name)
+    tested.set_attn_implementation(attention)
     expected = tested(**inputs)[0]
     report = torch_ext.replace(tested)
     loaded = pickle.loads(pickle.dumps(tested))
     for each, own in ((tested, report), (loaded, Replacement.of(loaded))):
         assert seen_by_the_mode(lambda each=each: torch.testing.assert_close(each(**inputs)[0], expected)) == []
-        assert own.calls == {("linear", "xgemm"): 73, ("attention", "xgemm"): 12}
+        assert own.calls == {("linear", "xgemm"): linears, ("attention", "xgemm"): 12}
+    assert report.spared == ({"LlamaRMSNorm": 25} if name == "llama" else {})
     report.undo()
     torch.testing.assert_close(tested(**inputs)[0], expected, rtol=0, atol=0)
-    assert report.calls == {("linear", "xgemm"): 73, ("attention", "xgemm"): 12}
+    assert report.calls == {("linear", "xgemm"): linears, ("attention", "xgemm"): 12}
+
+
+class Norm(torch.nn.Module):
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True))
+
+
+class NormAndMore(Norm):
+    def forward(self, x):
+        return super().forward(x).softmax(-1)
+
+
+@torch.no_grad()
+def test_leaves_that_only_reduce_are_left_to_torch_unless_they_are_asked_for() -> None:
+    """Under the mode a norm costs more host time than a faster mean saves."""
+    x, forwards = randn(3, 3), [Norm(), NormAndMore(), Norm()]
+    expected = torch.nn.Sequential(*forwards)(x)
+    for include, means in ((None, 1), ("mean", 3), ("all", 3)):
+        report = torch_ext.replace(model := torch.nn.Sequential(*forwards), include=include)
+        torch.testing.assert_close(model(x), expected)
+        assert report.calls["mean", "xgemm"] == means
+        assert report.calls["softmax", "torch: excluded" if include == "mean" else "xgemm"] == 1
+        assert report.spared == ({"Norm": 2} if include is None else {})
+        said = "reductions left to torch to spare host time (include changes that): 2 Norm" in str(report)
+        assert said == (include is None)
+        report.undo()
+    report = torch_ext.replace(norm := Norm())  # the model itself
+    norm(x)
+    assert report.calls == {("mean", "xgemm"): 1} and not report.spared
 
 
 @torch.no_grad()

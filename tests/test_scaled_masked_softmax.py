@@ -77,6 +77,24 @@ def test_masks(device, dtype, kind):
         check(x, mask_of(kind, mask_shape, dtype, device), 0.37, dim)
 
 
+@pytest.mark.parametrize("kind", ["none", "own", "bool"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cpu_in_pieces(dtype, kind, one_thread):
+    """Tensors that the CPU path cuts along one dim, along two, or not at all; a last piece that is shorter."""
+    piece = 1 << 17
+    for shape, mask_shape, dim in (
+        ((3, piece // 64 + 5, 40), (piece // 64 + 5, 1), -1),
+        ((1, 2, piece), (2, 1), 1),
+        ((2, 3, piece // 4, 1), (1, 3, 1, 1), 0),
+        ((2, 1, piece + 3), (piece + 3,), -1),
+        ((piece + 7, 1), (1,), 0),
+    ):
+        x = torch.randn(shape).to(dtype)
+        check(x, mask_of(kind, mask_shape, dtype, x.device), 0.37, dim)
+        transposed = x.transpose(0, -1)
+        check(transposed, mask_of(kind, transposed.shape[-1:], dtype, x.device), 2.0, -1)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_layouts(device, dtype, layout):

@@ -314,7 +314,15 @@ ScalarType arithmetic(ScalarType dtype, Precision precision) {
   return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
 }
 
-Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_type() == dtype ? x : torch::stable::to(x, dtype); }
+/// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
+/// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
+bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
+  if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
+  constexpr std::int64_t kSmall = 8192;
+  std::int64_t rows = call.problem.m;
+  for (const std::int64_t size : call.batch) rows *= size;
+  return multiplies(half) || rows * call.problem.n * call.problem.k <= kSmall || (rows == 1 && k_step == 1);
+}
 
 Tensor add(const Tensor& x, const Tensor& y) {
   AtenTensorHandle sum = nullptr;
@@ -395,7 +403,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
     return run_cuda(call);
   }
 #endif
-  const ScalarType type = va.dtype == ScalarType::Float ? arithmetic(va.dtype, p.precision) : va.dtype;
+  const bool as_is = multiplies_as_is(va.dtype, call, vb.stride(column ? -1 : -2));
+  const ScalarType type = as_is ? va.dtype : arithmetic(va.dtype, p.precision);
   if (va.dim() == 2 && vb.dim() == 2) return converted(multiply(call, type, a, b), va.dtype);
   return converted(aten("matmul", "", converted(a, type), converted(b, type)), va.dtype);
 }
@@ -508,8 +517,10 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
     return run_cuda(call);
   }
 #endif
-  ScalarType type = arithmetic(vx.dtype, p.precision);
-  if (p.activation == Activation::none && !residual && multiplies(vx.dtype)) type = vx.dtype;  // rounded once there, too
+  // ReLU of what has been rounded is what ReLU rounded would be.
+  const bool rounds_last = !residual && (p.activation == Activation::none || p.activation == Activation::relu);
+  const bool as_is = rounds_last && multiplies_as_is(vx.dtype, call, vw.stride(-1));
+  const ScalarType type = as_is ? vx.dtype : arithmetic(vx.dtype, p.precision);
   Tensor y = activate(multiply(call, type, matrix_of(vx), transposed(vw), bias ? &*bias : nullptr), p.activation);
   if (residual) y = add(y, converted(*residual, type));
   return converted(y, vx.dtype);

@@ -1,5 +1,8 @@
 // cross_entropy: torch.nn.functional.cross_entropy's semantics for class indices -> a reduction of the logits that ends in a loss
 // a row, then one of the losses where a sum or mean is wanted; the CPU path is ATen.
+#include <algorithm>
+#include <numeric>
+
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
@@ -86,18 +89,47 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-/// In fp32 for the half types, whose sums overflow. ATen wants int64 targets and checks them with a stack trace.
+/// ATen's, in fp32 or wider: the half types' sums overflow.
+Tensor loss_of(const Call& call, const Tensor& input, const Tensor& target, Reduction reduction, ScalarType wide) {
+  return aten("cross_entropy_loss", "", converted(input, wide), target, std::optional<Tensor>(),
+              static_cast<std::int64_t>(reduction), call.ignore_index, call.smoothing);
+}
+
+/// Rows in pieces whose log-probabilities stay in the cache: a loss each, then their sum or mean.
+template <class T>
+Tensor loss_in_pieces(const Call& call, Tensor target, std::int64_t rows, std::int64_t counted, ScalarType wide) {
+  Tensor losses = empty(call.target.sizes, wide, call.target), input = *call.input.tensor;
+  for (std::int64_t at = 0, n = call.input.size(0); at < n; at += rows) {
+    const std::int64_t count = std::min(rows, n - at);
+    Tensor part = torch::stable::narrow(losses, 0, at, count);
+    torch::stable::copy_(part, loss_of(call, torch::stable::narrow(input, 0, at, count),
+                                       torch::stable::narrow(target, 0, at, count), Reduction::none, wide));
+  }
+  if (call.reduction == Reduction::none) return converted(losses, call.input.dtype);
+  const T* const loss = static_cast<const T*>(losses.data_ptr());
+  const double sum = std::accumulate(loss, loss + call.target.numel(), 0.0);
+  return scalar(call.reduction == Reduction::sum ? sum : sum / static_cast<double>(counted), call.input.dtype);
+}
+
+/// ATen wants int64 targets and checks them with a stack trace.
 Tensor run_cpu(const Call& call) {
   const ScalarType own = call.input.dtype, wide = own == ScalarType::Double ? own : ScalarType::Float;
-  const Tensor target = torch::stable::contiguous(torch::stable::to(*call.target.tensor, ScalarType::Long));
+  const Tensor target = torch::stable::contiguous(converted(*call.target.tensor, ScalarType::Long));
   const std::int64_t classes = call.input.size(static_cast<std::int64_t>(call.class_dim())), count = call.target.numel();
   const auto* const t = static_cast<const std::int64_t*>(target.data_ptr());
-  for (std::int64_t i = 0; i < count; ++i)
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
     check((t[i] >= 0 && t[i] < classes) || t[i] == call.ignore_index, kOp, "expected targets in [0, ", classes,
           ") or ignore_index ", call.ignore_index, ", got ", t[i]);
-  const Tensor loss = aten("cross_entropy_loss", "", torch::stable::to(*call.input.tensor, wide), target, std::optional<Tensor>(),
-                           static_cast<std::int64_t>(call.reduction), call.ignore_index, call.smoothing);
-  return own == wide ? loss : torch::stable::to(loss, own);
+    counted += t[i] != call.ignore_index;
+  }
+  constexpr std::int64_t kPiece = 1 << 17;  // elements a thread
+  const std::int64_t elements = call.input.numel(), most = kPiece * torch::stable::get_num_threads();
+  if (call.input.dim() == 1 || elements <= most)
+    return converted(loss_of(call, *call.input.tensor, target, call.reduction, wide), own);
+  const std::int64_t rows = std::max<std::int64_t>(1, most * call.input.size(0) / elements);
+  return wide == ScalarType::Double ? loss_in_pieces<double>(call, target, rows, counted, wide)
+                                    : loss_in_pieces<float>(call, target, rows, counted, wide);
 }
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,

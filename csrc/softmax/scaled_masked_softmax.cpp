@@ -1,4 +1,5 @@
 // scaled_masked_softmax: softmax(scale * input + mask) -> problem -> plan -> launch; the CPU path is ATen.
+#include <algorithm>
 #include <limits>
 
 #include "softmax/masked.h"
@@ -56,15 +57,57 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-Tensor run_cpu(const Call& call) {
-  const ScalarType wide = call.input.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  Tensor logits = aten("mul", "Tensor", torch::stable::to(*call.input.tensor, wide), scalar(call.scale, wide));
-  if (call.mask && call.mask->dtype == ScalarType::Bool)
-    logits = aten("masked_fill", "Tensor", logits, aten("logical_not", "", *call.mask->tensor),
-                  scalar(-std::numeric_limits<double>::infinity(), wide));
-  else if (call.mask)  // the stable ABI of 2.10 cannot spell add's alpha
-    logits = torch::stable::subtract(logits, aten("neg", "", torch::stable::to(*call.mask->tensor, wide)));
-  return torch::stable::to(aten("softmax", "int", logits, call.dim, std::optional<ScalarType>()), call.input.dtype);
+/// By ATen, in fp32 or wider.
+Tensor softmax_wide(const Tensor& input, const std::optional<Tensor>& mask, double scale, std::int64_t dim, ScalarType wide) {
+  Tensor logits = converted(input, wide);
+  const bool additive = mask && mask->scalar_type() != ScalarType::Bool;
+  AtenTensorHandle scaled = nullptr;
+  if (additive) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_add_Tensor(converted(*mask, wide).get(), logits.get(), scale, &scaled));
+  } else if (scale != 1) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mul_Scalar(logits.get(), scale, &scaled));
+  }
+  if (scaled) logits = Tensor(scaled);
+  if (mask && !additive) logits = aten("where", "self", *mask, logits, scalar(-std::numeric_limits<double>::infinity(), wide));
+  return aten("_softmax", "", logits, dim, false);
+}
+
+Tensor slice(Tensor x, std::int64_t dim, std::int64_t at, std::int64_t count) { return torch::stable::narrow(x, dim, at, count); }
+
+/// The first dim that can be cut: of more than one row, and not `dim`. The number of dims if there is none.
+std::int64_t cuttable(const Tensor& x, std::int64_t dim) {
+  std::int64_t cut = 0;
+  while (cut < x.dim() && (cut == dim || x.size(cut) <= 1)) ++cut;
+  return cut;
+}
+
+/// Writes the softmax of `input` to `output` in pieces of about `most` elements.
+void softmax_pieces(const Tensor& input, const std::optional<Tensor>& mask, const Call& call, ScalarType wide, std::int64_t most,
+                    Tensor output) {
+  const std::int64_t elements = input.numel(), cut = cuttable(input, call.dim);
+  if (elements <= most || cut == input.dim()) {
+    torch::stable::copy_(output, softmax_wide(input, mask, call.scale, call.dim, wide));
+    return;
+  }
+  const std::int64_t size = input.size(cut), step = std::max<std::int64_t>(1, most * size / elements);
+  const std::int64_t mask_cut = mask ? cut - (input.dim() - mask->dim()) : -1;
+  for (std::int64_t at = 0; at < size; at += step) {
+    const std::int64_t count = std::min(step, size - at);
+    std::optional<Tensor> part = mask;
+    if (mask_cut >= 0 && mask->size(mask_cut) != 1) part = slice(*mask, mask_cut, at, count);
+    softmax_pieces(slice(input, cut, at, count), part, call, wide, most, slice(output, cut, at, count));
+  }
+}
+
+Tensor run_cpu(const Call& call, const std::optional<Tensor>& mask) {
+  constexpr std::int64_t kPiece = 1 << 17;  // elements a thread: the three tensors on the way stay in the cache
+  const ScalarType own = call.input.dtype, wide = own == ScalarType::Double ? own : ScalarType::Float;
+  const Tensor& input = *call.input.tensor;
+  const std::int64_t most = kPiece * torch::stable::get_num_threads();
+  if (call.input.numel() <= most) return converted(softmax_wide(input, mask, call.scale, call.dim, wide), own);
+  Tensor output = empty(call.input.sizes, own, call.input);
+  softmax_pieces(input, mask, call, wide, most, output);
+  return output;
 }
 
 Tensor scaled_masked_softmax_op(const Tensor& input, const std::optional<Tensor>& mask, double scale, std::int64_t dim) {
@@ -78,7 +121,7 @@ Tensor scaled_masked_softmax_op(const Tensor& input, const std::optional<Tensor>
 #ifdef XGEMM_WITH_CUDA
   if (call.input.cuda) return run_cuda(call);
 #endif
-  return run_cpu(call);
+  return run_cpu(call, mask);
 }
 
 XGEMM_REGISTER(xgemm, scaled_masked_softmax, scaled_masked_softmax_op);

@@ -32,6 +32,9 @@ Result aten(const char* name, const char* overload, const Args&... args) {
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).
 inline Tensor scalar(double value, ScalarType dtype) { return torch::stable::full({}, value, dtype); }
 
+/// `x` in `dtype`: itself where it is that already.
+inline Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_type() == dtype ? x : torch::stable::to(x, dtype); }
+
 /// The same memory with other sizes and strides, `offset` elements further on.
 Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset = 0);
 

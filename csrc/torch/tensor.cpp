@@ -53,10 +53,10 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
           .cuda = cuda};
 }
 
-std::string to_string(ShapeRef shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + "]";
+std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
+  out << "[";
+  for (std::size_t i = 0; i < text.shape.size(); ++i) out << (i ? ", " : "") << text.shape[i];
+  return out << "]";
 }
 
 std::string to_string(ScalarType dtype) {

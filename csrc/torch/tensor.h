@@ -43,7 +43,12 @@ struct TensorView {
 /// Reads the metadata of `t`; rejects layouts other than strided, devices other than CPU and CUDA, and undefined tensors.
 TensorView view(const char* op, const char* name, const Tensor& t);
 
-std::string to_string(ShapeRef shape);       ///< "[2, 3]"
+/// A shape in a message, "[2, 3]": made of it when the message is, so that a check that holds costs nothing.
+struct ShapeText {
+  ShapeRef shape;
+};
+std::ostream& operator<<(std::ostream& out, const ShapeText& text);
+inline ShapeText to_string(ShapeRef shape) { return {shape}; }
 std::string to_string(ScalarType dtype);     ///< "float32"
 std::string device_name(const TensorView&);  ///< "cpu", "cuda:0"
 

@@ -39,11 +39,6 @@ STARTING = 600.0  # seconds that a worker may take to import torch and to reach 
 # What is wrong today and known: (stream, "message | case"), regular expressions, and why. They are counted, and fail
 # nothing.
 KNOWN: list[tuple[str, str, str]] = [
-    (
-        "attention",
-        r"not nan.*scale=0\.0",
-        "0 times the query comes first, so that a product that overflows is not seen",
-    ),
     ("", "Not yet supported ScalarType QUInt8", "torch's stable C interface knows no quantised dtype="),
 ]
 

@@ -143,9 +143,7 @@ def compare(case: Case, found: Tensor, exact: Tensor, bound: Bound, theirs: Tens
         return Finding(ok.all(), lambda: "exact integers: " + worst(found, rounded, (~ok).double()))
     largest = 1e307 if dtype is torch.float64 else 1e38
     error = (f - exact).abs()
-    # The least denormal; a CPU's units for bf16 make every one 0.
-    flushed = dtype is torch.bfloat16 and found.device.type == "cpu"
-    allowed = bound.error + info.smallest_normal * (1 if flushed else info.eps)
+    allowed = bound.error + smallest(dtype, found.device)
     if dtype in HALVES:
         allowed = allowed + info.eps * exact.abs()
     if theirs is not None and (case.as_torch or dtype in HALVES):
@@ -168,6 +166,13 @@ def compare(case: Case, found: Tensor, exact: Tensor, bound: Bound, theirs: Tens
         return worst(found, exact, excess)
 
     return Finding(ok.all(), message)
+
+
+def smallest(dtype: torch.dtype, device: torch.device) -> float:
+    """What any result may lose: the least denormal; all of them where a CPU has units for bf16, which make them 0."""
+    flushed = dtype is torch.bfloat16 and device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    info = torch.finfo(dtype)
+    return info.smallest_normal * (1 if flushed else info.eps)
 
 
 def worst(found: Tensor, exact: Tensor, excess: Tensor) -> str:

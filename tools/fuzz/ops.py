@@ -12,7 +12,7 @@ from test_linear import ACTIVATIONS
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tools.fuzz.check import Bound, Case, Inputs, raw
+from tools.fuzz.check import Bound, Case, Inputs, raw, smallest
 from tools.fuzz.draw import HALVES, MOST, Draw
 
 PRECISIONS = ["highest", "highest", "ieee", "high", "medium"]
@@ -274,7 +274,11 @@ def sum_or_mean(op: str, draw: Draw) -> Case:
     def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
         total = size_of(input).sum(dim, keepdim)
         scale = total / n if op == "mean" and n else total
-        error = 32 * accumulator(out)[0] * (scale + accumulator(out)[1])
+        # ATen on the CPU adds one by one what a stride of 0 repeats (equal terms round alike) and sums of outer dims.
+        additions = 32.0
+        if not draw.cuda and (draw.irregular or len(every) > 1):
+            additions = max(32.0, n if draw.irregular else 2 * math.sqrt(n))
+        error = additions * accumulator(out)[0] * (scale + accumulator(out)[1])
         if not either:
             return Bound(error, total)
         info = torch.finfo(out)
@@ -328,6 +332,11 @@ def index_of_extremum(op: str, draw: Draw) -> Case:
     return front_rows(Case(op, inputs, first), "input", dim)
 
 
+def roundings_of_sum(draw: Draw, n: int, last: bool) -> float:
+    """Of n exponentials. ATen's CPU kernels add one by one along dims but the last: equal ones round alike."""
+    return n if not (draw.cuda or last) else math.sqrt(n)
+
+
 def spread(x: Tensor, dim: Any) -> Tensor:
     """How far each element lies below the largest; 0 where that is no number."""
     return (size_of(x) if x.numel() == 0 else (x.amax(dim, True) - x).abs()).nan_to_num(0.0, 0.0, 0.0)
@@ -338,16 +347,18 @@ def logsumexp(draw: Draw) -> Case:
     x = draw.tensor(draw.shape(), dtype)
     dim, keepdim = dims(draw, x.dim()), draw.chance(0.4)
     out = dtype if dtype.is_floating_point else torch.float32
-    n = number_of(x, dim)
+    along = reduced(dim, x.dim())
+    last = along == [x.dim() - 1] and x.stride(-1) == 1
+    additions = roundings_of_sum(draw, number_of(x, dim), last)
 
     def torchs(input: Tensor, dim: list[int], keepdim: bool) -> Tensor:
         return torch.logsumexp(input, dim, keepdim)
 
     def bound(input: Tensor, dim: list[int], keepdim: bool) -> Bound:
         exact = size_of(torch.logsumexp(input, dim, keepdim))
-        return Bound(accumulator(out)[0] * (8 * (1 + exact) + math.sqrt(n)), exact)
+        return Bound(accumulator(out)[0] * (8 * (1 + exact) + additions), exact)
 
-    source = {"input": x.to(out), "dim": reduced(dim, x.dim()), "keepdim": keepdim}
+    source = {"input": x.to(out), "dim": along, "keepdim": keepdim}
     inputs = {"input": x, "dim": dim, "keepdim": keepdim}
     return front_rows(Case("logsumexp", inputs, torchs, bound, source, out), "input", dim)
 
@@ -366,6 +377,7 @@ def cross_entropy(draw: Draw) -> Case:
     reduction = draw.choice(["none", "mean", "sum"])
     smoothing = draw.choice([0.0, 0.0, 0.1, 0.7, 1.0])
     step, least = accumulator(dtype)
+    additions = roundings_of_sum(draw, classes, last=x.dim() < 3)
 
     def torchs(input: Tensor, target: Tensor, **_: Any) -> Tensor:
         batched, t = (input[None], target[None]) if input.dim() == 1 else (input, target)
@@ -377,7 +389,7 @@ def cross_entropy(draw: Draw) -> Case:
         x, t = (input[None], target[None].long()) if input.dim() == 1 else (input, target.long())
         size = size_of(torch.logsumexp(x, 1)) + size_of(x.gather(1, t[:, None]).squeeze(1))
         size = size + smoothing * size_of(x).mean(1)
-        error = step * (8 * (1 + size) + math.sqrt(classes) + 16 * smoothing * size) + least
+        error = step * (8 * (1 + size) + additions + 16 * smoothing * size) + least
         if reduction == "none":
             return Bound(error.view(target.shape), (size * (classes if smoothing else 1)).view(target.shape))
         total = size.sum() * (classes if smoothing else 1)
@@ -551,15 +563,21 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     def bound(**options: Any) -> Any:
         reference = Reference(**options)
         ulps = reference.score_ulps + (sk if draw.irregular else 2 * math.sqrt(sk)) + 16
-        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + sk * least
+        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + sk * weight
         if dtype in HALVES:
-            error = 2 * error + torch.finfo(dtype).smallest_normal
+            # Weights that are rounded lose what is below their least normal number.
+            rounded = draw.cuda and rounds_weights(query)
+            error = 2 * error + (torch.finfo(dtype).smallest_normal if rounded else smallest(dtype, draw.device))
             if rounds_weights(query):
                 error = error + torch.finfo(dtype).eps * reference.scale
         # Nothing is asked where roundings decide which score is the largest, or where a score overflows.
         open_rows = step * ulps >= 20
         if sk:
-            open_rows = open_rows | (reference.slack.nan_to_num(0.0, 0.0, 0.0).amax(-1, True) > 1e37)
+            # The CUDA kernels multiply the product by the scale: 0 times one that overflows is NaN there.
+            size = reference.products if draw.cuda and options["scale"] == 0 else reference.slack
+            largest = 1e307 if dtype is torch.float64 else 1e37
+            overflow = 0.0 if draw.theme == "special" else math.inf  # of infinite operands, or in fp64
+            open_rows = open_rows | (size.nan_to_num(0.0, overflow, 0.0).amax(-1, True) > largest)
         unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
         output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure))
         if op == "attention":
@@ -568,9 +586,9 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
 
     case = Case(op, inputs, torchs, bound)
-    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    weight = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     if not draw.cuda:  # torch's kernel makes denormal weights 0
-        least = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
+        weight = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
     if mode == "full" and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if gqa else 1)  # at most, of a key head: more than 64 may be cut otherwise
         if op == "attention" and not (on_tensor_cores(query) and heads_rows > 64):

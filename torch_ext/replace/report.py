@@ -19,6 +19,8 @@ class Replacement:
 
     Attributes:
         modules: number of modules swapped, by kind.
+        spared: number of modules, by kind, whose forward only reduces (norms). Torch keeps them, since catching a call
+            costs more host time than it saves; `include` catches them.
         operators: the operators that may run on xgemm.
         forced: whether they do so where torch's are measured to be faster.
         calls: number of calls by (operator, where), where is "xgemm" or "torch: <reason>". Calls inside a compiled
@@ -27,6 +29,7 @@ class Replacement:
 
     def __init__(self, model: torch.nn.Module, operators: Iterable[str], forced: bool) -> None:
         self.modules: Counter[str] = Counter()
+        self.spared: Counter[str] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
         self.operators = frozenset(operators)
         self.forced = forced
@@ -96,6 +99,9 @@ class Replacement:
         lines = [f"{self._name} on xgemm", f"  modules swapped: {modules}"]
         if left := sorted(set(OPERATORS) - self.operators):
             lines.append(f"  left to torch: {', '.join(left)}")
+        if self.spared:
+            spared = ", ".join(f"{n} {kind}" for kind, n in sorted(self.spared.items()))
+            lines.append(f"  reductions left to torch to spare host time (include changes that): {spared}")
         lines.append("  calls so far:" if self.calls else "  calls so far: none")
         width = max((len(operator) for operator, _ in self.calls), default=0)
         for (operator, where), n in sorted(self.calls.items()):

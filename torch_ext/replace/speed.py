@@ -8,6 +8,8 @@ OPERATORS = (
     *("linear", "matmul", "addmm", "softmax", "log_softmax", "attention", "multihead_attention"),
     *("cross_entropy", "logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin"),
 )
+# A forward without submodules that calls none but these is not caught by default.
+REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "argmax", "argmin"})
 # Measured with one that runs the same kernels.
 _LIKE = {"addmm": "matmul", "mean": "sum", "amin": "amax", "argmin": "argmax", "float16": "bfloat16"}
 

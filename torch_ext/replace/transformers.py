@@ -25,13 +25,20 @@ def route() -> None:
 
 
 def is_routed(module: torch.nn.Module) -> bool:
-    """Whether a layer that takes its attention from the table gets ours."""
-    return _theirs is not None and getattr(module.__dict__.get("config"), "_attn_implementation", None) == _KIND
+    """Whether a layer that takes its attention from the table gets ours: as "sdpa", or as "xgemm" by its own choice."""
+    kind = getattr(module.__dict__.get("config"), "_attn_implementation", None)
+    integration = sys.modules.get("torch_ext.integrations.transformers")
+    if integration is not None and kind == integration.NAME and (table := _table()) is not None:
+        return table.get(kind) is integration.attention
+    return _theirs is not None and kind == _KIND
 
 
 def is_known(value: object) -> bool:
     """Of what the code of such a layer names: the tables, and what is called if "eager" is asked for."""
     if getattr(value, "__name__", "") == "eager_attention_forward":
+        return True
+    rope = sys.modules.get("transformers.modeling_rope_utils")
+    if rope is not None and value is getattr(rope, "ROPE_INIT_FUNCTIONS", None):  # they compute frequencies once
         return True
     return type(value).__name__ in ("AttentionInterface", "AttentionMaskInterface")
 

@@ -1,5 +1,5 @@
 // xgemm_lab::attention: argument checks, step 01's workspace, and the table of steps.
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -26,8 +26,8 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
     check(v->dim() == 4, kOp, "expected ", v->name, " of shape (batch, heads, length, head size), got ", to_string(v->sizes));
     check_contiguous(*v);
     check_same_device(vq, *v);
-    check(to_string(v->sizes) == to_string(vq.sizes), kOp, "expected query, key and value of one shape, got ",
-          to_string(vq.sizes), " and ", to_string(v->sizes));
+    check(std::ranges::equal(v->sizes, vq.sizes), kOp, "expected query, key and value of one shape, got ", to_string(vq.sizes),
+          " and ", to_string(v->sizes));
   }
   check(vq.size(3) == 64 || vq.size(3) == 128, kOp, "expected a head size of 64 or 128, got ", vq.size(3));
   check(step >= 1 && step <= kSteps, kOp, "expected step in [1, ", kSteps, "], got ", step);
