@@ -66,9 +66,9 @@ report: $(environment) ## make the tables of the pages and the plots from benchm
 	@$(setup) matplotlib
 	@$(python) -m benchmarks.report $(ARGS)
 
-lab: build ## run the optimisation ladders: tables and plots
+lab: build ## run the optimisation ladders and experiments (ARGS="--list", ARGS="--only fma copy")
 	@$(setup) matplotlib rich
-	@$(python) -m torch_ext.lab $(ARGS)
+	@$(python) -m benchmarks.lab $(ARGS)
 
 lint: $(environment) ## check formatting and lint
 	@$(setup) ruff clang_format

@@ -33,6 +33,8 @@ class Limits:
     """Memory bandwidth of the whole GPU in bytes per second, by the datasheet."""
     fp32_flops: float = 0.0
     """Multiply-add rate of the CUDA cores in flop per second, by the datasheet."""
+    fp64_flops: float = 0.0
+    """The same in double precision."""
     tensor_flops: float = 0.0
     """The same of the tensor cores, bf16 (T4: fp16) with fp32 sums, dense."""
 
@@ -53,13 +55,16 @@ class Limits:
 
 KIB = 1024
 KNOWN: dict[str, Limits] = {
-    gpu.name: replace(gpu, bandwidth=bandwidth * 1e9, fp32_flops=fp32 * 1e12, tensor_flops=tensor * 1e12)
-    for gpu, bandwidth, fp32, tensor in (
-        (Limits("T4", (7, 5), 40, 1024, 16, shared_memory=64 * KIB, fp32_cores=64), 320, 8.1, 65),
-        (Limits("A100", (8, 0), 108, 2048, 32, shared_memory=164 * KIB, fp32_cores=64), 1555, 19.5, 312),
-        (Limits("RTX 3090", (8, 6), 82, 1536, 16, shared_memory=100 * KIB), 936, 35.6, 71),
-        (Limits("RTX 4090", (8, 9), 128, 1536, 24, shared_memory=100 * KIB), 1008, 82.6, 165),
-        (Limits("H200", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 4800, 67, 990),
+    gpu.name: replace(
+        gpu, bandwidth=bandwidth * 1e9, fp32_flops=fp32 * 1e12, fp64_flops=fp64 * 1e12, tensor_flops=tensor * 1e12
+    )
+    for gpu, bandwidth, fp32, fp64, tensor in (
+        (Limits("T4", (7, 5), 40, 1024, 16, shared_memory=64 * KIB, fp32_cores=64), 320, 8.1, 0.25, 65),
+        (Limits("A100", (8, 0), 108, 2048, 32, shared_memory=164 * KIB, fp32_cores=64), 1555, 19.5, 9.7, 312),
+        (Limits("RTX 3090", (8, 6), 82, 1536, 16, shared_memory=100 * KIB), 936, 35.6, 0.56, 71),
+        (Limits("RTX 4090", (8, 9), 128, 1536, 24, shared_memory=100 * KIB), 1008, 82.6, 1.29, 165),
+        (Limits("H100", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 3350, 67, 33.5, 990),
+        (Limits("H200", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 4800, 67, 33.5, 990),
     )
 }
 
