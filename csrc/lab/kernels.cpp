@@ -12,6 +12,14 @@
 #include "lab/checks.h"
 
 namespace xgemm::lab {
+
+const NamedKernel& named_kernel(const char* op, const std::string& name) {
+  const auto& kernels = named_kernels();
+  const auto found = std::ranges::find_if(kernels, [&](const NamedKernel& k) { return k.name == name; });
+  check(found != kernels.end(), op, "expected the name of a kernel of the lab, got ", name);
+  return *found;
+}
+
 namespace {
 
 constexpr const char* kOp = "lab::kernel_attributes";
@@ -20,23 +28,21 @@ Tensor kernel_attributes(const Tensor& x, const std::string& name) {
   TensorView v = view(kOp, "x", x);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
-  const auto& kernels = named_kernels();
-  const auto found = std::ranges::find_if(kernels, [&](const NamedKernel& k) { return k.name == name; });
-  check(found != kernels.end(), kOp, "expected the name of a kernel of the lab, got ", name);
+  const NamedKernel& found = named_kernel(kOp, name);
   const CudaScope scope(v);
   cudaFuncAttributes attributes{};
   int blocks = 0;
-  cudaFuncGetAttributes(&attributes, found->kernel);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, found->kernel, found->threads, found->dynamic_shared);
+  cudaFuncGetAttributes(&attributes, found.kernel);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, found.kernel, found.threads, found.dynamic_shared);
   scope.check_launch();
   v.cuda = false;  // the answer is for the host
   const std::array<std::int64_t, 1> shape{5};
   const Tensor out = empty(shape, ScalarType::Long, v);
   auto* values = static_cast<std::int64_t*>(view(kOp, "out", out).data);
   values[0] = attributes.numRegs;
-  values[1] = static_cast<std::int64_t>(attributes.sharedSizeBytes + found->dynamic_shared);
+  values[1] = static_cast<std::int64_t>(attributes.sharedSizeBytes + found.dynamic_shared);
   values[2] = static_cast<std::int64_t>(attributes.localSizeBytes);
-  values[3] = found->threads;
+  values[3] = found.threads;
   values[4] = blocks;
   return out;
 #else

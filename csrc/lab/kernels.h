@@ -18,6 +18,9 @@ inline std::vector<NamedKernel>& named_kernels() {
   return kernels;
 }
 
+/// The one of this name, or an error of `op`.
+const NamedKernel& named_kernel(const char* op, const std::string& name);
+
 /// At namespace scope beside a kernel: const NameKernel named("sgemm 01_naive", kernel, 1024);
 struct NameKernel {
   template <class Kernel>

@@ -7,7 +7,8 @@
     >>> lab.plot(rows)  # needs matplotlib
 
 ``python -m torch_ext.lab --list`` names the experiments and ``--only NAME`` runs one. The kernels are
-``torch.ops.xgemm_lab.*``: CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See docs/lab.md.
+``torch.ops.xgemm_lab.*``: CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See
+docs/lab.md.
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ def experiment(name: str) -> Experiment:
 
 
 def steps() -> dict[str, tuple[str, ...]]:
-    """The ladders and their steps, in order; those with a number or version are kernels of the lab, the others peers."""
+    """The ladders and their steps, in order; those with a number or a version are the lab's, the others peers."""
     return {name: e.steps for name, e in EXPERIMENTS.items() if e.steps}
 
 

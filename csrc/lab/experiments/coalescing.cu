@@ -61,13 +61,4 @@ void empty_launch(std::int64_t blocks, int threads, cudaStream_t stream) {
   empty_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>();
 }
 
-BlockSize best_block_size() {
-  BlockSize best{};
-  cudaFuncAttributes attributes{};
-  cudaFuncGetAttributes(&attributes, copy_kernel);
-  cudaOccupancyMaxPotentialBlockSize(&best.min_grid, &best.threads, copy_kernel, 0, 0);
-  best.registers = attributes.numRegs;
-  return best;
-}
-
 }  // namespace xgemm::lab::experiments

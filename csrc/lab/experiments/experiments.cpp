@@ -110,9 +110,13 @@ Tensor best_block_size(const Tensor& x) {
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
-  const ex::BlockSize best = ex::best_block_size();
+  const void* kernel = named_kernel(v.op, "coalesced copy").kernel;
+  cudaFuncAttributes attributes{};
+  int threads = 0, min_grid = 0;
+  cudaFuncGetAttributes(&attributes, kernel);
+  cudaOccupancyMaxPotentialBlockSize(&min_grid, &threads, kernel, 0, 0);
   scope.check_launch();
-  return host_numbers(v, {best.threads, best.min_grid, best.registers});
+  return host_numbers(v, {threads, min_grid, attributes.numRegs});
 #else
   fail_without_cuda(v.op);
 #endif
@@ -214,9 +218,9 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const std::string
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
     const std::string name = ex::register_kernel_name(static_cast<int>(registers), bound == "memory");
-    const auto found = std::ranges::find_if(named_kernels(), [&](const NamedKernel& k) { return k.name == name; });
+    const NamedKernel& kernel = named_kernel(v.op, name);
     int blocks = 0;  // an SM
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, found->kernel, found->threads, 0);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
     const ex::RegisterShape shape{.registers = static_cast<int>(registers),
                                   .memory = bound == "memory",
                                   .iterations = static_cast<int>(iterations),

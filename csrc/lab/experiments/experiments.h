@@ -14,10 +14,6 @@ inline unsigned blocks_for(std::int64_t n, int per_block) { return static_cast<u
 // coalescing.cu
 void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t);
 void empty_launch(std::int64_t blocks, int threads, cudaStream_t);
-struct BlockSize {
-  int threads, min_grid, registers;
-};
-BlockSize best_block_size();
 
 // fma.cu
 struct FmaShape {

@@ -26,7 +26,7 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
 
 template <class T>
 void launch(const Pass<T>& p) {
-  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
 
 const NameKernel named("reduction v0_interleaved_modulo", kernel<float>, kThreads);

@@ -13,16 +13,6 @@
 using namespace xgemm::lab;
 namespace ex = experiments;
 
-// What coalescing.cu asks the CUDA runtime for, which the emulator does not have.
-extern "C" {
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaErrorNotSupported; }
-cudaError_t cudaGetDevice(int*) { return cudaErrorNotSupported; }
-cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaErrorNotSupported; }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, const void*, int, std::size_t, unsigned) {
-  return cudaErrorNotSupported;
-}
-}
-
 namespace {
 
 using Numbers = std::vector<double>;
