@@ -1,9 +1,11 @@
 """``python -m torch_ext.lab``: runs the lab's experiments, prints tables and conclusions, writes JSON and plots."""
 
 import argparse
+import importlib
 import importlib.util
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,17 +54,13 @@ def main(
     if arguments.list:
         list_experiments()
         return 0
-    if importlib.util.find_spec("rich") is None:
-        sys.exit("the lab prints its tables with rich: pip install rich")
-    from rich.console import Console
-
-    from torch_ext.lab import tables
-
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    if not arguments.only:
-        tables.show_calculators(console)
+    tables = importlib.import_module("torch_ext.lab.tables") if importlib.util.find_spec("rich") else None
+    if tables is None:
+        print("Conclusions only; with rich (pip install rich) tables as well.")
+    elif not arguments.only:
+        tables.show_calculators()
     if not torch.cuda.is_available():
-        console.print("The lab measures CUDA kernels and needs an NVIDIA GPU; there is none here.")
+        print("The lab measures CUDA kernels and needs an NVIDIA GPU; there is none here.")
         return 0
 
     partial = arguments.quick or arguments.sizes  # must not replace the full run's results
@@ -73,15 +71,15 @@ def main(
         e = lab.EXPERIMENTS[name]
         more = describe(e) if describe else {}
         clocks = [measure.sm_clock_mhz()]
-        with console.status(e.title):
-            rows = lab.run(name, arguments.sizes, quick=arguments.quick)
+        rows = lab.run(name, arguments.sizes, quick=arguments.quick)
         clocks.append(measure.sm_clock_mhz())
         if not rows:
-            console.print(f"{e.title}: nothing of it runs on this GPU.")
+            print(f"{e.title}: nothing of it runs on this GPU.")
             continue
         conclusion = lab.conclude(rows)
-        tables.show(console, e, rows)
-        console.print(("" if conclusion.shown else "NOT SHOWN. ") + conclusion.text, highlight=False)
+        if tables:
+            tables.show(e, rows)
+        print(textwrap.fill(("" if conclusion.shown else "NOT SHOWN. ") + conclusion.text, 120))
         if not conclusion.shown:
             absent.append(name)
         if write:
@@ -89,11 +87,11 @@ def main(
             path = measure.write_results(out, measure.describe(e.op, rows, [c for c in clocks if c], more))
             if e.plot and importlib.util.find_spec("matplotlib"):
                 lab.plot(rows).savefig(path.with_suffix(".png"), metadata={"Software": None})
-        console.print()
+        print(flush=True)
     if write:
-        console.print(f"Results and plots: {out}")
+        print(f"Results and plots: {out}")
     if absent:
-        console.print(f"The effect was not measured in: {', '.join(absent)}.")
+        print(f"The effect was not measured in: {', '.join(absent)}.")
     return 0
 
 

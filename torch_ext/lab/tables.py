@@ -1,11 +1,17 @@
 """Tables for people, made from rows."""
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
 from torch_ext.lab.calculators import calculators
 from torch_ext.lab.experiment import Experiment
 from torch_ext.lab.measure import Row
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -75,12 +81,12 @@ def ladder(rows: list[Row], title: str) -> Table:
     return table
 
 
-def show(console: Console, experiment: Experiment, rows: list[Row]) -> None:
-    console.print((ladder if experiment.steps else list_of)(rows, f"{experiment.title} (hot L2)"))
+def show(experiment: Experiment, rows: list[Row]) -> None:
+    _console().print((ladder if experiment.steps else list_of)(rows, f"{experiment.title} (hot L2)"))
 
 
-def show_calculators(console: Console) -> None:
+def show_calculators() -> None:
     table = _table("Calculators (torch_ext.device)", "what", "ours", "document")
     for line in calculators():
         table.add_row(*line)
-    console.print(table)
+    _console().print(table)
