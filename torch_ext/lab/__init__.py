@@ -66,13 +66,14 @@ def sgemm(
     return torch.ops.xgemm_lab.sgemm(a, b, c, step=int(found[0][:2]), alpha=alpha, beta=beta)
 
 
-def run(name: str, sizes: list[int] | None = None, *, quick: bool = False) -> list[Row]:
+def run(name: str, sizes: list[int] | None = None, *, quick: bool = False, seconds: float | None = None) -> list[Row]:
     """Runs an experiment on the current GPU: every result is checked, then timed.
 
     Args:
         name: as :data:`EXPERIMENTS` and ``--list`` have it.
         sizes: in place of the experiment's own; what a size is, its ``size`` says.
         quick: its small sizes, and a tenth of the time a row.
+        seconds: GPU time a row, about; 0.2 by default, 0.02 where quick.
 
     Returns:
         Rows: ``case``, ``contender``, ``shape``, ``us`` and its quartiles, rates, the error, what the experiment adds.
@@ -85,10 +86,10 @@ def run(name: str, sizes: list[int] | None = None, *, quick: bool = False) -> li
     if not torch.cuda.is_available():
         raise RuntimeError(f"xgemm lab: {name} measures CUDA kernels and needs an NVIDIA GPU; there is none here")
     with torch.inference_mode():
-        return [
-            row | {"experiment": name}
-            for row in which.measure(list(sizes or (which.quick if quick else which.sizes)), 0.02 if quick else 0.2)
-        ]
+        rows = which.measure(
+            list(sizes or (which.quick if quick else which.sizes)), seconds or (0.02 if quick else 0.2)
+        )
+        return [row | {"experiment": name} for row in rows]
 
 
 def _of(rows: list[Row]) -> Experiment:

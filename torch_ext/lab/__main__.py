@@ -31,6 +31,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(lab.EXPERIMENTS), help="run these")
     parser.add_argument("--sizes", nargs="+", type=size, metavar="N", help="sizes in place of the experiment's own")
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds; nothing is written without --out")
+    parser.add_argument("--seconds", type=float, help="GPU time a row, about (default: 0.2, with --quick 0.02)")
     parser.add_argument("--out", type=Path, help="folder for JSON and plots (default: xgemm_lab/<gpu>)")
     arguments = parser.parse_args(argv)
     if arguments.sizes and len(arguments.only or ()) != 1:
@@ -71,7 +72,7 @@ def main(
         e = lab.EXPERIMENTS[name]
         more = describe(e) if describe else {}
         clocks = [measure.sm_clock_mhz()]
-        rows = lab.run(name, arguments.sizes, quick=arguments.quick)
+        rows = lab.run(name, arguments.sizes, quick=arguments.quick, seconds=arguments.seconds)
         clocks.append(measure.sm_clock_mhz())
         if not rows:
             print(f"{e.title}: nothing of it runs on this GPU.")
