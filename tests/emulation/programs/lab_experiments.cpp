@@ -69,7 +69,7 @@ void arithmetic() {
       Numbers expected(n), allowed(n, 1e-6);
       for (std::size_t i = 0; i < n; ++i) {
         wide[i] = from[i];
-        expected[i] = 2 + (from[i] - 2) * std::pow(0.5, steps);
+        expected[i] = 2 + (from[i] - 2.0) * std::pow(0.5, steps);
       }
       ex::intensity(from.data(), out.data(), static_cast<std::int64_t>(n), steps, 0.5f, 1.0f, nullptr);
       ex::intensity(wide.data(), wide_out.data(), static_cast<std::int64_t>(n), steps, 0.5, 1.0, nullptr);
