@@ -38,6 +38,7 @@ LAB = [
     "lab_tiling",
     "lab_quantisation",
     "lab_latency",
+    "lab_scheduling",
     "lab_registers",
     "lab_roofline",
 ]

@@ -52,6 +52,7 @@ def test_cpu_tensors_get_one_line():
         "fma_chains: expected x": lambda: lab.fma_chains(a, a[0], 4, 1, 1),
         "intensity: expected x": lambda: lab.intensity(a, 1),
         "pointer_chase: expected next": lambda: lab.pointer_chase(a.int(), 1),
+        "who_am_i: expected like": lambda: lab.who_am_i(a, 1, 32),
         "register_bound: expected x": lambda: lab.register_bound(a, 33, "memory"),
         "parity: expected x": lambda: lab.parity(a.int(), True),
         "paths: expected x": lambda: lab.paths(a, 1, True),
@@ -120,6 +121,7 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.intensity(a.half(), 1), "x of dtype float32, float64, got float16"),
         (lambda a: lab.pointer_chase(a.int(), 1, 12), "start in [0, 12), got 12"),
         (lambda a: lab.pointer_chase(torch.zeros(12289, dtype=torch.int32), 1, shared=True), "next of up to 12288"),
+        (lambda a: lab.who_am_i(a, 1, 32, 33), "a block of up to 1024 threads, z up to 64, got 32, 33, 1"),
         (lambda a: lab.register_bound(a, 32, "memory"), "registers to be one of 31, 33, 40, 41, 64, 65, 128, got 32"),
         (lambda a: lab.register_bound(a, 33, "L2"), "bound to be memory or arithmetic, got L2"),
         (lambda a: lab.window_sum(a, 4, True), "window to be odd and in [1, 1025], got 4"),
@@ -150,6 +152,7 @@ def test_fakes_know_shapes():
         assert lab.histogram(a.int(), 9, True).shape == (9,)
         assert lab.best_block_size(a).device.type == "cpu" and lab.empty_launch(a).shape == (2,)
         assert lab.kernel_attributes(a, "copy 1x1").shape == (5,)
+        assert lab.who_am_i(a, 3, 5, 7).shape == (3, 35, 5)
         assert lab.pointer_chase(a.int(), 3).dtype == torch.int64
         assert lab.intensity(a, 3).shape == lab.register_bound(a, 33, "memory").shape == (3, 5)
         assert lab.window_sum(a, 5, True).shape == (3, 5)
@@ -640,6 +643,20 @@ def test_register_bound(registers):
         found = torch_ext.lab.attributes(f"registers {registers} {bound}")
         assert found["registers"] == registers and found["local"] == 0 and found["threads"] == 512
         assert found["blocks"] == device.occupancy(device.limits(), 512, registers).blocks
+
+
+@CUDA
+def test_who_am_i():
+    like = torch.empty(1, device="cuda")
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    for block in ((70,), (5, 7), (3, 4, 5), (32, 32), (1, 1, 64)):
+        seen = lab.who_am_i(like, 300, *block)
+        thread = torch.arange(seen.shape[1], device="cuda")
+        assert (seen[..., 0] == thread % 32).all() and (seen[..., 1] == thread - thread % 32).all()
+        assert (seen[..., 2] == seen[:, :1, 2]).all() and seen[..., 2].min() >= 0 and seen[..., 2].max() < sms
+        assert (seen[..., 3] <= seen[..., 4]).all()
+    seen = lab.who_am_i(like, 3, 64, 1, 1, 100_000)
+    assert (seen[..., 4] - seen[..., 3] >= 100_000).all()
 
 
 @CUDA

@@ -31,6 +31,7 @@ SIZES = {
     "tiling": [40],
     "quantisation": [1],
     "latency": [1 << 12, 1 << 14, 1 << 22],
+    "scheduling": [1000],
     "registers": [1 << 10],
     "roofline": [1 << 12],
 }
@@ -70,6 +71,15 @@ def paths(x, count, per_lane):
     return 2.0 * ((index if per_lane else index // 32) % count)
 
 
+def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
+    """Two blocks of 1024 threads an SM, the next ones when these end."""
+    thread, block = torch.meshgrid(torch.arange(x * y * z), torch.arange(blocks), indexing="xy")
+    wave = block // (2 * H200.multiprocessors)
+    begin = wave * nanoseconds
+    found = [thread % 32, thread - thread % 32, block % H200.multiprocessors, begin, begin + nanoseconds]
+    return torch.stack(found, -1)
+
+
 STAND_INS = SimpleNamespace(
     strided_copy=lambda x, stride, threads=128, loads=1: experiments.strided(x, stride),
     empty_launch=lambda x, threads: torch.tensor([-(-x.numel() // threads), threads]),
@@ -80,6 +90,7 @@ STAND_INS = SimpleNamespace(
     intensity=halve,
     pointer_chase=chase,
     register_bound=lambda x, registers, bound, iterations: x.clone() if bound == "memory" else torch.full_like(x, 2),
+    who_am_i=who_am_i,
     parity=lambda x, branch: torch.where(x % 2 == 0, x * 2, x + 1),
     paths=paths,
     vector_add=lambda a, b, variant: a + b,
@@ -165,6 +176,14 @@ def test_a_wrong_result_is_not_timed(on_cpu, monkeypatch, name, op, wrong):
     monkeypatch.setattr(STAND_INS, op, wrong)
     with pytest.raises(RuntimeError, match="is wrong; not timed"):
         lab.run(name, SIZES[name])
+
+
+def test_scheduling_sees_waves(on_cpu):
+    rows = lab.run("scheduling", [1000])
+    at = {r["shape"]["blocks"]: r for r in rows if "used" in r}
+    assert [at[n]["us"] for n in (1, 132, 264, 265, 528)] == [1, 1, 1, 2, 2]
+    assert [at[n]["used"] for n in (1, 132, 264)] == [1, 132, 132] and at[528]["most"] == 2
+    assert lab.conclude(rows).shown
 
 
 def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):

@@ -43,6 +43,9 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   // A copy (bound: memory), or `iterations` times y <- y / 2 + 1 (arithmetic), by blocks of 512 threads of so many registers
   // each: 31, 33, 40, 41, 64, 65 or 128.
   m.def("register_bound(Tensor x, int registers, str bound, int iterations=0) -> Tensor");
+  // Of each thread of `blocks` blocks of shape (x, y, z): lane, first thread of its warp, SM, begin and end in nanoseconds;
+  // int64, (blocks, threads, 5). Threads stay for `nanoseconds`. `like`: any tensor of the device.
+  m.def("who_am_i(Tensor like, int blocks, int x, int y=1, int z=1, int nanoseconds=0) -> Tensor");
   // int32: even -> 2 x, odd -> x + 1, by a branch or by arithmetic.
   m.def("parity(Tensor x, bool branch) -> Tensor");
   // 256 times y <- y / 2 + path, path chosen by element number or by warp number modulo count.

@@ -254,6 +254,18 @@ def latency(rows: list[Row]) -> Conclusion:
     )
 
 
+def scheduling(rows: list[Row]) -> Conclusion:
+    blocks = sorted(r["shape"]["blocks"] for r in rows if "blocks" in r["shape"])
+    one, few, full, more, _ = (need(rows, blocks=count) for count in blocks)
+    later = more["us"] / full["us"]
+    return Conclusion(
+        f"{blocks[1]} blocks of 1024 threads run on {few['used']} SMs and take {few['us'] / one['us']:.2f} times "
+        f"as long as one; {blocks[2]} run at once, at most {full['most']} on an SM, and one more takes "
+        f"{later:.1f} times as long: it waits until a block has ended.",
+        few["used"] == blocks[1] and full["most"] == 2 and later > 1.4,
+    )
+
+
 def registers(rows: list[Row]) -> Conclusion:
     def time(bound: str, count: int) -> float:
         return need(rows, bound=bound, limit=count)["us"]

@@ -6,6 +6,7 @@ Each function yields the rows of one experiment. ``document`` in a row is a docu
 
 import ctypes
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterator
 
@@ -436,6 +437,59 @@ def latency(sizes: list[int], budget: float) -> Iterator[Row]:
             dtype="int32",
             cycles=round(cycles.double().median().item() / steps, 1),
             document=documents.get("shared" if shared else bytes_),
+        )
+
+
+BLOCKS = ((64,), (16, 4), (8, 4, 2), (5, 7), (100,))
+
+
+def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S0-11, S0-12, S2-03, S2-06: which threads are a warp, where and when blocks run; `sizes`: their nanoseconds."""
+    anything = torch.empty(1, device="cuda")
+    for block in BLOCKS:
+        threads = math.prod(block)
+
+        def call(block: tuple[int, ...] = block) -> torch.Tensor:
+            return lab.who_am_i(anything, 3, *block)
+
+        thread = torch.arange(threads)
+        seen = call().cpu()
+        what = f"warps of a block of {' x '.join(map(str, block))}"
+        require(bool((seen[..., 0] == thread % 32).all() and (seen[..., 1] == thread - thread % 32).all()), what)
+        warps = -(-threads // 32)
+        yield row(
+            "warps are 32 threads in the order x, y, z",
+            f"block of {' x '.join(map(str, block))}",
+            time_us(call, budget / 4),
+            shape={"threads": threads},
+            dtype="int64",
+            remark=f"{warps} warps, the last of {threads - 32 * (warps - 1)} lanes",
+        )
+    gpu = device.limits()
+    sms, slots = gpu.multiprocessors, 2 * gpu.multiprocessors  # blocks of 1024 threads: two an SM
+    for stay, blocks in itertools.product(sizes, (1, sms, slots, slots + 1, 2 * slots)):
+        lab.who_am_i(anything, blocks, 1024, 1, 1, stay)
+        runs = []
+        for _ in range(5):
+            block = lab.who_am_i(anything, blocks, 1024, 1, 1, stay)
+            begin, end, where = block[..., 3].amin(1), block[..., 4].amax(1), block[:, 0, 2]
+            require(bool((block[..., 2] == where[:, None]).all()), "one block on one SM")
+            first = begin.min()
+            together = (begin[:, None] >= begin) & (begin[:, None] < end) & (where[:, None] == where)
+            lines = torch.stack([where, begin - first, end - first], 1)[where < 8].tolist()
+            runs.append(((end.max() - first).item() / 1e3, where.unique().numel(), together.sum(1).max().item(), lines))
+        low, median, high = statistics.quantiles([r[0] for r in runs], n=4)
+        _, used, most, lines = min(runs, key=lambda r: abs(r[0] - median))
+        yield row(
+            f"blocks of 1024 threads that stay {stay / 1e3:g} us",
+            f"{blocks} blocks",
+            (median, (low, high)),
+            shape={"blocks": blocks, "stay": stay},
+            dtype="int64",
+            remark=f"on {used} SMs, at most {most} at a time on one",
+            used=used,
+            most=most,
+            timeline=lines,
         )
 
 

@@ -86,3 +86,8 @@ def _histogram(x: torch.Tensor, bins: int, privatised: bool) -> torch.Tensor:
 @torch.library.register_fake("xgemm_lab::tiled_matmul")
 def _tiled_matmul(a: torch.Tensor, b: torch.Tensor, variant: str, tile: int = 32) -> torch.Tensor:
     return a.new_empty(a.shape[0], b.shape[1])
+
+
+@torch.library.register_fake("xgemm_lab::who_am_i")
+def _who_am_i(like: torch.Tensor, blocks: int, x: int, y: int = 1, z: int = 1, nanoseconds: int = 0) -> torch.Tensor:
+    return like.new_empty(blocks, x * y * z, 5, dtype=torch.int64)

@@ -211,6 +211,19 @@ def latency(rows: list[Row], figure: "Figure") -> None:
     _finish(axes, "KiB of the array", "cycles a load", log_y=True)
 
 
+def scheduling(rows: list[Row], figure: "Figure") -> None:
+    found = [r for r in rows if "timeline" in r and r["shape"]["blocks"] > 1]
+    for axes, r in zip(figure.subplots(1, len(found), sharex=True, sharey=True), found, strict=True):
+        for sm in {line[0] for line in r["timeline"]}:
+            lines = sorted((begin, end) for where, begin, end in r["timeline"] if where == sm)
+            for i, (begin, end) in enumerate(lines):
+                place = (sm + 0.45 * (i % 2), 0.4)
+                axes.broken_barh([(begin / 1e3, (end - begin) / 1e3)], place, color=f"C{i // 2 % 10}")
+        axes.set(title=r["contender"], xlabel="us")
+        axes.title.set_fontsize(9)
+        axes.set_ylabel("SM (the first eight); two blocks each" if r is found[0] else "")
+
+
 def registers(rows: list[Row], figure: "Figure") -> None:
     axes = figure.subplots()
     for bound in ("memory", "arithmetic"):

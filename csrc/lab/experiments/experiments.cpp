@@ -229,6 +229,27 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const std::string
   });
 }
 
+Tensor who_am_i(const Tensor& like, std::int64_t blocks, std::int64_t x, std::int64_t y, std::int64_t z,
+                std::int64_t nanoseconds) {
+  const TensorView v = view("lab::who_am_i", "like", like);
+  check(blocks >= 1 && blocks <= 1 << 20, v.op, "expected blocks in [1, 2^20], got ", blocks);
+  check(x >= 1 && y >= 1 && z >= 1 && z <= 64 && x <= 1024 && y <= 1024 && x * y * z <= 1024, v.op,
+        "expected a block of up to 1024 threads, z up to 64, got ", x, ", ", y, ", ", z);
+  check(nanoseconds >= 0 && nanoseconds <= 10'000'000, v.op, "expected nanoseconds in [0, 10^7], got ", nanoseconds);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const std::array<std::int64_t, 3> shape{blocks, x * y * z, 5};
+  const Tensor out = empty(shape, ScalarType::Long, v);
+  ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
+               dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
+  scope.check_launch();
+  return out;
+#else
+  fail_without_cuda(v.op);
+#endif
+}
+
 Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
   const TensorView v = array("lab::parity", "x", x, ScalarType::Int);
   check_cuda(v);
@@ -339,6 +360,7 @@ XGEMM_REGISTER(xgemm_lab, pointer_chase, pointer_chase);
 XGEMM_REGISTER(xgemm_lab, register_bound, register_bound);
 XGEMM_REGISTER(xgemm_lab, concurrent_copy, concurrent_copy);
 XGEMM_REGISTER(xgemm_lab, fma_chains, fma_chains);
+XGEMM_REGISTER(xgemm_lab, who_am_i, who_am_i);
 XGEMM_REGISTER(xgemm_lab, parity, parity);
 XGEMM_REGISTER(xgemm_lab, paths, paths);
 XGEMM_REGISTER(xgemm_lab, vector_add, vector_add);

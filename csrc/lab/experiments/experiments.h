@@ -45,6 +45,9 @@ struct RegisterShape {
 std::string register_kernel_name(int registers, bool memory);
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
 
+// who_am_i.cu
+void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t);
+
 // divergence.cu
 void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);
 void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t);

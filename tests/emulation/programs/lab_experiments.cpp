@@ -101,6 +101,20 @@ void walks() {
   }
 }
 
+void warps() {
+  for (const dim3 block : {dim3(70), dim3(5, 7), dim3(3, 4, 5), dim3(32, 2)}) {
+    const std::size_t threads = block.x * block.y * block.z, blocks = 3;
+    Buffer<std::int64_t> out(5 * threads * blocks, -1);
+    ex::who_am_i(out.data(), blocks, block, 0, nullptr);
+    for (std::size_t i = 0; i < threads * blocks; ++i) {
+      const std::size_t thread = i % threads;
+      require(out[5 * i] == static_cast<std::int64_t>(thread % 32), "lane");
+      require(out[5 * i + 1] == static_cast<std::int64_t>(thread - thread % 32), "first thread of the warp");
+      require(out[5 * i + 3] <= out[5 * i + 4], "time");
+    }
+  }
+}
+
 void softmaxes() {
   using Variant = void (*)(const softmax::Problem&, cudaStream_t);
   const std::array<Variant, 4> variants{softmax::naive, softmax::safe, softmax::online, softmax::online4};
@@ -189,6 +203,7 @@ int main(int count, char** arguments) {
     copies();
     arithmetic();
     walks();
+    warps();
     softmaxes();
     sgemm_bits();
     for (int seed = 0; seed < seeds; ++seed) reductions(static_cast<std::uint64_t>(seed));
