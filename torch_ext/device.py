@@ -1,8 +1,9 @@
 """What a GPU has, how many blocks fit on a multiprocessor, and where the roofline bends.
 
 Pure arithmetic over a table of limits (so it works without a GPU) and, for the GPU that is there, limits read from the
-driver. The occupancy rules are those of ``cuda_occupancy.h``: registers are allocated per warp in units of 256 and per
-sub-partition, shared memory in units of 128 bytes with 1 KiB reserved for each block from compute capability 8 on.
+driver. ``python -m torch_ext.device`` lists the GPUs that are there. The occupancy rules are those of
+``cuda_occupancy.h``: registers are allocated per warp in units of 256 and per sub-partition, shared memory in units of
+128 bytes with 1 KiB reserved for each block from compute capability 8 on.
 """
 
 from collections.abc import Callable
@@ -199,3 +200,77 @@ def tile_utilisation(m: int, n: int, tile_m: int, tile_n: int) -> float:
 def wave_utilisation(tiles: int, slots: int) -> float:
     """Share of the GPU's block slots that hold a tile, over all waves (wave quantisation, seed S1-08)."""
     return tiles / _round_up(tiles, slots)
+
+
+def naive_occupancy(gpu: Limits, threads_per_block: int) -> float:
+    """A lab sheet's formula as printed (seed S3-08): wrong, the number of multiprocessors has no place in it."""
+    return gpu.blocks * threads_per_block / (gpu.threads * gpu.multiprocessors)
+
+
+def occupancy_bound(gpu: Limits, threads_per_block: int) -> float:
+    """The same as it was meant: an upper bound that knows neither registers nor shared memory."""
+    return min(1.0, gpu.blocks * threads_per_block / gpu.threads)
+
+
+def boundary_share(n: int) -> float:
+    """Share of the warps that diverge at the test ``i < n`` of a thread-per-element kernel (seed S2-08)."""
+    return (n % WARP != 0) / -(-n // WARP)
+
+
+def describe(index: int) -> dict[str, object]:
+    """What a device query prints of a GPU (seed S2-21), and what the occupancy calculator needs."""
+    p = torch.cuda.get_device_properties(index)
+    return {
+        "name": p.name,
+        "compute capability": f"{p.major}.{p.minor}",
+        "integrated": bool(p.is_integrated),
+        "multiprocessors": p.multi_processor_count,
+        "clock, MHz": p.clock_rate // 1000,
+        "warp size": p.warp_size,
+        "threads per block": p.max_threads_per_block,
+        "threads per multiprocessor": p.max_threads_per_multi_processor,
+        # The same for every GPU that CUDA still knows, and not among torch's properties.
+        "block dimensions": (1024, 1024, 64),
+        "grid dimensions": (2**31 - 1, 65535, 65535),
+        # A block may use all of them on every GPU from compute capability 7.0 on.
+        "registers per multiprocessor": p.regs_per_multiprocessor,
+        "shared memory per multiprocessor": p.shared_memory_per_multiprocessor,
+        "shared memory per block": p.shared_memory_per_block_optin,
+        "L2 cache": p.L2_cache_size,
+        "memory": p.total_memory,
+        "memory clock, MHz": p.memory_clock_rate // 1000,
+        "memory bus, bits": p.memory_bus_width,
+    }
+
+
+def best() -> int:
+    """The GPU with the most resources: not integrated, then multiprocessors times clock, then memory (seed S2-20).
+
+    Raises RuntimeError where there is none.
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError("xgemm: there is no NVIDIA GPU")
+
+    def resources(index: int) -> tuple[bool, int, int]:
+        p = torch.cuda.get_device_properties(index)
+        return not p.is_integrated, p.multi_processor_count * p.clock_rate, p.total_memory
+
+    return max(range(torch.cuda.device_count()), key=resources)
+
+
+def main() -> int:
+    """Prints every GPU's fields and names the best one."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    print(f"{count} GPU{'s' * (count != 1)}")
+    for index in range(count):
+        fields = describe(index)
+        print(f"\n{index}: {fields.pop('name')}")
+        for field, value in fields.items():
+            print(f"  {field:<34}{value:,}" if type(value) is int else f"  {field:<34}{value}")
+    if count > 1:
+        print(f"\nThe most resources: {best()}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -38,4 +38,14 @@ def calculators() -> list[tuple[str, str, str]]:
         ("KiB in flight, M2090 (S4-11)", f"{device.littles_law(800 / 1.3e9, 177e9) / 1024:.0f}", "106"),
         ("balance, H200, fp32 flop a byte (S4-04)", f"{known['H200'].balance:.1f}", "3.6 (Fermi, fp64)"),
         ("threads a core, A100 (S2-10)", f"{known['A100'].oversubscription:.0f}x", "32x"),
+        (
+            "occupancy by the sheet's formula, H200, 64 threads (S3-08)",
+            f"{device.naive_occupancy(known['H200'], 64):.4f}, meant: {device.occupancy_bound(known['H200'], 64):g}",
+            "no figure",
+        ),
+        (
+            "warps that diverge at i < n, n = 1000 and 10^8 + 1 (S2-08)",
+            f"{percent(100 * device.boundary_share(1000))}, {100 * device.boundary_share(10**8 + 1):.5f} %",
+            "fades",
+        ),
     ]
