@@ -182,7 +182,7 @@ void sgemm_bits() {
       for (int j = 0; j < k; ++j)
         sum += a[i / static_cast<std::size_t>(n) * static_cast<std::size_t>(k) + static_cast<std::size_t>(j)] *
                b[static_cast<std::size_t>(j * n) + i % static_cast<std::size_t>(n)];
-      first[i] = -0.5f * sum + 3.0f * c[i];
+      first[i] = std::fma(3.0f, c[i], -0.5f * sum);
     }
     for (std::size_t s = 0; s < steps.size(); ++s) {
       Buffer<float> out(first.size(), NAN);
