@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from torch_ext import lab
-from torch_ext.lab import measure
+from torch_ext.lab import exercise, measure
 
 Describe = Callable[[lab.Experiment], dict[str, Any]]
 
@@ -25,7 +25,7 @@ def size(text: str) -> int:
     return int(float(text)) if "e" in text else int(text)
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m torch_ext.lab", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--list", action="store_true", help="name the experiments and ladders, and what each shows")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(lab.EXPERIMENTS), help="run these")
@@ -51,7 +51,10 @@ def main(
     argv: list[str] | None = None, folder: Callable[[], Path] | None = None, describe: Describe | None = None
 ) -> int:
     """`folder`: where results go by default; `describe`: what a result file says of the sources beside."""
-    arguments = parse(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["check"]:  # an exercise
+        return exercise.main(given[1:])
+    arguments = parse(given)
     if arguments.list:
         list_experiments()
         return 0
