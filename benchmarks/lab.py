@@ -31,12 +31,10 @@ def redraw() -> None:
             continue
         document = json.loads(path.read_text())
         rows = [row | {"experiment": experiment.name} for row in document["rows"]]
-        conclusion = lab.conclude(rows)
-        document["conclusion"] = {"text": conclusion.text, "shown": conclusion.shown}
-        path.write_text(dump(document))
+        path.write_text(dump(document | lab.heading(rows)))
         if experiment.plot:
             lab.plot(rows, document["gpu"]).savefig(path.with_suffix(".png"), metadata={"Software": None})
-        print(f"{path.relative_to(RESULTS)}: {conclusion.text}")
+        print(f"{path.relative_to(RESULTS)}: {lab.conclude(rows).text}")
 
 
 if __name__ == "__main__":

@@ -380,6 +380,21 @@ def lab_table(op: str, results: Results) -> str:
     return text + "\n".join(tables)
 
 
+def lab_overview(results: Results) -> str:
+    """A line an experiment of the lab: the documents' items that it shows, its command, what was measured."""
+    table = []
+    for op in LAB:
+        document = results.documents.get(op)
+        if document is None or "items" not in document:
+            continue
+        name, conclusion = op.removeprefix("lab_"), document["conclusion"]
+        text = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
+        table.append([f"{document['title']}: {document['items']}", f"`--only {name}`", text])
+    if not table:
+        return ""
+    return markdown(["experiment, items of the documents", "command", "measured"], table)
+
+
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:
     """Rows of torch and of ours, launched in the same way: from Python, in a CUDA graph, compiled."""
     rows = results.documents.get(MODELS, {"rows": []})["rows"]

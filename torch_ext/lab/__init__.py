@@ -110,6 +110,16 @@ def conclude(rows: list[Row]) -> Conclusion:
         return Conclusion("These sizes leave out what the conclusion is made from.", False)
 
 
+def heading(rows: list[Row]) -> dict[str, object]:
+    """What a result file says of an experiment beside its rows: title, items of the documents, conclusion."""
+    which, conclusion = _of(rows), conclude(rows)
+    return {
+        "title": which.title,
+        "items": which.documents,
+        "conclusion": {"text": conclusion.text, "shown": conclusion.shown},
+    }
+
+
 def plot(rows: list[Row], gpu: str | None = None) -> "Figure":
     """The experiment's plot of the rows of :func:`run`, a matplotlib figure (``figure.savefig("fma.png")``).
 

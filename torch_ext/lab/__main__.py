@@ -87,7 +87,7 @@ def main(
         if not conclusion.shown:
             absent.append(name)
         if write:
-            more["conclusion"] = {"text": conclusion.text, "shown": conclusion.shown}
+            more |= lab.heading(rows)
             path = measure.write_results(out, measure.describe(e.op, rows, [c for c in clocks if c], more))
             if e.plot and importlib.util.find_spec("matplotlib"):
                 lab.plot(rows).savefig(path.with_suffix(".png"), metadata={"Software": None})
