@@ -33,6 +33,7 @@ LAB = [
     "lab_fma",
     "lab_copy",
     "lab_divergence",
+    "lab_first_launch",
     "lab_coarsening",
     "lab_privatisation",
     "lab_tiling",

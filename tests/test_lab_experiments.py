@@ -26,6 +26,7 @@ SIZES = {
     "fma": [1 << 8],
     "copy": [1 << 10],
     "divergence": [1 << 10],
+    "first_launch": [1 << 10],
     "coarsening": [1 << 11],
     "privatisation": [1 << 10],
     "tiling": [40],
@@ -126,6 +127,9 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(conclusions, "TILE", 4)
     monkeypatch.setattr(experiments, "MARKED", 32)
     monkeypatch.setattr(experiments.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
+    first = [{"branch": 90.0, "arithmetic": 30.0}, {"branch": 10.0, "arithmetic": 10.0}]
+    process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
+    monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
     for name, value in {
         "is_available": lambda: True,
         "get_device_name": lambda *_: "NVIDIA Test",
@@ -251,6 +255,10 @@ def test_sources_exist_and_names_are_files():
     for name, e in lab.EXPERIMENTS.items():
         assert isinstance(e, Experiment) and e.name == name and e.op == f"lab_{name}"
         assert all((root / path).is_dir() for path in e.sources)
+
+
+def test_the_process_of_first_launches_is_python():
+    compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
 
 
 def test_cycle_visits_every_line_once():

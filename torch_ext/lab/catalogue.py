@@ -158,6 +158,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             plots.divergence,
         ),
         Experiment(
+            "first_launch",
+            "The first launch in a process",
+            "what is launched first is slow, whatever it is",
+            "S1-13 to S1-16",
+            _SINGLE,
+            experiments.first_launch,
+            "elements",
+            (1 << 20,),
+            (1 << 20,),
+            conclusions.first_launch,
+        ),
+        Experiment(
             "coarsening",
             "Thread coarsening",
             "more elements a thread pay only in vector accesses",

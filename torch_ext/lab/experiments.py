@@ -6,8 +6,11 @@ Each function yields the rows of one experiment. ``document`` in a row is a docu
 
 import ctypes
 import itertools
+import json
 import math
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import torch
@@ -143,6 +146,45 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
                 error=error,
                 remark=f"expected {count}x of one path" if per_lane else "expected 1x of one path",
             )
+
+
+# In a process of its own: each kernel's first launch, in the order that is asked for, then both again and again.
+FIRST_LAUNCHES = """
+import json, statistics, sys, torch, torch_ext.lab
+x = torch.randint(-1000, 1000, (int(sys.argv[1]),), dtype=torch.int32, device="cuda")
+begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+begin.record(), end.record(), torch.cuda.synchronize()
+
+def us(name):
+    begin.record()
+    torch.ops.xgemm_lab.parity(x, name == "branch")
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+first = {name: us(name) for name in sys.argv[2:]}
+print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) for name in first}]))
+"""
+
+
+def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S1-13 to S1-16, D6: the first launch of a kernel in a process, which the documents timed, against later ones."""
+    documents = {"branch": "T4 74 us, 4090 32 us", "arithmetic": "T4 25 us, 4090 108 us"}
+    for n, order in itertools.product(sizes, (("branch", "arithmetic"), ("arithmetic", "branch"))):
+        command = [sys.executable, "-c", FIRST_LAUNCHES, str(n), *order]
+        done = subprocess.run(command, capture_output=True, text=True)
+        require(done.returncode == 0, f"process that times first launches ({done.stderr[-200:]})")
+        first, warm = json.loads(done.stdout)
+        for name in order:
+            for when, times in (("first launch", first), ("warm", warm)):
+                yield row(
+                    f"parity, {order[0]} first, launched from Python",
+                    f"{name}, {when}",
+                    (times[name], (times[name], times[name])),
+                    shape={"n": n, "first": order[0], "when": when},
+                    dtype="int32",
+                    document=documents[name] if when == "first launch" and order[0] == "branch" else None,
+                ) | {"graph": False}
 
 
 def coarsening(sizes: list[int], budget: float) -> Iterator[Row]:
