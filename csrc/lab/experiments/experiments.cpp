@@ -54,14 +54,6 @@ Tensor run(const TensorView& like, ShapeRef sizes, Launch&& launch) {
   scope.check_launch();
   return out;
 }
-#define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
-namespace ex = experiments;
-#else
-#define XGEMM_LAB_RUN(like, sizes, ...) \
-  (void)(sizes);                        \
-  fail_without_cuda((like).op)
-#endif
-
 /// A result for the host.
 Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> numbers) {
   like.cuda = false;
@@ -70,6 +62,14 @@ Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> numbers
   std::ranges::copy(numbers, data<std::int64_t>(out));
   return out;
 }
+
+#define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
+namespace ex = experiments;
+#else
+#define XGEMM_LAB_RUN(like, sizes, ...) \
+  (void)(sizes);                        \
+  fail_without_cuda((like).op)
+#endif
 
 void check_blocks(const TensorView& v, std::int64_t threads) {
   check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
