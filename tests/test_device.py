@@ -110,6 +110,27 @@ def test_bad_block_size(threads: int) -> None:
         d.occupancy(H200, threads)
 
 
+def test_rates_of_a_kind_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(
+        name="NVIDIA L40S",
+        major=8,
+        minor=9,
+        multi_processor_count=142,
+        max_threads_per_multi_processor=1536,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_multiprocessor=102400,
+        clock_rate=2520000,
+        memory_clock_rate=9001000,
+        memory_bus_width=384,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
+    gpu = d.limits()
+    assert (gpu.multiprocessors, gpu.threads) == (142, 1536)
+    assert gpu.fp32_flops == pytest.approx(91.6e12, rel=1e-3) and gpu.bandwidth == pytest.approx(864e9, rel=1e-3)
+    there.name = "NVIDIA H200"
+    assert d.limits().bandwidth == 4800e9
+
+
 def test_printed_occupancy_and_what_it_should_be() -> None:
     assert d.naive_occupancy(H200, 64) == pytest.approx(0.0076, abs=5e-5)
     assert d.naive_occupancy(A100, 64) == pytest.approx(0.0093, abs=5e-5)

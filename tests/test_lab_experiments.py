@@ -1,6 +1,7 @@
 """The lab's experiments from end to end on any machine: stand-ins for its kernels on the CPU, made-up times."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,6 +183,17 @@ def test_a_wrong_result_is_not_timed(on_cpu, monkeypatch, name, op, wrong):
         lab.run(name, SIZES[name])
 
 
+@pytest.mark.parametrize("name", ["fma", "copy", "roofline", "sgemm", "softmax"])
+def test_a_gpu_of_unknown_rates(on_cpu, monkeypatch, name):
+    unknown = replace(H200, bandwidth=0.0, fp32_flops=0.0, fp64_flops=0.0)
+    monkeypatch.setattr(device, "limits", lambda: unknown)
+    monkeypatch.setattr(ladders, "limits", lambda: unknown)
+    rows = lab.run(name, SIZES[name])
+    assert rows and lab.conclude(rows).text.endswith(".")
+    pytest.importorskip("matplotlib")
+    lab.plot(rows)
+
+
 def test_scheduling_sees_waves(on_cpu):
     rows = lab.run("scheduling", [1000])
     at = {r["shape"]["blocks"]: r for r in rows if "used" in r}
@@ -235,6 +247,8 @@ def test_python_interface():
         lab.run("nothing")
     with pytest.raises(ValueError, match="rows of one experiment"):
         lab.plot([{"case": "x"}])
+    with pytest.raises(ValueError, match="rows of one experiment"):
+        lab.conclude([{"case": "x"}])
     if not torch.cuda.is_available():
         with pytest.raises(RuntimeError, match="needs an NVIDIA GPU"):
             lab.run("fma")

@@ -70,13 +70,34 @@ KNOWN: dict[str, Limits] = {
 }
 
 
+def _unknown(properties: "torch._C._CudaDeviceProperties") -> Limits:
+    """A kind that is not in the table."""
+    capability = properties.major, properties.minor
+    cores = 64 if capability in ((7, 0), (7, 5), (8, 0)) else 128
+    clock, memory_clock, bus = (
+        getattr(properties, name, 0) for name in ("clock_rate", "memory_clock_rate", "memory_bus_width")
+    )
+    return Limits(
+        properties.name,
+        capability,
+        0,
+        0,
+        16 if properties.major < 8 else 32,
+        fp32_cores=cores,
+        fp32_flops=2 * cores * properties.multi_processor_count * clock * 1e3,
+        bandwidth=2 * memory_clock * 1e3 * bus / 8,  # two transfers a clock
+    )
+
+
 def limits(device: int | torch.device | None = None) -> Limits:
-    """Limits of a GPU that is there. Rates are those of the table entry for the same kind, 0 for an unknown one."""
+    """Limits of a GPU that is there.
+
+    Rates are those of the table entry for the same kind. For another kind they are clock times units as the driver
+    tells them, where it does (0 where not; tensor cores and double precision: 0).
+    """
     properties = torch.cuda.get_device_properties(device)
     kind = next((gpu for gpu in KNOWN.values() if gpu.name in properties.name), None)
-    base = kind or Limits(
-        properties.name, (properties.major, properties.minor), 0, 0, 16 if properties.major < 8 else 32
-    )
+    base = kind or _unknown(properties)
     return replace(
         base,
         multiprocessors=properties.multi_processor_count,

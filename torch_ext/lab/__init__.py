@@ -102,12 +102,15 @@ def _of(rows: list[Row]) -> Experiment:
 def conclude(rows: list[Row]) -> Conclusion:
     """What the rows of :func:`run` say, and whether the effect that the experiment is about was measured.
 
-    Rows of sizes that the sentence does not speak of give one that says so.
+    Rows of sizes that the sentence does not speak of, or of a GPU whose peak rates nobody knows, give one that says so.
     """
+    which = _of(rows)
     try:
-        return _of(rows).conclude(rows)
-    except (KeyError, StopIteration, ZeroDivisionError):
-        return Conclusion("These sizes leave out what the conclusion is made from.", False)
+        return which.conclude(rows)
+    except (KeyError, StopIteration, TypeError, ValueError, ZeroDivisionError):
+        return Conclusion(
+            "These sizes, or this GPU's unknown rates, leave out what the conclusion is made from.", False
+        )
 
 
 def heading(rows: list[Row]) -> dict[str, object]:
