@@ -348,6 +348,30 @@ MORE: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
+# Experiments of two variables: a line a case, a column a variant, and the figure that stands there.
+GRIDS = {
+    "lab_fma": ("share of the peak", lambda row: f"{row['of_peak']:.3f}"),
+    "lab_copy": ("share of the peak bandwidth", lambda row: f"{row['of_peak']:.3f}"),
+    "lab_coalescing": ("microseconds", lambda row: microseconds(row["us"])),
+    "lab_reduction_grid": ("GB/s", lambda row: f"{row['gbps']:.0f}"),
+}
+
+
+def grid_table(op: str, rows: list[dict]) -> str:
+    """A document's figure for a cell stands in brackets."""
+    what, figure = GRIDS[op]
+    cases, variants = (list(dict.fromkeys(row[key] for row in rows)) for key in ("case", "contender"))
+    found = {(row["case"], row["contender"]): row for row in rows}
+
+    def cell(row: dict | None) -> str:
+        if row is None or (op != "lab_coalescing" and row.get("of_peak", row["gbps"]) is None):
+            return ""
+        return figure(row) + (f" ({row['document']})" if row.get("document") else "")
+
+    lines = [[case, *(cell(found.get((case, variant))) for variant in variants)] for case in cases]
+    return f"{what[0].upper()}{what[1:]}; in brackets a document's figure.\n\n" + markdown(["", *variants], lines)
+
+
 def experiments_table(rows: list[dict]) -> str:
     """A line a row; columns that no row fills are left out."""
     more = [key for key in MORE if any(row.get(key) not in (None, "") for row in rows)]
@@ -367,7 +391,7 @@ def lab_table(op: str, results: Results) -> str:
     if document is None:
         return ""
     if op not in LADDERS:
-        tables = [experiments_table(document["rows"])]
+        tables = [grid_table(op, document["rows"]) if op in GRIDS else experiments_table(document["rows"])]
     else:  # attention: a table for each head size, causal and not
         kinds: dict[tuple, list[dict]] = {}
         for row in document["rows"]:

@@ -74,8 +74,8 @@ def coalescing(sizes: list[int], budget: float) -> Iterator[Row]:
         _exact(call, strided(x, stride), f"copy of stride {stride}")
         document = documents[stride] if threads == 128 else "4090 118.7 us (block 768)"
         yield row(
-            "the document's kernel, 2^24 elements",
-            f"stride {stride}, block {threads}" + (" (the API's best)" if threads == best else ""),
+            f"the document's kernel, 2^24 elements, block {threads}" + (" (the API's best)" if threads == best else ""),
+            f"stride {stride}",
             time_us(call, budget),
             shape={"n": n, "stride": stride, "threads": threads, "loads": 1},
             bytes_moved=8 * n,
