@@ -21,7 +21,7 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help library build install test demo bench lab report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel clean
+.PHONY: help library build install test demo bench lab profile report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -66,9 +66,12 @@ report: $(environment) ## make the tables of the pages and the plots from benchm
 	@$(setup) matplotlib
 	@$(python) -m benchmarks.report $(ARGS)
 
-lab: build ## run the optimisation ladders: tables and plots
+lab: build ## run the optimisation ladders and experiments (ARGS="--list", ARGS="--only fma copy")
 	@$(setup) matplotlib rich
-	@$(python) -m torch_ext.lab $(ARGS)
+	@$(python) -m benchmarks.lab $(ARGS)
+
+profile: build ## the GPU's counters of kernels of the lab, by ncu (KERNEL="parity_branch parity_arithmetic"; all without)
+	@$(python) -m torch_ext.lab.counters $(KERNEL) $(ARGS)
 
 lint: $(environment) ## check formatting and lint
 	@$(setup) ruff clang_format

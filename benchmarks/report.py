@@ -24,6 +24,7 @@ from benchmarks.tables import (
     best_peer,
     compared,
     cpu_tables,
+    lab_overview,
     lab_table,
     markdown,
     model_pairs,
@@ -160,6 +161,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     "overview": overview,
     MODELS: models_table,
     CPU: cpu_tables,
+    "lab": lab_overview,
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,24 @@ OPS = [
     "host",
 ]
 MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
-LAB = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention", "lab_experiments"]
+LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
+LAB = [
+    *LADDERS,
+    "lab_reduction_grid",
+    "lab_coalescing",
+    "lab_fma",
+    "lab_copy",
+    "lab_divergence",
+    "lab_first_launch",
+    "lab_coarsening",
+    "lab_privatisation",
+    "lab_tiling",
+    "lab_quantisation",
+    "lab_latency",
+    "lab_scheduling",
+    "lab_registers",
+    "lab_roofline",
+]
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
 ANY = "any"
@@ -287,6 +305,7 @@ def ladder_table(rows: list[dict]) -> str:
     peer = next(name for name in ("cublas", "torch") if name in steps)
     documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
     memory = "peak_bytes" in rows[0]
+    resources = any("registers" in row for row in rows)
     unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
     table = []
     for step in steps:
@@ -299,41 +318,106 @@ def ladder_table(rows: list[dict]) -> str:
         line = [step, *rates, f"{against['us'] / row['us']:.3f}", f"{row['error']['fro']:.1e}"]
         if memory:
             line.append(f"{row['peak_bytes'] / 2**20:.0f}")
+        if resources:
+            line += [str(row.get("registers", "")), str(row.get("blocks", ""))]
         table.append(line + ([documents.get(step, "")] if documents else []))
     several = len({dtype for _, dtype in sizes}) > 1
     header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes), f"{peer}'s time over this"]
-    header += ["error (Frobenius)"] + (["MiB of a call"] if memory else []) + (["document"] if documents else [])
+    header += ["error (Frobenius)"] + (["MiB of a call"] if memory else [])
+    header += (["registers", "blocks an SM"] if resources else []) + (["document"] if documents else [])
     last = [size for size in sizes if size[1] == sizes[0][1]][-1]
     of_last = "ratio, error and memory" if memory else "ratio and error"
     return f"{unit}, hot L2; {of_last}: {last[0]} {last[1]}.\n\n" + markdown(header, table)
 
 
+# What an experiment adds to its rows: the column's head, and its text.
+MORE: dict[str, tuple[str, Callable[[float], str]]] = {
+    "of_peak": ("of peak", "{:.3f}".format),
+    "cycles": ("cycles", "{:.0f}".format),
+    "registers": ("registers", "{}".format),
+    "blocks": ("blocks an SM", "{}".format),
+    "calculated": ("by the calculator", "{}".format),
+    "occupancy": ("occupancy", "{:.1%}".format),
+    "in_flight": ("bytes in flight an SM", "{:,}".format),
+    "predicted": ("predicted share", "{:.0%}".format),
+    "intensity": ("operations a byte", "{:.3g}".format),
+    "attainable_tflops": ("attainable TFLOP/s", "{:.2f}".format),
+    "joules": ("J", "{:.4f}".format),
+    "remark": ("", "{}".format),
+    "document": ("document", "{}".format),
+}
+
+
+# Experiments of two variables: a line a case, a column a variant, and the figure that stands there.
+GRIDS = {
+    "lab_fma": ("share of the peak", lambda row: f"{row['of_peak']:.3f}"),
+    "lab_copy": ("share of the peak bandwidth", lambda row: f"{row['of_peak']:.3f}"),
+    "lab_coalescing": ("microseconds", lambda row: microseconds(row["us"])),
+    "lab_reduction_grid": ("GB/s", lambda row: f"{row['gbps']:.0f}"),
+}
+
+
+def grid_table(op: str, rows: list[dict]) -> str:
+    """A document's figure for a cell stands in brackets."""
+    what, figure = GRIDS[op]
+    cases, variants = (list(dict.fromkeys(row[key] for row in rows)) for key in ("case", "contender"))
+    found = {(row["case"], row["contender"]): row for row in rows}
+
+    def cell(row: dict | None) -> str:
+        if row is None or (op != "lab_coalescing" and row.get("of_peak", row["gbps"]) is None):
+            return ""
+        return figure(row) + (f" ({row['document']})" if row.get("document") else "")
+
+    lines = [[case, *(cell(found.get((case, variant))) for variant in variants)] for case in cases]
+    return f"{what[0].upper()}{what[1:]}; in brackets a document's figure.\n\n" + markdown(["", *variants], lines)
+
+
 def experiments_table(rows: list[dict]) -> str:
+    """A line a row; columns that no row fills are left out."""
+    more = [key for key in MORE if any(row.get(key) not in (None, "") for row in rows)]
+    rated = any(rate(row) for row in rows)
     table = []
     for row in rows:
-        of_peak = f", {row['of_peak']:.2f} of peak" if row.get("of_peak") is not None else ""
-        table.append(
-            [row["case"], row["contender"], microseconds(row["us"]), rate(row) + of_peak, row.get("document") or ""]
-        )
-    return markdown(["experiment", "variant", "us", "rate", "document"], table)
+        found = [MORE[key][1](row[key]) if row.get(key) not in (None, "") else "" for key in more]
+        table.append([row["case"], row["contender"], microseconds(row["us"]), *([rate(row)] if rated else []), *found])
+    return markdown(
+        ["experiment", "variant", "us", *(["rate"] if rated else []), *(MORE[key][0] for key in more)], table
+    )
 
 
 def lab_table(op: str, results: Results) -> str:
-    """The measurements of a ladder, or of the experiments, with the documents' figures beside them."""
+    """The conclusion, plot and measurements of a ladder or an experiment, with the documents' figures beside them."""
     document = results.documents.get(op)
     if document is None:
         return ""
-    if op == "lab_experiments":
-        tables = [experiments_table(document["rows"])]
+    if op not in LADDERS:
+        tables = [grid_table(op, document["rows"]) if op in GRIDS else experiments_table(document["rows"])]
     else:  # attention: a table for each head size, causal and not
         kinds: dict[tuple, list[dict]] = {}
         for row in document["rows"]:
             kinds.setdefault((row["shape"].get("d"), row["shape"].get("causal")), []).append(row)
         tables = [ladder_table(rows) for rows in kinds.values()]
-    text = f"{provenance(document)}.\n\n" + "\n".join(tables)
+    text = f"{provenance(document)}.\n\n"
+    if conclusion := document.get("conclusion"):  # made from the rows when they were measured
+        text += ("" if conclusion["shown"] else "**The effect was not measured.** ") + conclusion["text"] + "\n\n"
     if (results.folder / f"{op}.png").exists():  # drawn by the lab's runner
-        text += f"\n![{op}](../{results.url}/{op}.png)\n"
-    return text
+        text += f"![{op}](../{results.url}/{op}.png)\n\n"
+    return text + "\n".join(tables)
+
+
+def lab_overview(results: Results) -> str:
+    """A line an experiment of the lab: the documents' items that it shows, its command, what was measured."""
+    table = []
+    for op in LAB:
+        document = results.documents.get(op)
+        if document is None or "items" not in document:
+            continue
+        name, conclusion = op.removeprefix("lab_"), document["conclusion"]
+        text = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
+        table.append([f"{document['title']}: {document['items']}", f"`--only {name}`", text])
+    if not table:
+        return ""
+    return markdown(["experiment, items of the documents", "command", "measured"], table)
 
 
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:

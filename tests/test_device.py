@@ -1,6 +1,7 @@
 """The calculators against the seeds' numbers and the table verified with cuda_occupancy.h (seed catalogue, part D)."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -107,6 +108,81 @@ def test_quantisation() -> None:
 def test_bad_block_size(threads: int) -> None:
     with pytest.raises(ValueError, match="threads_per_block"):
         d.occupancy(H200, threads)
+
+
+def test_rates_of_a_kind_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(
+        name="NVIDIA L40S",
+        major=8,
+        minor=9,
+        multi_processor_count=142,
+        max_threads_per_multi_processor=1536,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_multiprocessor=102400,
+        clock_rate=2520000,
+        memory_clock_rate=9001000,
+        memory_bus_width=384,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
+    gpu = d.limits()
+    assert (gpu.multiprocessors, gpu.threads) == (142, 1536)
+    assert gpu.fp32_flops == pytest.approx(91.6e12, rel=1e-3) and gpu.bandwidth == pytest.approx(864e9, rel=1e-3)
+    there.name = "NVIDIA H200"
+    assert d.limits().bandwidth == 4800e9
+
+
+def test_printed_occupancy_and_what_it_should_be() -> None:
+    assert d.naive_occupancy(H200, 64) == pytest.approx(0.0076, abs=5e-5)
+    assert d.naive_occupancy(A100, 64) == pytest.approx(0.0093, abs=5e-5)
+    assert d.occupancy_bound(H200, 64) == d.occupancy(H200, 64).fraction == 1
+    assert d.occupancy_bound(A100, 32) == d.occupancy(A100, 32).fraction == 0.5
+
+
+def test_boundary_share_fades() -> None:
+    assert d.boundary_share(1000) == 1 / 32
+    assert d.boundary_share(1024) == 0
+    assert d.boundary_share(10**8 + 1) == pytest.approx(32 / 10**8, rel=1e-6)
+
+
+def test_h100_is_known() -> None:
+    assert d.KNOWN["H100"].bandwidth == 3350e9 and d.KNOWN["H100"].fp32_flops == H200.fp32_flops
+    assert all(gpu.fp64_flops and gpu.tensor_flops for gpu in d.KNOWN.values())
+
+
+def test_device_query(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    common = {"major": 9, "minor": 0, "warp_size": 32, "max_threads_per_block": 1024}
+    common |= {"max_threads_per_multi_processor": 2048, "regs_per_multiprocessor": 65536}
+    common |= {"shared_memory_per_multiprocessor": 233472, "shared_memory_per_block_optin": 232448}
+    common |= {"L2_cache_size": 50 << 20, "memory_clock_rate": 3201000, "memory_bus_width": 6144}
+    gpus = [
+        SimpleNamespace(
+            name=name, is_integrated=integrated, multi_processor_count=sms, clock_rate=clock, **more, **common
+        )
+        for name, integrated, sms, clock, more in (
+            ("small", 0, 10, 2000000, {"total_memory": 8}),
+            ("large", 0, 132, 1980000, {"total_memory": 8}),
+            ("integrated", 1, 999, 1980000, {"total_memory": 99}),
+            ("large, more memory", 0, 132, 1980000, {"total_memory": 9}),
+        )
+    ]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpus[index])
+    assert d.best() == 3 and d.describe(1)["clock, MHz"] == 1980 and d.describe(2)["integrated"]
+    assert d.main() == 0
+    text = capsys.readouterr().out
+    assert text.startswith("4 GPUs\n\n0: small\n") and "registers per multiprocessor      65,536" in text
+    assert text.endswith("The most resources: 3\n")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="no NVIDIA GPU"):
+        d.best()
+    assert d.main() == 0 and capsys.readouterr().out == "0 GPUs\n"
+
+
+@pytest.mark.cuda
+def test_device_query_of_this_gpu(capsys: pytest.CaptureFixture) -> None:
+    assert d.describe(d.best())["threads per block"] == 1024
+    assert d.main() == 0 and torch.cuda.get_device_name(0) in capsys.readouterr().out
 
 
 @pytest.mark.cuda

@@ -33,6 +33,13 @@ def test_steps_of_the_attention_ladder(emulated):
     assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
 
 
+def test_experiments_and_ladders_of_the_lab(emulated):
+    """Also that all steps of the SGEMM ladder give the bits of a loop in the order of k."""
+    folders = ("experiments", "reduction", "sgemm", "softmax")
+    kernels = sorted(path for folder in folders for path in (CSRC / "lab" / folder).glob("*.cu"))
+    assert run(emulated("lab_experiments", *kernels), seeds=4).strip() == "passed"
+
+
 @pytest.fixture(scope="module")
 def planted(emulated) -> dict[str, list[str]]:
     """What each mistake of programs/planted.cpp gave, a seed each."""

@@ -7,13 +7,10 @@ import torch
 import torch.nn.functional as F
 from common import SANITIZED, componentwise_error, misaligned, poison, randn, sanitized
 
-import torch_ext.lab  # noqa: F401  (fakes)
-
-pytest.importorskip("rich")
-from rich.console import Console
-
-from benchmarks.results import machine_code
-from torch_ext.lab import experiments, ladders, measure, report
+import torch_ext.lab
+from benchmarks import lab as runner
+from benchmarks import results
+from torch_ext.lab import calculators, experiments, ladders, measure
 
 lab = torch.ops.xgemm_lab
 STEPS = range(1, 8)
@@ -48,9 +45,15 @@ def test_cpu_tensors_get_one_line():
         "attention: expected query": lambda: lab.attention(*heads(1, 2, 64), step=1),
         "softmax: expected x": lambda: lab.softmax(a, "safe"),
         "strided_copy: expected x": lambda: lab.strided_copy(a, 1),
+        "empty_launch: expected x": lambda: lab.empty_launch(a),
         "best_block_size: expected x": lambda: lab.best_block_size(a),
+        "kernel_attributes: expected x": lambda: lab.kernel_attributes(a, "copy 1x1"),
         "concurrent_copy: expected x": lambda: lab.concurrent_copy(a, 32, 1, 1),
-        "fma_chains: expected x": lambda: lab.fma_chains(a, 4, 1, 1),
+        "fma_chains: expected x": lambda: lab.fma_chains(a, a[0], 4, 1, 1),
+        "intensity: expected x": lambda: lab.intensity(a, 1),
+        "pointer_chase: expected next": lambda: lab.pointer_chase(a.int(), 1),
+        "who_am_i: expected like": lambda: lab.who_am_i(a, 1, 32),
+        "register_bound: expected x": lambda: lab.register_bound(a, 33, "memory"),
         "parity: expected x": lambda: lab.parity(a.int(), True),
         "paths: expected x": lambda: lab.paths(a, 1, True),
         "vector_add: expected a": lambda: lab.vector_add(a, a, "plain"),
@@ -82,7 +85,9 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.fp32_gemm(a, a, variant="fp8"), "variant to be fp16, split, promoted or scaled, got fp8"),
         (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
         (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
-        (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe or online, got fast"),
+        (lambda a: lab.reduce_sum(a, 6, 3), "loads to be 2 or 8, got 3"),
+        (lambda a: lab.reduce_sum(a, 6, 2, 0), "blocks_per_sm in [1, 1024], got 0"),
+        (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe, online or online4, got fast"),
         (lambda a: lab.attention(a, a, a, step=1), "query of dtype bfloat16, got float32"),
         (
             lambda a: lab.attention(*[a.bfloat16()] * 3, step=1),
@@ -100,9 +105,25 @@ def test_cpu_tensors_get_one_line():
         ),
         (lambda a: lab.strided_copy(a, 0), "stride in [1, 32], got 0"),
         (lambda a: lab.strided_copy(a, 1, 2000), "threads in [1, 1024], got 2000"),
+        (lambda a: lab.strided_copy(a, 1, 128, 4), "loads to be one of 1, 8, got 4"),
+        (lambda a: lab.empty_launch(a, 0), "threads in [1, 1024], got 0"),
         (lambda a: lab.concurrent_copy(a, 32, 3, 1), "loads to be one of 1, 2, 4, 8, got 3"),
         (lambda a: lab.concurrent_copy(a, 32, 2, 2), "loads or width to be 1, got 2 and 2"),
-        (lambda a: lab.fma_chains(a, 5, 1, 1), "x of threads elements a block"),
+        (lambda a: lab.concurrent_copy(a, 32, 1, 1, "half"), "grid to be full or one_per_sm, got half"),
+        (lambda a: lab.fma_chains(a, a[0, :2], 5, 1, 1), "x of threads elements a block"),
+        (lambda a: lab.fma_chains(a, a[0], 4, 1, 1), "factors to be b and c, got 4 elements"),
+        (lambda a: lab.fma_chains(a, a[0, :2], 4, 1, 1, 16), "unroll to be one of 8, 64, got 16"),
+        (
+            lambda a: lab.fma_chains(a, a[0, :2], 4, 2, 1, 64, 2),
+            "one chain and unroll 64 with 2 registers, got 2 and 64",
+        ),
+        (lambda a: lab.intensity(a[0, 1:], 1), "x aligned to 16 bytes and a multiple of 4 elements, got 3 elements"),
+        (lambda a: lab.intensity(a.half(), 1), "x of dtype float32, float64, got float16"),
+        (lambda a: lab.pointer_chase(a.int(), 1, 12), "start in [0, 12), got 12"),
+        (lambda a: lab.pointer_chase(torch.zeros(12289, dtype=torch.int32), 1, shared=True), "next of up to 12288"),
+        (lambda a: lab.who_am_i(a, 1, 32, 33), "a block of up to 1024 threads, z up to 64, got 32, 33, 1"),
+        (lambda a: lab.register_bound(a, 32, "memory"), "registers to be one of 31, 33, 40, 41, 64, 65, 128, got 32"),
+        (lambda a: lab.register_bound(a, 33, "L2"), "bound to be memory or arithmetic, got L2"),
         (lambda a: lab.window_sum(a, 4, True), "window to be odd and in [1, 1025], got 4"),
         (lambda a: lab.histogram(a.int(), 0, True), "bins in [1, 8192], got 0"),
         (lambda a: lab.vector_add(a, a[:1], "plain"), "a and b of one shape, got [3, 4] and [1, 4]"),
@@ -129,12 +150,16 @@ def test_fakes_know_shapes():
         q = torch.empty(2, 3, 5, 64, dtype=torch.bfloat16, device="cuda").mT.contiguous().mT
         assert lab.attention(q, q, q, step=7).shape == (2, 3, 5, 64) and lab.attention(q, q, q, step=7).is_contiguous()
         assert lab.histogram(a.int(), 9, True).shape == (9,)
-        assert lab.best_block_size(a).device.type == "cpu"
+        assert lab.best_block_size(a).device.type == "cpu" and lab.empty_launch(a).shape == (2,)
+        assert lab.kernel_attributes(a, "copy 1x1").shape == (5,)
+        assert lab.who_am_i(a, 3, 5, 7).shape == (3, 35, 5)
+        assert lab.pointer_chase(a.int(), 3).dtype == torch.int64
+        assert lab.intensity(a, 3).shape == lab.register_bound(a, 33, "memory").shape == (3, 5)
         assert lab.window_sum(a, 5, True).shape == (3, 5)
 
 
 def test_calculators_agree_with_the_documents():
-    same = {what: (ours, document) for what, ours, document in experiments.calculators()}
+    same = {what: (ours, document) for what, ours, document in calculators.calculators()}
     assert same["best block and grid, T4 (S1-06)"][0] == "1024, 40"
     assert same["best block and grid, RTX 4090 (S1-06)"][0] == "768, 256"
     assert same["square block of 768 threads (S3-15)"] == ("256", "256")
@@ -145,13 +170,18 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     row = measure.row("c", "x", (2.0, (1.5, 2.5)), shape={"n": 4}, flops=4e6, bytes_moved=8e3)
     assert row["tflops"] == 2.0 and row["gbps"] == 4.0 and row["us_quartiles"] == [1.5, 2.5]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
-    written = measure.write_results(tmp_path, "lab_softmax", [row, row], [1980, 1700])
+    document = measure.describe("lab_softmax", [row, row], [1980, 1700], {"commit": "abc"})
+    written = measure.write_results(tmp_path, document)
     content = json.loads(written.read_text())
     assert written.name == "lab_softmax.json" and content["op"] == "lab_softmax" and content["gpu"] == "NVIDIA Test"
-    assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980]
+    assert content["rows"] == [row, row] and content["clocks_mhz"] == [1700, 1980] and content["commit"] == "abc"
+    assert written.read_text() == results.dump(content)
+
+
+def test_a_checkout_adds_its_sources():
+    content = runner.describe(torch_ext.lab.EXPERIMENTS["softmax"])
     assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
-    assert content["machine_code"] == machine_code(content["sources"]["paths"])
-    assert measure.results_folder().name == "nvidia_test"
+    assert content["machine_code"] == results.machine_code(content["sources"]["paths"])
 
 
 def test_window_reference_is_a_zero_padded_convolution():
@@ -159,79 +189,6 @@ def test_window_reference_is_a_zero_padded_convolution():
         x = torch.randn(n, dtype=torch.float64)
         padded = torch.nn.functional.pad(x, (window // 2, window // 2))
         torch.testing.assert_close(experiments.window_reference(x, window), padded.unfold(0, window, 1).sum(1))
-
-
-def made_up_rows() -> dict[str, list[measure.Row]]:
-    timing = (10.0, (9.0, 11.0))
-    return {
-        "lab_sgemm": [
-            measure.row(f"{n}x{n}x{n}", step, timing, shape={"n": n}, flops=2e9)
-            for n in (128, 4096)
-            for step in ladders.SGEMM_STEPS
-        ],
-        "lab_tensor": [
-            measure.row("512x512x512", step, timing, shape={"n": 512}, dtype="bfloat16", flops=2e9)
-            for step in ladders.TENSOR_STEPS
-        ],
-        "lab_fp32": [
-            measure.row(
-                "512x512x512", variant, timing, shape={"n": 512}, flops=2e9, error={"fro": 1e-6, "componentwise": 2e-7}
-            )
-            for variant in ladders.FP32_VARIANTS
-        ],
-        "lab_reduction": [
-            measure.row("2^24", version, timing, shape={"n": 1 << 24}, dtype=dtype, bytes_moved=1e6)
-            for dtype in ("float32", "int32")
-            for version in ladders.REDUCTION_VERSIONS
-        ],
-        "lab_softmax": [
-            measure.row("4x5", variant, timing, shape={"rows": 4, "cols": 5}, bytes_moved=1e6)
-            for variant in ladders.SOFTMAX_VARIANTS
-        ],
-        "lab_attention": [
-            measure.row(
-                f"S{s} D{d}",
-                step,
-                timing,
-                shape={"s": s, "d": d, "causal": causal},
-                dtype="bfloat16",
-                flops=3e9,
-                peak_bytes=s << 20,
-            )
-            for d, causal in ((64, False), (128, True))
-            for s in (512, 2048)
-            for step in ladders.ATTENTION_STEPS
-        ],
-    }
-
-
-def test_tables_and_plots(tmp_path):
-    rows = made_up_rows()
-    console = Console(width=150, record=True)
-    report.show(console, rows)
-    experiments.show(console, rows["lab_softmax"])
-    text = console.export_text()
-    for expected in (
-        "07_warp_tile",
-        "100.0 % at 4096",
-        "13_persistent",
-        "100.0 % at 512",
-        "promoted",
-        "2.0e-07",
-        "v6_several_elements",
-        "103 GB/s",
-        "11.8x",
-        "1.00x (paper",
-        "bf16, D 128, causal",
-        "06_warp_specialised",
-        "2,048",
-        "T4 52.5 ms",
-    ):
-        assert expected in text, expected
-    pytest.importorskip("matplotlib")
-    names = ["lab_sgemm.png", "lab_fp32.png", "lab_reduction.png", "lab_attention.png"]
-    assert [p.name for p in report.plot(tmp_path, "test", rows)] == names
-    assert all((tmp_path / name).stat().st_size > 10_000 for name in names)
 
 
 # ---- the SGEMM ladder -----------------------------------------------------------------------------------------------
@@ -394,6 +351,16 @@ def test_sgemm_steps_repeat_and_rows_do_not_depend_on_m():
 
 
 @CUDA
+def test_sgemm_steps_give_the_same_bits():
+    for m, n, k in [*SIZES, (300, 140, 75), (256, 384, 512)]:
+        a, b, c = (randn(*shape, device="cuda") for shape in ((m, k), (k, n), (m, n)))
+        for beta in (0, 3):
+            first = lab.sgemm(a, b, c, step=1, alpha=-0.5, beta=beta)
+            for step in STEPS:
+                assert torch.equal(lab.sgemm(a, b, c, step=step, alpha=-0.5, beta=beta), first), (m, n, k, step)
+
+
+@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_many_tiles_of_rows(step):
     """More row tiles than gridDim.y could count."""
@@ -428,6 +395,17 @@ def test_reduce_float(version, counts):
             error = (s.double() - x.double().sum()).abs() / x.double().abs().sum()
             assert s.shape == () and error.item() <= ladders.reduction_bound(n), n
             assert torch.equal(s, lab.reduce_sum(y, version))
+
+
+@CUDA
+@pytest.mark.parametrize("loads", [2, 8])
+@pytest.mark.parametrize("blocks", [1, 3, 32])
+def test_reduce_with_any_grid(loads, blocks):
+    for n in COUNTS:
+        x = torch.randint(-(2**31), 2**31 - 1, (n,), dtype=torch.int32, device="cuda")
+        for version in (6, 7):
+            s = lab.reduce_sum(x, version, loads, blocks)
+            assert s.item() == x.sum(dtype=torch.int64).to(torch.int32).item(), n
 
 
 @CUDA
@@ -467,7 +445,7 @@ SHAPES = [(1, 1), (3, 2), (5, 31), (2, 255), (7, 256), (3, 257), (4, 1023), (2, 
 
 @pytest.mark.sanitize
 @CUDA
-@pytest.mark.parametrize("variant", ["naive", "safe", "online"])
+@pytest.mark.parametrize("variant", ["naive", "safe", "online", "online4"])
 def test_softmax(variant):
     for rows, cols in SHAPES[2:8] if SANITIZED else SHAPES:  # a block a row
         x = randn(rows, cols, device="cuda")
@@ -486,12 +464,12 @@ def test_softmax_naive_overflows_and_the_others_do_not():
     x = 100 + randn(3, 700, device="cuda")
     reference = torch.softmax(x.double(), -1)
     assert torch.isnan(lab.softmax(x, "naive")).any()
-    for variant in ("safe", "online"):
+    for variant in ("safe", "online", "online4"):
         assert componentwise_error(lab.softmax(x, variant), reference, reference) <= ladders.softmax_bound(700)
 
 
 @CUDA
-@pytest.mark.parametrize("variant", ["safe", "online"])
+@pytest.mark.parametrize("variant", ["safe", "online", "online4"])
 @pytest.mark.parametrize("cols", [1, 5, 300, 3000])
 def test_softmax_special_values_as_torch(variant, cols):
     inf, nan = float("inf"), float("nan")
@@ -580,13 +558,16 @@ def test_copies(n):
     x = randn(n, device="cuda")
     index = torch.arange(n, device="cuda")
     for stride in (1, 2, 3, 32):
-        poison("cuda", 1)
-        assert torch.equal(lab.strided_copy(x, stride, 96), x[index * stride % n])
+        for loads in (1, 8):
+            poison("cuda", 1)
+            assert torch.equal(lab.strided_copy(x, stride, 96, loads), x[index * stride % n])
+    assert lab.empty_launch(x, 96).tolist() == [-(-n // 96), 96]
     for loads, width in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4)):
         y = x[: n // width * width]
         for threads in (32, 100, 1024):
-            poison("cuda", 1)
-            assert torch.equal(lab.concurrent_copy(y, threads, loads, width), y)
+            for grid in ("full", "one_per_sm"):
+                poison("cuda", 1)
+                assert torch.equal(lab.concurrent_copy(y, threads, loads, width, grid), y)
 
 
 @CUDA
@@ -598,14 +579,95 @@ def test_best_block_size_matches_the_calculator():
 
 
 @CUDA
+@pytest.mark.parametrize("unroll", [8, 64])
 @pytest.mark.parametrize("chains", [1, 2, 4, 8, 16])
-def test_fma_chains(chains):
+def test_fma_chains(chains, unroll):
     x = randn(3 * 96, device="cuda")
-    y = x.double()[:, None] + torch.arange(chains, device="cuda")
-    for _ in range(13):
-        y = y / 2 + 1
-    error = (lab.fma_chains(x, 96, chains, 13).double() - y.sum(1)).abs()
-    assert (error <= 32 * 2**-24 * y.abs().sum(1)).all()
+    variants = [(torch.tensor([-0.75, 0.3]), 3)] + (
+        [(torch.tensor([-0.75, -0.75]), 2)] if (chains, unroll) == (1, 64) else []
+    )
+    for factors, registers in variants:
+        for iterations in (0, 13, 150):
+            y = x.double()[:, None] + torch.arange(chains, device="cuda")
+            scale = y.abs()
+            for _ in range(iterations):
+                y, scale = y * factors[0].item() + factors[1].item(), scale * 0.75 + factors[1].abs().item()
+            out = lab.fma_chains(x, factors.cuda(), 96, chains, iterations, unroll, registers)
+            assert ((out.double() - y.sum(1)).abs() <= 32 * 2**-24 * (scale.sum(1) + chains)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_intensity(dtype):
+    for n in (0, 4, 1020, 4096, 100_000):
+        x = randn(n, device="cuda").to(dtype)
+        for steps in (0, 1, 7, 8, 33):
+            y = x.double()
+            for _ in range(steps):
+                y = y / 2 + 1
+            poison("cuda", 1)
+            error = (lab.intensity(x, steps).double() - y).abs()
+            assert (error <= 4 * torch.finfo(dtype).eps * (x.double().abs() + 2)).all()
+
+
+@CUDA
+def test_pointer_chase_walks():
+    for lines, stride, steps, shared in (
+        (1, 1, 0, True),
+        (32, 32, 5, False),
+        (97, 4, 1000, True),
+        (5000, 32, 77, False),
+    ):
+        following = experiments.cycle(lines, stride, "cuda")
+        start = stride * (lines // 2)
+        i, numbers = start, following.tolist()
+        for _ in range(experiments.WARM_UP + steps):
+            i = numbers[i]
+        end, cycles = lab.pointer_chase(following, steps, start, shared).tolist()
+        assert end == i and cycles >= 10 * steps  # no memory answers within 10 cycles
+
+
+@CUDA
+@pytest.mark.parametrize("registers", experiments.REGISTERS)
+def test_register_bound(registers):
+    from torch_ext import device
+
+    for n in (0, 1, 511, 5003, 1_000_003):
+        x = randn(n, device="cuda")
+        poison("cuda", 1)
+        assert torch.equal(lab.register_bound(x, registers, "memory"), x)
+        poison("cuda", 1)
+        y = lab.register_bound(x, registers, "arithmetic", 5).double()
+        assert ((y - (2 + (x.double() - 2) / 32)).abs() <= 2**-20).all()
+    for bound in ("memory", "arithmetic"):
+        found = torch_ext.lab.attributes(f"registers {registers} {bound}")
+        assert found["registers"] == registers and found["local"] == 0 and found["threads"] == 512
+        assert found["blocks"] == device.occupancy(device.limits(), 512, registers).blocks
+
+
+@CUDA
+def test_who_am_i():
+    like = torch.empty(1, device="cuda")
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    for block in ((70,), (5, 7), (3, 4, 5), (32, 32), (1, 1, 64)):
+        seen = lab.who_am_i(like, 300, *block)
+        thread = torch.arange(seen.shape[1], device="cuda")
+        assert (seen[..., 0] == thread % 32).all() and (seen[..., 1] == thread - thread % 32).all()
+        assert (seen[..., 2] == seen[:, :1, 2]).all() and seen[..., 2].min() >= 0 and seen[..., 2].max() < sms
+        assert (seen[..., 3] <= seen[..., 4]).all()
+    seen = lab.who_am_i(like, 3, 64, 1, 1, 100_000)
+    assert (seen[..., 4] - seen[..., 3] >= 100_000).all()
+
+
+@CUDA
+def test_kernel_attributes():
+    for name in [f"sgemm {step}" for step in torch_ext.lab.steps()["sgemm"][:7]] + ["softmax online4", "copy 8x1"]:
+        found = torch_ext.lab.attributes(name)
+        assert 8 <= found["registers"] <= 255 and found["blocks"] >= 1 and found["local"] == 0
+    assert torch_ext.lab.attributes("sgemm 03_shared_tile")["shared"] == 8192
+    assert "expected the name of a kernel of the lab, got x" in message(
+        lambda: lab.kernel_attributes(torch.empty(1, device="cuda"), "x")
+    )
 
 
 @CUDA

@@ -342,3 +342,13 @@ def test_cpu_results_are_shown_by_cpu(project: Path) -> None:
     assert report.main([], project) == 0
     assert "Test CPU, 2 threads, torch 2.11" in page.read_text()
     assert "| matmul 512x512x512 | float32 | 50.0 ± 1% | 45.0 | 0.90 |" in page.read_text()
+
+
+def test_experiments_of_two_variables_are_grids() -> None:
+    def row(case: str, name: str, share: float | None, document: str | None = None) -> dict:
+        return {"case": case, "contender": name, "us": 2.0, "gbps": None, "of_peak": share, "document": document}
+
+    rows = [row("a", "x", 0.5), row("a", "y", 0.25, "0.3 (M2090)"), row("b", "y", 0.125), row("b", "x", None)]
+    lines = tables.grid_table("lab_fma", rows).splitlines()
+    assert lines[0] == "Share of the peak; in brackets a document's figure."
+    assert lines[2] == "|  | x | y |" and lines[4:] == ["| a | 0.500 | 0.250 (0.3 (M2090)) |", "| b |  | 0.125 |"]

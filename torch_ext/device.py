@@ -1,8 +1,9 @@
 """What a GPU has, how many blocks fit on a multiprocessor, and where the roofline bends.
 
 Pure arithmetic over a table of limits (so it works without a GPU) and, for the GPU that is there, limits read from the
-driver. The occupancy rules are those of ``cuda_occupancy.h``: registers are allocated per warp in units of 256 and per
-sub-partition, shared memory in units of 128 bytes with 1 KiB reserved for each block from compute capability 8 on.
+driver. ``python -m torch_ext.device`` lists the GPUs that are there. The occupancy rules are those of
+``cuda_occupancy.h``: registers are allocated per warp in units of 256 and per sub-partition, shared memory in units of
+128 bytes with 1 KiB reserved for each block from compute capability 8 on.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,8 @@ class Limits:
     """Memory bandwidth of the whole GPU in bytes per second, by the datasheet."""
     fp32_flops: float = 0.0
     """Multiply-add rate of the CUDA cores in flop per second, by the datasheet."""
+    fp64_flops: float = 0.0
+    """The same in double precision."""
     tensor_flops: float = 0.0
     """The same of the tensor cores, bf16 (T4: fp16) with fp32 sums, dense."""
 
@@ -53,24 +56,48 @@ class Limits:
 
 KIB = 1024
 KNOWN: dict[str, Limits] = {
-    gpu.name: replace(gpu, bandwidth=bandwidth * 1e9, fp32_flops=fp32 * 1e12, tensor_flops=tensor * 1e12)
-    for gpu, bandwidth, fp32, tensor in (
-        (Limits("T4", (7, 5), 40, 1024, 16, shared_memory=64 * KIB, fp32_cores=64), 320, 8.1, 65),
-        (Limits("A100", (8, 0), 108, 2048, 32, shared_memory=164 * KIB, fp32_cores=64), 1555, 19.5, 312),
-        (Limits("RTX 3090", (8, 6), 82, 1536, 16, shared_memory=100 * KIB), 936, 35.6, 71),
-        (Limits("RTX 4090", (8, 9), 128, 1536, 24, shared_memory=100 * KIB), 1008, 82.6, 165),
-        (Limits("H200", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 4800, 67, 990),
+    gpu.name: replace(
+        gpu, bandwidth=bandwidth * 1e9, fp32_flops=fp32 * 1e12, fp64_flops=fp64 * 1e12, tensor_flops=tensor * 1e12
+    )
+    for gpu, bandwidth, fp32, fp64, tensor in (
+        (Limits("T4", (7, 5), 40, 1024, 16, shared_memory=64 * KIB, fp32_cores=64), 320, 8.1, 0.25, 65),
+        (Limits("A100", (8, 0), 108, 2048, 32, shared_memory=164 * KIB, fp32_cores=64), 1555, 19.5, 9.7, 312),
+        (Limits("RTX 3090", (8, 6), 82, 1536, 16, shared_memory=100 * KIB), 936, 35.6, 0.56, 71),
+        (Limits("RTX 4090", (8, 9), 128, 1536, 24, shared_memory=100 * KIB), 1008, 82.6, 1.29, 165),
+        (Limits("H100", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 3350, 67, 33.5, 990),
+        (Limits("H200", (9, 0), 132, 2048, 32, shared_memory=228 * KIB), 4800, 67, 33.5, 990),
     )
 }
 
 
+def _unknown(properties: "torch._C._CudaDeviceProperties") -> Limits:
+    """A kind that is not in the table."""
+    capability = properties.major, properties.minor
+    cores = 64 if capability in ((7, 0), (7, 5), (8, 0)) else 128
+    clock, memory_clock, bus = (
+        getattr(properties, name, 0) for name in ("clock_rate", "memory_clock_rate", "memory_bus_width")
+    )
+    return Limits(
+        properties.name,
+        capability,
+        0,
+        0,
+        16 if properties.major < 8 else 32,
+        fp32_cores=cores,
+        fp32_flops=2 * cores * properties.multi_processor_count * clock * 1e3,
+        bandwidth=2 * memory_clock * 1e3 * bus / 8,  # two transfers a clock
+    )
+
+
 def limits(device: int | torch.device | None = None) -> Limits:
-    """Limits of a GPU that is there. Rates are those of the table entry for the same kind, 0 for an unknown one."""
+    """Limits of a GPU that is there.
+
+    Rates are those of the table entry for the same kind. For another kind they are clock times units as the driver
+    tells them, where it does (0 where not; tensor cores and double precision: 0).
+    """
     properties = torch.cuda.get_device_properties(device)
     kind = next((gpu for gpu in KNOWN.values() if gpu.name in properties.name), None)
-    base = kind or Limits(
-        properties.name, (properties.major, properties.minor), 0, 0, 16 if properties.major < 8 else 32
-    )
+    base = kind or _unknown(properties)
     return replace(
         base,
         multiprocessors=properties.multi_processor_count,
@@ -194,3 +221,77 @@ def tile_utilisation(m: int, n: int, tile_m: int, tile_n: int) -> float:
 def wave_utilisation(tiles: int, slots: int) -> float:
     """Share of the GPU's block slots that hold a tile, over all waves (wave quantisation, seed S1-08)."""
     return tiles / _round_up(tiles, slots)
+
+
+def naive_occupancy(gpu: Limits, threads_per_block: int) -> float:
+    """A lab sheet's formula as printed (seed S3-08): wrong, the number of multiprocessors has no place in it."""
+    return gpu.blocks * threads_per_block / (gpu.threads * gpu.multiprocessors)
+
+
+def occupancy_bound(gpu: Limits, threads_per_block: int) -> float:
+    """The same as it was meant: an upper bound that knows neither registers nor shared memory."""
+    return min(1.0, gpu.blocks * threads_per_block / gpu.threads)
+
+
+def boundary_share(n: int) -> float:
+    """Share of the warps that diverge at the test ``i < n`` of a thread-per-element kernel (seed S2-08)."""
+    return (n % WARP != 0) / -(-n // WARP)
+
+
+def describe(index: int) -> dict[str, object]:
+    """What a device query prints of a GPU (seed S2-21), and what the occupancy calculator needs."""
+    p = torch.cuda.get_device_properties(index)
+    return {
+        "name": p.name,
+        "compute capability": f"{p.major}.{p.minor}",
+        "integrated": bool(p.is_integrated),
+        "multiprocessors": p.multi_processor_count,
+        "clock, MHz": p.clock_rate // 1000,
+        "warp size": p.warp_size,
+        "threads per block": p.max_threads_per_block,
+        "threads per multiprocessor": p.max_threads_per_multi_processor,
+        # The same for every GPU that CUDA still knows, and not among torch's properties.
+        "block dimensions": (1024, 1024, 64),
+        "grid dimensions": (2**31 - 1, 65535, 65535),
+        # A block may use all of them on every GPU from compute capability 7.0 on.
+        "registers per multiprocessor": p.regs_per_multiprocessor,
+        "shared memory per multiprocessor": p.shared_memory_per_multiprocessor,
+        "shared memory per block": p.shared_memory_per_block_optin,
+        "L2 cache": p.L2_cache_size,
+        "memory": p.total_memory,
+        "memory clock, MHz": p.memory_clock_rate // 1000,
+        "memory bus, bits": p.memory_bus_width,
+    }
+
+
+def best() -> int:
+    """The GPU with the most resources: not integrated, then multiprocessors times clock, then memory (seed S2-20).
+
+    Raises RuntimeError where there is none.
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError("xgemm: there is no NVIDIA GPU")
+
+    def resources(index: int) -> tuple[bool, int, int]:
+        p = torch.cuda.get_device_properties(index)
+        return not p.is_integrated, p.multi_processor_count * p.clock_rate, p.total_memory
+
+    return max(range(torch.cuda.device_count()), key=resources)
+
+
+def main() -> int:
+    """Prints every GPU's fields and names the best one."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    print(f"{count} GPU{'s' * (count != 1)}")
+    for index in range(count):
+        fields = describe(index)
+        print(f"\n{index}: {fields.pop('name')}")
+        for field, value in fields.items():
+            print(f"  {field:<34}{value:,}" if type(value) is int else f"  {field:<34}{value}")
+    if count > 1:
+        print(f"\nThe most resources: {best()}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -13,6 +13,9 @@ template <class T>
 void block_index(T& to) {
   to = static_cast<T>(blockIdx.x);
 }
+inline void lane(unsigned& to) { to = static_cast<unsigned>(lane_index()); }
+inline void multiprocessor(unsigned& to) { to = blockIdx.x; }
+inline void timer(std::int64_t& to) { to = clock_ticks(); }
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.f, x) : x; }
 inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
 inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }

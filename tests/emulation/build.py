@@ -58,7 +58,7 @@ def _translated(folder: Path, sources: list[Path]) -> list[Path]:
     places = []
     for path in sources:
         text = path.read_text()
-        place = folder / f"{path.stem}.translated.cpp"
+        place = folder / f"{path.parent.name}_{path.stem}.translated.cpp"  # 01_naive.cu is in several folders
         _write(place, translate(text, str(path)) or f'#line 1 "{path}"\n{text}')
         places.append(place)
     return places

@@ -1,75 +1,146 @@
-"""The optimisation ladders and experiments as ``torch.ops.xgemm_lab.*``.
+"""The lab: optimisation ladders and experiments as kernels that run, are checked and are measured.
 
-``python -m torch_ext.lab`` runs and measures them.
+    >>> from torch_ext import lab
+    >>> lab.steps()  # the ladders and their steps
+    >>> c = lab.sgemm(a, b, step="coalesced")  # a kernel of a ladder by its name
+    >>> rows = lab.run("fma")  # an experiment: checks, then times
+    >>> lab.plot(rows)  # needs matplotlib
 
-CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See ``docs/lab_*.md``.
+``python -m torch_ext.lab --list`` names the experiments and ``--only NAME`` runs one. The kernels are
+``torch.ops.xgemm_lab.*``: CUDA only, contiguous inputs, and nothing in :mod:`torch_ext` depends on them. See
+docs/lab.md.
 """
+
+from typing import TYPE_CHECKING
 
 import torch
 
 import torch_ext  # noqa: F401  (loads the library)
+from torch_ext.lab import fake  # noqa: F401  (registers with the dispatcher)
+from torch_ext.lab.catalogue import EXPERIMENTS
+from torch_ext.lab.experiment import Conclusion, Experiment
+from torch_ext.lab.experiments import attributes
+from torch_ext.lab.measure import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENTS", "Conclusion", "Experiment", "attributes", "conclude", "plot", "run", "sgemm", "steps"]
 
 
-@torch.library.register_fake("xgemm_lab::sgemm")
-def _sgemm(
+def experiment(name: str) -> Experiment:
+    """The experiment of this name; ValueError names them all where there is none."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"expected an experiment of {', '.join(EXPERIMENTS)}, got {name}")
+    return EXPERIMENTS[name]
+
+
+def steps() -> dict[str, tuple[str, ...]]:
+    """The ladders and their steps, in order; those with a number or a version are the lab's, the others peers."""
+    return {name: e.steps for name, e in EXPERIMENTS.items() if e.steps}
+
+
+def sgemm(
     a: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor | None = None,
     *,
-    step: int,
+    step: str | int,
     alpha: float = 1,
     beta: float = 0,
 ) -> torch.Tensor:
-    return a.new_empty(a.shape[0], b.shape[1])
+    """alpha * a @ b + beta * c by a step of the SGEMM ladder.
+
+    Args:
+        a, b, c: contiguous float32 matrices on a GPU, of any sizes. `c` is read only where `beta` is not 0.
+        step: 1 to 7, ``"02_coalesced"`` or ``"coalesced"``.
+
+    Raises:
+        ValueError: there is no such step.
+        RuntimeError: an argument is not as the kernels need it.
+    """
+    names = [name for name in EXPERIMENTS["sgemm"].steps if name[:2].isdigit() and name[:2] < "08"]
+    found = [name for name in names if step in (name, name[3:], int(name[:2]))]
+    if not found:
+        raise ValueError(f"expected step to be one of {', '.join(names)}, got {step}")
+    return torch.ops.xgemm_lab.sgemm(a, b, c, step=int(found[0][:2]), alpha=alpha, beta=beta)
 
 
-@torch.library.register_fake("xgemm_lab::tensor_gemm")
-def _tensor_gemm(a: torch.Tensor, b: torch.Tensor, *, step: int) -> torch.Tensor:
-    return a.new_empty(a.shape[0], b.shape[0])
+def run(name: str, sizes: list[int] | None = None, *, quick: bool = False, seconds: float | None = None) -> list[Row]:
+    """Runs an experiment on the current GPU: every result is checked, then timed.
+
+    Args:
+        name: as :data:`EXPERIMENTS` and ``--list`` have it.
+        sizes: in place of the experiment's own; what a size is, its ``size`` says.
+        quick: its small sizes, and a tenth of the time a row.
+        seconds: GPU time a row, about; 0.2 by default, 0.02 where quick.
+
+    Returns:
+        Rows: ``case``, ``contender``, ``shape``, ``us`` and its quartiles, rates, the error, what the experiment adds.
+
+    Raises:
+        ValueError: there is no such experiment.
+        RuntimeError: there is no GPU, or a kernel's result is wrong.
+    """
+    which = experiment(name)
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"xgemm lab: {name} measures CUDA kernels and needs an NVIDIA GPU; there is none here")
+    with torch.inference_mode():
+        rows = which.measure(
+            list(sizes or (which.quick if quick else which.sizes)), seconds or (0.02 if quick else 0.2)
+        )
+        return [row | {"experiment": name} for row in rows]
 
 
-@torch.library.register_fake("xgemm_lab::fp32_gemm")
-def _fp32_gemm(a: torch.Tensor, b: torch.Tensor, *, variant: str) -> torch.Tensor:
-    return a.new_empty(a.shape[0], b.shape[0])
+def _of(rows: list[Row]) -> Experiment:
+    names = {row.get("experiment") for row in rows}
+    if len(names) != 1 or None in names:
+        raise ValueError("expected rows of one experiment, as run() gives them")
+    return experiment(names.pop())
 
 
-@torch.library.register_fake("xgemm_lab::reduce_sum")
-def _reduce_sum(x: torch.Tensor, version: int) -> torch.Tensor:
-    return x.new_empty(())
+def conclude(rows: list[Row]) -> Conclusion:
+    """What the rows of :func:`run` say, and whether the effect that the experiment is about was measured.
+
+    Rows of sizes that the sentence does not speak of, or of a GPU whose peak rates nobody knows, give one that says so.
+    """
+    which = _of(rows)
+    try:
+        return which.conclude(rows)
+    except (KeyError, StopIteration, TypeError, ValueError, ZeroDivisionError):
+        return Conclusion(
+            "These sizes, or this GPU's unknown rates, leave out what the conclusion is made from.", False
+        )
 
 
-@torch.library.register_fake("xgemm_lab::softmax")
-def _softmax(x: torch.Tensor, variant: str) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def heading(rows: list[Row]) -> dict[str, object]:
+    """What a result file says of an experiment beside its rows: title, items of the documents, conclusion."""
+    which, conclusion = _of(rows), conclude(rows)
+    return {
+        "title": which.title,
+        "items": which.documents,
+        "conclusion": {"text": conclusion.text, "shown": conclusion.shown},
+    }
 
 
-@torch.library.register_fake("xgemm_lab::attention")
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, step: int, is_causal: bool = False
-) -> torch.Tensor:
-    return torch.empty_like(query, memory_format=torch.contiguous_format)
+def plot(rows: list[Row], gpu: str | None = None) -> "Figure":
+    """The experiment's plot of the rows of :func:`run`, a matplotlib figure (``figure.savefig("fma.png")``).
 
+    Args:
+        rows: as they are.
+        gpu: named in the title; the current one by default.
 
-def _same_shape(op: str) -> None:
-    @torch.library.register_fake(f"xgemm_lab::{op}")
-    def _(x: torch.Tensor, *arguments: object, **keywords: object) -> torch.Tensor:
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: the experiment has no plot.
+    """
+    which = _of(rows)
+    if which.plot is None:
+        raise ValueError(f"{which.name} has no plot; its table says it all")
+    from matplotlib.figure import Figure
 
-
-for _op in ("strided_copy", "concurrent_copy", "fma_chains", "parity", "paths", "vector_add", "window_sum"):
-    _same_shape(_op)
-
-
-@torch.library.register_fake("xgemm_lab::best_block_size")
-def _best_block_size(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty(3, dtype=torch.int64, device="cpu")
-
-
-@torch.library.register_fake("xgemm_lab::histogram")
-def _histogram(x: torch.Tensor, bins: int, privatised: bool) -> torch.Tensor:
-    return x.new_empty(bins)
-
-
-@torch.library.register_fake("xgemm_lab::tiled_matmul")
-def _tiled_matmul(a: torch.Tensor, b: torch.Tensor, variant: str, tile: int = 32) -> torch.Tensor:
-    return a.new_empty(a.shape[0], b.shape[1])
+    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
+    which.plot(rows, figure)
+    gpu = gpu or (torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    figure.suptitle(f"{which.title}, {gpu}" if gpu else which.title, fontsize=11)
+    return figure

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torch_ext.device import floor_seconds, limits
+from torch_ext.lab.experiments import attributes
 from torch_ext.lab.measure import Row, errors, peak_bytes, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
 # name -> share of cuBLAS that the documents saw at n = 4096 (xGeMM on an RTX 3090 / siboehm on an A6000)
-SGEMM_STEPS: dict[str, str] = {
+SGEMM_STEPS: dict[str, str | None] = {
     "01_naive": "1.1 % / 1.3 %",
     "02_coalesced": "7.6 % / 8.5 %",
     "03_shared_tile": "10.0 % / 12.8 %",
@@ -22,7 +23,7 @@ SGEMM_STEPS: dict[str, str] = {
     "05_block_tile_2d": "53.5 % / 68.7 %",
     "06_vectorised": "69.0 % / 78.4 %",
     "07_warp_tile": "- / 93.7 %",
-    "08_library": "-",
+    "08_library": None,
     "cublas": "100 %",
 }
 
@@ -40,8 +41,9 @@ TENSOR_STEPS = [
 # fp32 from fp16 products, an idea a variant; cuBLAS in three precisions as points of comparison.
 FP32_VARIANTS = ["fp16", "split", "promoted", "scaled", "library", "cublas", "cublas_tf32", "cublas_bf16"]
 
-# version -> (milliseconds, GB/s) of 2^24 ints on an M2090 (seed S4-17 to S4-24)
+# version -> (milliseconds, GB/s) of 2^24 ints on an M2090 (S4-16 to S4-24); copy: what the slides compare with
 REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
+    "copy": (2**27 / 125e6, 125.0),
     "v0_interleaved_modulo": (7.7, 8.7),
     "v1_interleaved_strided": (5.5, 12.0),
     "v2_sequential": (4.0, 17.0),
@@ -49,29 +51,42 @@ REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "v4_last_warp": (1.3, 51.0),
     "v5_unrolled": (1.2, 54.0),
     "v6_several_elements": (0.65, 103.0),
+    "v6b_eight_loads": None,
     "v7_shuffle": None,
     "library": None,
     "torch": None,
 }
 
-# variant -> memory accesses an element (seed S1-20 to S1-22)
-SOFTMAX_VARIANTS: dict[str, int | None] = {"naive": 3, "safe": 4, "online": 3, "library": None, "torch": None}
-
-# step -> what the documents say of its idea: memory (seed S1-23); flash-attention-minimal (192 heads of 64 x 64, T4)
-# and GPU MODE's lecture 12 (512 x 512, A10G), whose kernels are tiled. torch: the backend that torch chooses;
-# torch_math: its products and softmax, which store the scores as step 01 does. 05 to 07 need sm_90.
-ATTENTION_STEPS: dict[str, str] = {
-    "01_materialised": "O(N^2) memory; T4 52.5 ms",
-    "02_row_a_warp": "O(N) memory",
-    "03_tiled": "T4 3.9 ms; A10G 0.50 of SDPA's speed",
-    "04_mma_sync": "-",
-    "05_wgmma_tma": "-",
-    "06_warp_specialised": "-",
-    "07_ping_pong": "-",
-    "08_library": "-",
-    "torch": "-",
-    "torch_math": "-",
+# variant -> memory accesses an element (S1-20 to S1-22)
+SOFTMAX_VARIANTS: dict[str, int | None] = {
+    "naive": 3,
+    "safe": 4,
+    "online": 3,
+    "online4": 3,
+    "library": None,
+    "torch": None,
 }
+
+# step -> what the documents say of its memory (S1-23). torch: the backend that torch chooses; torch_math: its products
+# and softmax, which store the scores as step 01 does. 05 to 07 need sm_90.
+ATTENTION_STEPS: dict[str, str | None] = {
+    "01_materialised": "O(N^2) memory",
+    "02_row_a_warp": "O(N) memory",
+    "03_tiled": "O(N) memory",
+    "04_mma_sync": None,
+    "05_wgmma_tma": None,
+    "06_warp_specialised": None,
+    "07_ping_pong": None,
+    "08_library": None,
+    "torch": None,
+    "torch_math": None,
+}
+
+
+def resources(name: str) -> dict[str, int]:
+    """Registers and blocks an SM of a step of ours, for its rows."""
+    found = attributes(name)
+    return {"registers": found["registers"], "blocks": found["blocks"]}
 
 
 def sgemm_call(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -112,6 +127,7 @@ def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 floor_us=floor,
                 error=errors(c, reference),
                 document=document if n == 4096 else None,
+                **(resources(f"sgemm {step}") if step[:2] < "08" else {}),
             )
 
 
@@ -210,8 +226,10 @@ def reduction_call(version: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
         return lambda: torch.sum(x, dtype=x.dtype)
     if version == "library":
         return lambda: torch.ops.xgemm.sum(x, dtype=x.dtype)
-    number = int(version[1])
-    return lambda: lab.reduce_sum(x, number)
+    if version == "copy":
+        return lambda: lab.concurrent_copy(x.view(torch.float32), 1024, 1, 4, "full")
+    number, loads = int(version[1]), 2 if version.startswith("v6_") else 8
+    return lambda: lab.reduce_sum(x, number, loads)
 
 
 def reduction_bound(n: int) -> float:
@@ -232,27 +250,53 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 reference = x.sum(dtype=torch.int64).to(torch.int32)
             for version, document in REDUCTION_VERSIONS.items():
                 call = reduction_call(version, x)
-                s = call()
-                if dtype == torch.float32:
-                    worst = ((s.double() - reference).abs() / scale).item()
+                result = call()
+                if version == "copy":
+                    require(torch.equal(result.view(dtype), x), "copy")
+                    error = {"fro": 0.0, "max": 0.0}
+                elif dtype == torch.float32:
+                    worst = ((result.double() - reference).abs() / scale).item()
                     require(
                         worst <= reduction_bound(n), f"reduction {version} at n = {n} (error {worst:.1e} of sum |x|)"
                     )
                     error = {"fro": worst, "max": worst}
                 else:
-                    require(bool(s == reference), f"reduction {version} of int32 at n = {n}")
+                    require(bool(result == reference), f"reduction {version} of int32 at n = {n}")
                     error = {"fro": 0.0, "max": 0.0}
+                same = n == 1 << 24 and dtype == torch.int32  # the document's set-up
+                moved = (8 if version == "copy" else 4) * n
                 yield row(
                     f"2^{n.bit_length() - 1}",
                     version,
                     time_us(call, budget_s),
                     shape={"n": n},
                     dtype=str(dtype).removeprefix("torch."),
-                    bytes_moved=4 * n,
-                    floor_us=4 * n / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                    bytes_moved=moved,
+                    floor_us=moved / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
                     error=error,
-                    document=f"{document[1]:g} GB/s" if document else None,
+                    document=f"{document[1]:g} GB/s" if document and same else None,
+                    **(resources(f"reduction {version}") if version[0] == "v" else {}),
                 )
+
+
+def reduction_grid(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """v6 over blocks an SM, with two and with eight loads in flight a thread (S4-24); `sizes`: elements."""
+    for n, loads, blocks in itertools.product(sizes, (2, 8), (1, 2, 4, 8, 16, 32)):
+        x = torch.randn(n, device="cuda")
+
+        def call(loads: int = loads, blocks: int = blocks, x: torch.Tensor = x) -> torch.Tensor:
+            return lab.reduce_sum(x, 6, loads, blocks)
+
+        worst = ((call().double() - x.sum(dtype=torch.float64)).abs() / x.abs().sum(dtype=torch.float64)).item()
+        require(worst <= 16 * reduction_bound(n), f"v6 with {loads} loads, {blocks} blocks (error {worst:.1e})")
+        yield row(
+            f"2^{n.bit_length() - 1}, {loads} loads a thread",
+            f"{blocks} block{'s' * (blocks > 1)} an SM",
+            time_us(call, budget_s),
+            shape={"n": n, "loads": loads, "blocks_per_sm": blocks},
+            bytes_moved=4 * n,
+            error={"fro": worst, "max": worst},
+        )
 
 
 def softmax_call(variant: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -268,10 +312,13 @@ def softmax_bound(cols: int) -> float:
     return (64 + cols / 256) * 2**-24
 
 
-def softmax(shapes: list[tuple[int, int]], budget_s: float) -> Iterator[Row]:
-    """Softmax of each row in fp32: the variants, the library's and torch's."""
+ROWS = 4096  # of the softmax ladder
+
+
+def softmax(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """Softmax of each of 4096 rows in fp32: the variants, the library's and torch's; `sizes`: columns."""
     gpu = limits()
-    for rows, cols in shapes:
+    for rows, cols in itertools.product((ROWS,), sizes):
         x = torch.randn(rows, cols, device="cuda")
         reference = torch.softmax(x.double(), -1)
         for variant, accesses in SOFTMAX_VARIANTS.items():
@@ -288,6 +335,7 @@ def softmax(shapes: list[tuple[int, int]], budget_s: float) -> Iterator[Row]:
                 floor_us=8 * rows * cols / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
                 error=errors(y, reference),
                 accesses=accesses,
+                **(resources(f"softmax {variant}") if accesses else {}),
             )
 
 
@@ -331,7 +379,8 @@ def attention_reference(
 
 def attention_error(out: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> float:
     """The largest error over its bound: a rounding of the result to bf16, and one of each weight."""
-    return ((out.double() - reference).abs() / (2**-8 * reference.abs() + 1.5 * 2**-8 * scale)).max().item()
+    bound = 2**-8 * reference.abs() + 1.5 * 2**-8 * scale
+    return ((out.double() - reference).abs() / bound.clamp_min(1e-300)).max().item()  # a value of 0 is exact
 
 
 def attention(lengths: list[int], budget_s: float) -> Iterator[Row]:

@@ -1,6 +1,8 @@
 """How the lab measures and what it writes: CUDA-graph timing, result rows, the result files."""
 
 import datetime
+import json
+import re
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -9,21 +11,6 @@ from typing import Any
 
 import torch
 
-try:
-    from benchmarks import results
-except ImportError:
-    raise ImportError("the lab runs from a checkout of xgemm, with its root as the current folder") from None
-
-# Result file -> the sources that its figures depend on.
-SOURCES = {
-    "lab_sgemm": ["csrc/device", "csrc/lab/sgemm", "csrc/matmul"],
-    "lab_tensor": ["csrc/device", "csrc/lab/tensor", "csrc/matmul"],
-    "lab_fp32": ["csrc/device", "csrc/lab/fp32", "csrc/lab/tensor", "csrc/matmul"],
-    "lab_reduction": ["csrc/device", "csrc/lab/reduction", "csrc/reduce"],
-    "lab_softmax": ["csrc/device", "csrc/lab/softmax", "csrc/softmax"],
-    "lab_attention": ["csrc/device", "csrc/lab/attention", "csrc/attention"],
-    "lab_experiments": ["csrc/device", "csrc/lab/experiments", "csrc/matmul"],
-}
 Row = dict[str, Any]
 
 
@@ -78,7 +65,10 @@ def row(
     error: dict[str, float] | None = None,
     **more: Any,
 ) -> Row:
-    """One result row; `flops` and `bytes_moved` of a call become rates, `more` is kept as it is."""
+    """One result row; `flops` and `bytes_moved` of a call become rates, `more` is kept as it is.
+
+    Of `more`, ``document`` is a document's figure for this very set-up, ``remark`` a word of ours.
+    """
     us, quartiles = timing
     return {
         "case": case,
@@ -136,29 +126,33 @@ def sm_clock_mhz() -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def write_results(folder: Path, op: str, rows: list[Row], clocks: list[int]) -> Path:
-    """Writes ``<folder>/<op>.json``, whole: a run measures all rows of a file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{op}.json"
-    document = {
+def gpu_folder() -> str:
+    """'NVIDIA H200' -> 'nvidia_h200'."""
+    return re.sub(r"[^a-z0-9]+", "_", torch.cuda.get_device_name().lower()).strip("_")
+
+
+def describe(op: str, rows: list[Row], clocks: list[int], more: dict[str, Any]) -> dict[str, Any]:
+    """A result file's content; `more` is what the caller knows beside (the conclusion; in a checkout: its sources)."""
+    return {
         "op": op,
         "gpu": torch.cuda.get_device_name(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": results.commit(),
         "versions": {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "driver": _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
         },
         "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
-        "sources": {"paths": SOURCES[op], "sha256": results.sources_digest(SOURCES[op])},
-        "machine_code": results.machine_code(SOURCES[op]),
-        "rows": rows,
+        **more,
+        "rows": [{key: value for key, value in row.items() if key != "experiment"} for row in rows],
     }
-    path.write_text(results.dump(document))
+
+
+def write_results(folder: Path, document: dict[str, Any]) -> Path:
+    """Writes ``<folder>/<op>.json``, whole: a run measures all rows of a file. One row a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{document['op']}.json"
+    head = json.dumps({key: value for key, value in document.items() if key != "rows"}, indent=1)
+    rows = ",\n".join("  " + json.dumps(row) for row in document["rows"])
+    path.write_text(f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n')
     return path
-
-
-def results_folder() -> Path:
-    """benchmarks/results/<gpu>."""
-    return results.RESULTS / results.gpu_folder(torch.cuda.get_device_name())

@@ -1,43 +1,64 @@
 // Coalescing (S1-04, S1-05) and the occupancy API (S1-06): out[i] = in[(i * stride) % n].
 //
-// Stride 1: a warp reads 4 sectors of 32 bytes. Stride 2: 8 sectors, half of each unused; the modulo walks the array twice, so
-// the bytes that leave DRAM are 2 x 4 n read (unless L2 holds the array) and 4 n written. Floor: 8 n bytes; documents: 1.37x (T4)
-// and 1.72x (4090).
+// Stride s: a warp's 32 loads touch 4 s sectors of 32 bytes, up to 32. The modulo walks the array s times, so that min(s, 8) x 4
+// n bytes leave DRAM for 4 n that are used. Floor: 8 n bytes; documents: 1.37x (T4), 1.72x (4090) at stride 2. kLoads = 1 is the
+// documents' kernel. On an H200 starting its blocks of 128 threads takes longer than their 1 KiB of traffic, as empty_kernel
+// shows; with 8 loads in flight a thread there are an eighth of the blocks, and memory decides.
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
 
+/// out[i] = in[i]: the document's coalesced kernel, whose block size the occupancy API is asked for.
 __global__ void copy_kernel(const float* in, float* out, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) out[i] = in[i];
 }
 
-__global__ void strided_kernel(const float* in, float* out, std::int64_t n, int stride) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  // A 64-bit modulo would cost more than the access; i * stride passes n fewer than `stride` times.
-  std::int64_t from = i * stride;
+/// A 64-bit modulo an element would cost more than the access: `step` is (blockDim.x * stride) % n, and `wraps` says how often a
+/// block's elements pass n, rounded (the loops correct the quotient by one).
+template <int kLoads>
+__global__ void strided_kernel(const float* in, float* out, std::int64_t n, int stride, std::int64_t step, float wraps) {
+  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * blockDim.x * kLoads + threadIdx.x;
+  std::int64_t from = base * stride - static_cast<std::int64_t>(static_cast<float>(blockIdx.x) * wraps) * n;
+  while (from < 0) from += n;
   while (from >= n) from -= n;
-  out[i] = in[from];
+  float x[kLoads];
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    if (base + k * static_cast<int>(blockDim.x) < n) x[k] = in[from];
+    from += step;
+    if (from >= n) from -= n;
+  }
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    const std::int64_t i = base + k * static_cast<int>(blockDim.x);
+    if (i < n) out[i] = x[k];
+  }
 }
+
+__global__ void empty_kernel() {}
+
+const NameKernel named_copy("coalesced copy", copy_kernel, 128), named_1("strided copy 1", strided_kernel<1>, 128),
+    named_8("strided copy 8", strided_kernel<8>, 128);
 
 }  // namespace
 
-void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, cudaStream_t stream) {
-  if (stride == 1)
-    copy_kernel<<<blocks_for(n, threads), threads, 0, stream>>>(in, out, n);
-  else
-    strided_kernel<<<blocks_for(n, threads), threads, 0, stream>>>(in, out, n, stride);
+void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(n, threads * loads);
+  if (stride == 1 && loads == 1) {
+    copy_kernel<<<blocks, threads, 0, stream>>>(in, out, n);
+    return;
+  }
+  const std::int64_t block = static_cast<std::int64_t>(threads) * stride;
+  const float wraps = static_cast<float>(static_cast<double>(block * loads) / static_cast<double>(n));
+  const auto kernel = loads == 1 ? strided_kernel<1> : strided_kernel<8>;
+  kernel<<<blocks, threads, 0, stream>>>(in, out, n, stride, block % n, wraps);
 }
 
-BlockSize best_block_size() {
-  BlockSize best{};
-  cudaFuncAttributes attributes{};
-  cudaFuncGetAttributes(&attributes, copy_kernel);
-  cudaOccupancyMaxPotentialBlockSize(&best.min_grid, &best.threads, copy_kernel, 0, 0);
-  best.registers = attributes.numRegs;
-  return best;
+void empty_launch(std::int64_t blocks, int threads, cudaStream_t stream) {
+  empty_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>();
 }
 
 }  // namespace xgemm::lab::experiments

@@ -6,6 +6,7 @@
 #include "torch/tensor.h"
 #ifdef XGEMM_WITH_CUDA
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 #include "torch/cuda.h"
 #endif
 #include "lab/checks.h"
@@ -53,6 +54,15 @@ Tensor run(const TensorView& like, ShapeRef sizes, Launch&& launch) {
   scope.check_launch();
   return out;
 }
+/// A result for the host.
+Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> numbers) {
+  like.cuda = false;
+  const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(numbers.size())};
+  const Tensor out = empty(shape, ScalarType::Long, like);
+  std::ranges::copy(numbers, data<std::int64_t>(out));
+  return out;
+}
+
 #define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
 namespace ex = experiments;
 #else
@@ -61,68 +71,183 @@ namespace ex = experiments;
   fail_without_cuda((like).op)
 #endif
 
-Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads) {
+void check_blocks(const TensorView& v, std::int64_t threads) {
+  check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
+        " elements and ", threads, " threads");
+}
+
+Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads, std::int64_t loads) {
   const TensorView v = array("lab::strided_copy", "x", x, ScalarType::Float);
   check(stride >= 1 && stride <= 32, v.op, "expected stride in [1, 32], got ", stride);
   check_threads(v.op, threads);
-  check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
-        " elements and ", threads, " threads");
+  check_one_of(v.op, "loads", loads, {1, 8});
+  check_blocks(v, threads);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
     ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
-                     scope.stream());
+                     static_cast<int>(loads), scope.stream());
   });
 }
 
-Tensor best_block_size(const Tensor& x) {
-  TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
+Tensor empty_launch(const Tensor& x, std::int64_t threads) {
+  const TensorView v = array("lab::empty_launch", "x", x, ScalarType::Float);
+  check_threads(v.op, threads);
+  check_blocks(v, threads);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
-  const ex::BlockSize best = ex::best_block_size();
+  const std::int64_t blocks = (v.numel() + threads - 1) / threads;
+  if (blocks > 0) ex::empty_launch(blocks, static_cast<int>(threads), scope.stream());
   scope.check_launch();
-  const std::array<std::int64_t, 1> shape{3};
-  v.cuda = false;  // the answer is for the host
+  return host_numbers(v, {blocks, threads});
+#else
+  fail_without_cuda(v.op);
+#endif
+}
+
+Tensor best_block_size(const Tensor& x) {
+  const TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const void* kernel = named_kernel(v.op, "coalesced copy").kernel;
+  cudaFuncAttributes attributes{};
+  int threads = 0, min_grid = 0;
+  cudaFuncGetAttributes(&attributes, kernel);
+  cudaOccupancyMaxPotentialBlockSize(&min_grid, &threads, kernel, 0, 0);
+  scope.check_launch();
+  return host_numbers(v, {threads, min_grid, attributes.numRegs});
+#else
+  fail_without_cuda(v.op);
+#endif
+}
+
+Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width, const std::string& grid) {
+  const TensorView v = array("lab::concurrent_copy", "x", x, ScalarType::Float);
+  check_threads(v.op, threads);
+  check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
+  check_one_of(v.op, "width", width, {1, 2, 4});
+  check(loads == 1 || width == 1, v.op, "expected loads or width to be 1, got ", loads, " and ", width);
+  check(grid == "full" || grid == "one_per_sm", v.op, "expected grid to be full or one_per_sm, got ", grid);
+  check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
+        "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
+  check_blocks(v, threads);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    const ex::CopyShape shape{.threads = static_cast<int>(threads),
+                              .loads = static_cast<int>(loads),
+                              .width = static_cast<int>(width),
+                              .blocks = grid == "full" ? 0 : scope.properties().sm_count};
+    check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+  });
+}
+
+Tensor fma_chains(const Tensor& x, const Tensor& factors, std::int64_t threads, std::int64_t chains, std::int64_t iterations,
+                  std::int64_t unroll, std::int64_t registers) {
+  const TensorView v = array("lab::fma_chains", "x", x, ScalarType::Float),
+                   vf = array("lab::fma_chains", "factors", factors, ScalarType::Float);
+  check_same_device(v, vf);
+  check(vf.numel() == 2, v.op, "expected factors to be b and c, got ", vf.numel(), " elements");
+  check_threads(v.op, threads);
+  check_one_of(v.op, "chains", chains, {1, 2, 4, 8, 16});
+  check_one_of(v.op, "unroll", unroll, {8, 64});
+  check_one_of(v.op, "registers", registers, {2, 3});
+  check(registers == 3 || (chains == 1 && unroll == 64), v.op, "expected one chain and unroll 64 with 2 registers, got ", chains,
+        " and ", unroll);
+  check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
+  check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
+        "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    const ex::FmaShape shape{.threads = static_cast<int>(threads),
+                             .chains = static_cast<int>(chains),
+                             .iterations = static_cast<int>(iterations),
+                             .unroll = static_cast<int>(unroll),
+                             .registers = static_cast<int>(registers)};
+    check(ex::fma_chains(data<float>(v), data<float>(vf), data<float>(out), static_cast<int>(v.numel() / threads), shape,
+                         scope.stream()),
+          v.op, "no such kernel");
+  });
+}
+
+Tensor intensity(const Tensor& x, std::int64_t steps) {
+  const TensorView v = view("lab::intensity", "x", x);
+  check_dtype(v, {ScalarType::Float, ScalarType::Double});
+  check_contiguous(v);
+  const std::int64_t width = v.dtype == ScalarType::Float ? 4 : 2;
+  check(steps >= 0 && steps <= 1 << 20, v.op, "expected steps in [0, 2^20], got ", steps);
+  check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0, v.op,
+        "expected x aligned to 16 bytes and a multiple of ", width, " elements, got ", v.numel(), " elements");
+  check_blocks(v, 512 * width);
+  check_cuda(v);
+  XGEMM_LAB_RUN(v, v.sizes, {
+    if (v.dtype == ScalarType::Float)
+      ex::intensity(data<float>(v), data<float>(out), v.numel(), static_cast<int>(steps), 0.5f, 1.0f, scope.stream());
+    else
+      ex::intensity(data<double>(v), data<double>(out), v.numel(), static_cast<int>(steps), 0.5, 1.0, scope.stream());
+  });
+}
+
+Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start, bool shared) {
+  const TensorView v = array("lab::pointer_chase", "next", next, ScalarType::Int);
+  constexpr std::int64_t most_shared = 48 * 1024 / 4;
+  check(v.numel() >= 1 && v.numel() < std::int64_t{1} << 31, v.op, "expected next of 1 to 2^31 - 1 elements, got ", v.numel());
+  check(!shared || v.numel() <= most_shared, v.op, "expected next of up to ", most_shared, " elements in shared memory, got ",
+        v.numel());
+  check(start >= 0 && start < v.numel(), v.op, "expected start in [0, ", v.numel(), "), got ", start);
+  check(steps >= 0 && steps <= 1 << 24, v.op, "expected steps in [0, 2^24], got ", steps);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const std::array<std::int64_t, 1> shape{2};
   const Tensor out = empty(shape, ScalarType::Long, v);
-  std::int64_t* values = data<std::int64_t>(out);
-  values[0] = best.threads, values[1] = best.min_grid, values[2] = best.registers;
+  ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), static_cast<int>(steps), static_cast<int>(start), shared,
+                    scope.stream());
+  scope.check_launch();
   return out;
 #else
   fail_without_cuda(v.op);
 #endif
 }
 
-Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width) {
-  const TensorView v = array("lab::concurrent_copy", "x", x, ScalarType::Float);
-  check_threads(v.op, threads);
-  check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
-  check_one_of(v.op, "width", width, {1, 2, 4});
-  check(loads == 1 || width == 1, v.op, "expected loads or width to be 1, got ", loads, " and ", width);
-  check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
-        "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
+Tensor register_bound(const Tensor& x, std::int64_t registers, const std::string& bound, std::int64_t iterations) {
+  const TensorView v = array("lab::register_bound", "x", x, ScalarType::Float);
+  check_one_of(v.op, "registers", registers, {31, 33, 40, 41, 64, 65, 128});
+  check(bound == "memory" || bound == "arithmetic", v.op, "expected bound to be memory or arithmetic, got ", bound);
+  check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
-    const ex::CopyShape shape{.threads = static_cast<int>(threads),
-                              .loads = static_cast<int>(loads),
-                              .width = static_cast<int>(width),
-                              .blocks = scope.properties().sm_count};
-    check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+    const std::string name = ex::register_kernel_name(static_cast<int>(registers), bound == "memory");
+    const NamedKernel& kernel = named_kernel(v.op, name);
+    int blocks = 0;  // an SM
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
+    const ex::RegisterShape shape{.registers = static_cast<int>(registers),
+                                  .memory = bound == "memory",
+                                  .iterations = static_cast<int>(iterations),
+                                  .blocks = blocks * scope.properties().sm_count};
+    check(ex::register_bound(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
   });
 }
 
-Tensor fma_chains(const Tensor& x, std::int64_t threads, std::int64_t chains, std::int64_t iterations) {
-  const TensorView v = array("lab::fma_chains", "x", x, ScalarType::Float);
-  check_threads(v.op, threads);
-  check_one_of(v.op, "chains", chains, {1, 2, 4, 8, 16});
-  check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
-  check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
-        "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
+Tensor who_am_i(const Tensor& like, std::int64_t blocks, std::int64_t x, std::int64_t y, std::int64_t z,
+                std::int64_t nanoseconds) {
+  const TensorView v = view("lab::who_am_i", "like", like);
+  check(blocks >= 1 && blocks <= 1 << 20, v.op, "expected blocks in [1, 2^20], got ", blocks);
+  check(x >= 1 && y >= 1 && z >= 1 && z <= 64 && x <= 1024 && y <= 1024 && x * y * z <= 1024, v.op,
+        "expected a block of up to 1024 threads, z up to 64, got ", x, ", ", y, ", ", z);
+  check(nanoseconds >= 0 && nanoseconds <= 10'000'000, v.op, "expected nanoseconds in [0, 10^7], got ", nanoseconds);
   check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
-    check(ex::fma_chains(data<float>(v), data<float>(out), static_cast<int>(threads), static_cast<int>(v.numel() / threads),
-                         static_cast<int>(chains), static_cast<int>(iterations), scope.stream()),
-          v.op, "no such kernel");
-  });
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const std::array<std::int64_t, 3> shape{blocks, x * y * z, 5};
+  const Tensor out = empty(shape, ScalarType::Long, v);
+  ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
+               dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
+  scope.check_launch();
+  return out;
+#else
+  fail_without_cuda(v.op);
+#endif
 }
 
 Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
@@ -228,9 +353,14 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const std::string& variant
 }
 
 XGEMM_REGISTER(xgemm_lab, strided_copy, strided_copy);
+XGEMM_REGISTER(xgemm_lab, empty_launch, empty_launch);
 XGEMM_REGISTER(xgemm_lab, best_block_size, best_block_size);
+XGEMM_REGISTER(xgemm_lab, intensity, intensity);
+XGEMM_REGISTER(xgemm_lab, pointer_chase, pointer_chase);
+XGEMM_REGISTER(xgemm_lab, register_bound, register_bound);
 XGEMM_REGISTER(xgemm_lab, concurrent_copy, concurrent_copy);
 XGEMM_REGISTER(xgemm_lab, fma_chains, fma_chains);
+XGEMM_REGISTER(xgemm_lab, who_am_i, who_am_i);
 XGEMM_REGISTER(xgemm_lab, parity, parity);
 XGEMM_REGISTER(xgemm_lab, paths, paths);
 XGEMM_REGISTER(xgemm_lab, vector_add, vector_add);

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <string>
 
 namespace xgemm::lab::experiments {
 
@@ -11,18 +12,41 @@ namespace xgemm::lab::experiments {
 inline unsigned blocks_for(std::int64_t n, int per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
 
 // coalescing.cu
-void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, cudaStream_t);
-struct BlockSize {
-  int threads, min_grid, registers;
-};
-BlockSize best_block_size();
+void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t);
+void empty_launch(std::int64_t blocks, int threads, cudaStream_t);
 
-// latency.cu
+// fma.cu
+struct FmaShape {
+  int threads, chains, iterations, unroll, registers;
+};
+bool fma_chains(const float* in, const float* factors, float* out, int blocks, const FmaShape&, cudaStream_t);
+
+// copy.cu
 struct CopyShape {
-  int threads, loads, width, blocks;
+  int threads, loads, width;
+  int blocks;  ///< 0: as many as there are elements for
 };
 bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape&, cudaStream_t);
-bool fma_chains(const float* in, float* out, int threads, int blocks, int chains, int iterations, cudaStream_t);
+
+// intensity.cu
+void intensity(const float* in, float* out, std::int64_t n, int steps, float b, float c, cudaStream_t);
+void intensity(const double* in, double* out, std::int64_t n, int steps, double b, double c, cudaStream_t);
+
+// pointer_chase.cu
+void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, int steps, int start, bool shared, cudaStream_t);
+
+// registers.cu
+struct RegisterShape {
+  int registers;
+  bool memory;
+  int iterations, blocks;
+};
+/// Under this name kernel_attributes() and named_kernels() know it.
+std::string register_kernel_name(int registers, bool memory);
+bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
+
+// who_am_i.cu
+void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t);
 
 // divergence.cu
 void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);

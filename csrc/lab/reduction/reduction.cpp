@@ -18,7 +18,7 @@ constexpr std::int64_t kVersions = 8;
 
 #ifdef XGEMM_WITH_CUDA
 template <class T>
-void sum_into(T* out, const TensorView& x, int version) {
+void sum_into(T* out, const TensorView& x, reduction::Grid grid) {
   using namespace reduction;
   constexpr std::array<void (*)(const Pass<T>&), kVersions> versions{
       interleaved_modulo, interleaved_strided, sequential, first_add, last_warp, unrolled, several_elements, shuffle};
@@ -29,17 +29,17 @@ void sum_into(T* out, const TensorView& x, int version) {
     return scope.check_launch();
   }
   // Partial sums go back and forth between two halves of a workspace; the last pass writes the result.
-  const int sms = scope.properties().sm_count;
-  const std::int64_t blocks = blocks_of(version, n, sms), second = blocks_of(version, blocks, sms);
+  grid.sm_count = scope.properties().sm_count;
+  const std::int64_t blocks = grid.blocks(n), second = grid.blocks(blocks);
   const Tensor space = workspace(static_cast<std::size_t>(blocks + second) * sizeof(T), x);
   T* here = static_cast<T*>(view(kOp, "workspace", space).data);
   T* there = here + blocks;
   const T* in = static_cast<const T*>(x.data);
   for (bool done = false; !done;) {
-    const std::int64_t count = blocks_of(version, n, sms);
+    const std::int64_t count = grid.blocks(n);
     done = count == 1;
-    versions[static_cast<std::size_t>(version)](
-        {.in = in, .partials = done ? out : here, .n = n, .blocks = count, .stream = scope.stream()});
+    versions[static_cast<std::size_t>(grid.version)](
+        {.in = in, .partials = done ? out : here, .n = n, .blocks = count, .loads = grid.loads, .stream = scope.stream()});
     scope.check_launch();
     in = here;
     n = count;
@@ -48,19 +48,25 @@ void sum_into(T* out, const TensorView& x, int version) {
 }
 #endif
 
-Tensor reduce_sum_op(const Tensor& x, std::int64_t version) {
+Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, std::int64_t blocks_per_sm) {
   const TensorView v = view(kOp, "x", x);
   check_dtype(v, {ScalarType::Float, ScalarType::Int});
   check_contiguous(v);
   check(version >= 0 && version < kVersions, kOp, "expected version in [0, ", kVersions - 1, "], got ", version);
+  check(loads == 2 || loads == 8, kOp, "expected loads to be 2 or 8, got ", loads);
+  check(blocks_per_sm >= 1 && blocks_per_sm <= 1024, kOp, "expected blocks_per_sm in [1, 1024], got ", blocks_per_sm);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   const Tensor out = empty({}, v.dtype, v);
   void* result = view(kOp, "out", out).data;
+  const reduction::Grid grid{.version = static_cast<int>(version),
+                             .loads = static_cast<int>(loads),
+                             .blocks_per_sm = static_cast<int>(blocks_per_sm),
+                             .sm_count = 0};
   if (v.dtype == ScalarType::Float)
-    sum_into(static_cast<float*>(result), v, static_cast<int>(version));
+    sum_into(static_cast<float*>(result), v, grid);
   else
-    sum_into(static_cast<reduction::Int*>(result), v, static_cast<int>(version));
+    sum_into(static_cast<reduction::Int*>(result), v, grid);
   return out;
 #else
   fail_without_cuda(kOp);

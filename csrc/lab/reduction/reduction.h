@@ -17,6 +17,7 @@ struct Pass {
   T* partials;
   std::int64_t n;
   std::int64_t blocks;
+  int loads;  ///< of v6 and v7: elements that a thread loads before it adds any, 2 or 8
   cudaStream_t stream;
 };
 
@@ -32,19 +33,19 @@ void unrolled(const Pass<float>&), unrolled(const Pass<Int>&);                  
 void several_elements(const Pass<float>&), several_elements(const Pass<Int>&);        // v6
 void shuffle(const Pass<float>&), shuffle(const Pass<Int>&);                          // v7
 
-/// v6 and v7 have a grid of at most this many blocks an SM, full occupancy, and stride over the rest.
-inline constexpr int kBlocksPerSm = 2048 / kThreads;
-/// Elements that a thread of v6 and v7 loads before it adds any: Little's law asks for more bytes in flight than one load a
-/// thread.
-inline constexpr int kLoads = 8;
+/// The grid of a pass. v6 and v7 have at most blocks_per_sm blocks an SM (8 of 256 threads are full occupancy) and stride over
+/// the rest; Little's law asks for more bytes in flight than one load a thread.
+struct Grid {
+  int version, loads, blocks_per_sm, sm_count;
 
-/// Blocks of version v's pass over n elements.
-inline std::int64_t blocks_of(int version, std::int64_t n, int sm_count) {
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  if (version <= 2) return ceil_div(n, kThreads);
-  if (version <= 5) return ceil_div(n, 2 * kThreads);
-  const std::int64_t most = std::int64_t{kBlocksPerSm} * sm_count, needed = ceil_div(n, kThreads * kLoads);
-  return needed < most ? needed : most;
-}
+  /// Blocks of the pass over n elements.
+  std::int64_t blocks(std::int64_t n) const {
+    const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+    if (version <= 2) return ceil_div(n, kThreads);
+    if (version <= 5) return ceil_div(n, 2 * kThreads);
+    const std::int64_t most = std::int64_t{blocks_per_sm} * sm_count, needed = ceil_div(n, kThreads * loads);
+    return needed < most ? needed : most;
+  }
+};
 
 }  // namespace xgemm::lab::reduction

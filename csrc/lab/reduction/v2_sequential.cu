@@ -3,6 +3,7 @@
 // Idea: the step halves instead of doubling: thread t adds element t + s. Neighbouring lanes touch neighbouring words, so there
 // are no bank conflicts (S4-19) and no divergence above a warp. Limit: half of the threads never add anything, they only loaded.
 // Document: 17 GB/s, 1.9x v0.
+#include "lab/kernels.h"
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
@@ -25,8 +26,10 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
 
 template <class T>
 void launch(const Pass<T>& p) {
-  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
+
+const NameKernel named("reduction v2_sequential", kernel<float>, kThreads);
 
 }  // namespace
 

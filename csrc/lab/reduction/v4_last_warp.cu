@@ -4,6 +4,7 @@
 // The document leaves out every synchronisation there and relies on lanes in lock step. Since Volta lanes are scheduled one by
 // one (S2-09), so that is a race (D2): here each step reads, waits for the warp, writes, and waits again.
 // Limit: loop and barriers above the last warp. Document: 51 GB/s, 5.9x v0.
+#include "lab/kernels.h"
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
@@ -43,8 +44,10 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
 
 template <class T>
 void launch(const Pass<T>& p) {
-  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
+
+const NameKernel named("reduction v4_last_warp", kernel<float>, kThreads);
 
 }  // namespace
 

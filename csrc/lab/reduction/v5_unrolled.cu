@@ -4,6 +4,7 @@
 // blockDim. The document writes the barrier inside `if (tid < 512)`: part of the block would wait at a barrier that the rest
 // never reaches (D1, S2-04). Here the barrier is outside of the branch. Limit: instructions no more; 512 elements a block are too
 // little work for what a block costs. Document: 54 GB/s, 6.2x v0.
+#include "lab/kernels.h"
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
@@ -39,6 +40,8 @@ template <class T>
 void launch(const Pass<T>& p) {
   kernel<T, kThreads><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
+
+const NameKernel named("reduction v5_unrolled", kernel<float, kThreads>, kThreads);
 
 }  // namespace
 

@@ -2,17 +2,19 @@
 //
 // Idea: a grid of as many blocks as the GPU holds at once, which strides over the input; a thread adds many elements in a
 // register and the tree of v5 runs once a block. Fewer blocks to start, fewer barriers an element, more requests in flight.
-// Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125 measured, 11.8x v0.
+// The slides' kernel loads two elements before it adds (kLoads = 2, v6); with eight (v6b) Little's law is met: four times the
+// bytes are in flight. Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125 measured, 11.8x v0.
+#include "lab/kernels.h"
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
 namespace {
 
-template <class T, unsigned kBlock>
+template <int kLoads, class T, unsigned kBlock>
 __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kBlock];
   const unsigned tid = threadIdx.x;
-  T sum = grid_stride_sum(in, n);
+  T sum = grid_stride_sum<kLoads>(in, n);
   local[tid] = sum;
   __syncthreads();
 
@@ -35,8 +37,12 @@ __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::
 
 template <class T>
 void launch(const Pass<T>& p) {
-  kernel<T, kThreads><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+  const auto pass = p.loads == 2 ? kernel<2, T, kThreads> : kernel<8, T, kThreads>;
+  pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
+
+const NameKernel named("reduction v6_several_elements", kernel<2, float, kThreads>, kThreads),
+    named_b("reduction v6b_eight_loads", kernel<8, float, kThreads>, kThreads);
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 // warp goes through shared memory, and the first warp adds those the same way. One barrier in all. Limit: memory bandwidth, as
 // v6; what is left to win is the tail of each block, which matters for small n.
 #include "device/warp.cuh"
+#include "lab/kernels.h"
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
@@ -16,11 +17,11 @@ struct Add {
   }
 };
 
-template <class T>
+template <int kLoads, class T>
 __global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, std::int64_t n) {
   constexpr int kWarps = kThreads / kWarpSize;
   __shared__ T of_warp[kWarps];
-  const T sum = warp_reduce(grid_stride_sum(in, n), Add{});
+  const T sum = warp_reduce(grid_stride_sum<kLoads>(in, n), Add{});
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = sum;
   __syncthreads();
   if (threadIdx.x < kWarpSize) {
@@ -31,8 +32,11 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, std
 
 template <class T>
 void launch(const Pass<T>& p) {
-  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
+  const auto pass = p.loads == 2 ? kernel<2, T> : kernel<8, T>;
+  pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
 }
+
+const NameKernel named("reduction v7_shuffle", kernel<8, float>, kThreads);
 
 }  // namespace
 

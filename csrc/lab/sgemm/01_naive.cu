@@ -5,6 +5,7 @@
 // Traffic asked of the memory system: m n (2 k 4 + 4) bytes, 512 GiB at 4096^3 (S0-05); the caches absorb most of it.
 // Limit: load/store unit and L1, which serve 32 sectors a request where 4 would do. The document saw 1 % of cuBLAS on an RTX
 // 3090.
+#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -25,6 +26,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   for (int i = 0; i < p.k; ++i) sum += a[i] * b[static_cast<std::int64_t>(i) * p.n];
   store(p, row, col, sum);
 }
+
+const NameKernel named("sgemm 01_naive", kernel, kTile* kTile);
 
 }  // namespace
 

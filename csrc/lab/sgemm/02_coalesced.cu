@@ -4,6 +4,7 @@
 // one 128-byte line, and one element of A that all share. Same arithmetic, same bits as step 01; 4 sectors a request instead
 // of 32. Limit: two loads for one FMA, so the load/store unit is busy long before the FMA units are. The document saw 9 % of
 // cuBLAS.
+#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -23,6 +24,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   for (int i = 0; i < p.k; ++i) sum += a[i] * b[static_cast<std::int64_t>(i) * p.n];
   store(p, row, col, sum);
 }
+
+const NameKernel named("sgemm 02_coalesced", kernel, kTile* kTile);
 
 }  // namespace
 

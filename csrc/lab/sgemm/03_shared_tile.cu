@@ -5,6 +5,7 @@
 // barriers a tile: nobody computes before all have loaded, nobody loads the next tile before all have computed. Bank conflicts:
 // none; a warp reads one As element (broadcast) and 32 consecutive Bs elements (S3-06). Limit: still two shared loads for one
 // FMA. 8 KiB a block, 2 blocks (64 warps) an SM. Documents: 10 to 12 % of cuBLAS.
+#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -30,6 +31,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   }
   store(p, row, col, sum);
 }
+
+const NameKernel named("sgemm 03_shared_tile", kernel, kTile* kTile);
 
 }  // namespace
 

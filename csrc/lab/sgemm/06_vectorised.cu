@@ -7,6 +7,7 @@
 // simply forbade such sizes (D17). Limit: the transposing stores conflict 4 ways (4 lanes of equal row, rows of As 128 floats
 // apart), the Bs reads of a warp span 16 columns of 32 bytes (2 ways), and loads still wait on barriers. Documents: 69 to 78 % of
 // cuBLAS.
+#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -62,6 +63,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
       store4<kVector>(p, row0 + row + r, col0 + col + c, four);
     }
 }
+
+const NameKernel named("sgemm 06_vectorised", kernel<true>, kThreads);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 // A gets 4 floats of padding a row, so that the transposing stores conflict 2 ways instead of 4. Limit: loads of the next tile
 // wait for the barrier; the library's kernel (step 08) overlaps them with the arithmetic. 16.3 KiB a block. Document: 94 % of
 // cuBLAS on an A6000.
+#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -65,6 +66,8 @@ __global__ void __launch_bounds__(kThreads, 3) kernel(const __grid_constant__ Pr
 #pragma unroll
     for (int r = 0; r < kTM; ++r) store4<kVector>(p, row0 + row + r, col0 + col + s * kSlabN, sum[s][r]);
 }
+
+const NameKernel named("sgemm 07_warp_tile", kernel<true>, kThreads);
 
 }  // namespace
 

@@ -9,11 +9,16 @@ using Float4 = Vector<float, 4>;
 
 inline unsigned ceil_div(int a, int b) { return (static_cast<unsigned>(a) + b - 1) / b; }
 
+/// alpha * sum + beta * old, with the multiply-add written out: left to the compiler, steps would round differently.
+__device__ __forceinline__ float scaled(const Problem& p, float sum, float old) {
+  return p.beta == 0 ? p.alpha * sum : fmaf(p.beta, old, p.alpha * sum);
+}
+
 /// alpha * sum + beta * C[row][col] into out, if the element exists.
 __device__ __forceinline__ void store(const Problem& p, int row, int col, float sum) {
   if (row >= p.m || col >= p.n) return;
   const std::int64_t i = static_cast<std::int64_t>(row) * p.n + col;
-  p.out[i] = p.beta == 0 ? p.alpha * sum : p.alpha * sum + p.beta * p.c[i];
+  p.out[i] = scaled(p, sum, p.beta == 0 ? 0.0f : p.c[i]);
 }
 
 /// x[row][col], or 0 outside the matrix: zeros add nothing to a product.
@@ -43,7 +48,7 @@ __device__ __forceinline__ void store4(const Problem& p, int row, int col, const
     const Float4 old = p.beta == 0 ? Float4{} : load_vector<4>(p.c + i);
     Float4 v;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = p.beta == 0 ? p.alpha * sum[j] : p.alpha * sum[j] + p.beta * old[j];
+    for (int j = 0; j < 4; ++j) v[j] = scaled(p, sum[j], old[j]);
     store_vector(p.out + i, v);
   } else {
 #pragma unroll

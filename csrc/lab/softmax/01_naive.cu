@@ -3,6 +3,7 @@
 // Two reads and one store an element: 12 bytes. Overflows BY DESIGN: exp(x) is Inf above x = 88.7 in fp32, so that a row which
 // holds such an x gives Inf / Inf = NaN there and 0 elsewhere; and a row far below -88 gives 0 / 0. That is what safe softmax is
 // for. Limit: memory bandwidth; a row of up to 48 KiB or so comes from L1 or L2 on its second read.
+#include "lab/kernels.h"
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
@@ -18,6 +19,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i]) / d.value;
 }
+
+const NameKernel named("softmax naive", kernel, kThreads);
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 //
 // Three reads and one store an element: 16 bytes. No exponent is above 0, so nothing overflows, and d is at least 1.
 // Limit: memory bandwidth, one more pass over the row than naive. What every framework computes.
+#include "lab/kernels.h"
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
@@ -21,6 +22,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i] - m.value) / d.value;
 }
+
+const NameKernel named("softmax safe", kernel, kThreads);
 
 }  // namespace
 

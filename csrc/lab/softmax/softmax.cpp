@@ -17,15 +17,18 @@ constexpr const char* kOp = "lab::softmax";
 Tensor softmax_op(const Tensor& x, const std::string& variant) {
   const TensorView v = view(kOp, "x", x);
   check_matrix(v);
-  check(variant == "naive" || variant == "safe" || variant == "online", kOp, "expected variant to be naive, safe or online, got ",
-        variant);
+  check(variant == "naive" || variant == "safe" || variant == "online" || variant == "online4", kOp,
+        "expected variant to be naive, safe, online or online4, got ", variant);
   check(v.size(0) <= std::numeric_limits<std::int32_t>::max(), kOp, "expected fewer than 2^31 rows, got ", v.size(0));
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   CudaScope scope(v);
   Tensor out = empty(v.sizes, ScalarType::Float, v);
   if (v.numel() == 0) return out;
-  const auto step = variant == "naive" ? softmax::naive : variant == "safe" ? softmax::safe : softmax::online;
+  const auto step = variant == "naive"    ? softmax::naive
+                    : variant == "safe"   ? softmax::safe
+                    : variant == "online" ? softmax::online
+                                          : softmax::online4;
   step({.x = static_cast<const float*>(v.data),
         .y = static_cast<float*>(view(kOp, "out", out).data),
         .rows = v.size(0),

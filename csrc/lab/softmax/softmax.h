@@ -20,5 +20,6 @@ inline constexpr int kThreads = 256;
 void naive(const Problem&, cudaStream_t);
 void safe(const Problem&, cudaStream_t);
 void online(const Problem&, cudaStream_t);
+void online4(const Problem&, cudaStream_t);
 
 }  // namespace xgemm::lab::softmax

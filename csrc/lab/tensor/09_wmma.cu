@@ -1,7 +1,7 @@
 // Step 09, WMMA naive: a warp computes a 16 x 16 tile of C with nvcuda::wmma, operands straight from global memory.
 //
 // Idea: one instruction of a warp now does 16 x 16 x 16 multiply-adds, 128 an instruction and lane instead of 1. Limit: as step
-// 01's, bytes: each tile reads 2 x 16 rows of k for itself, 1 byte for 8 multiply-adds, so L1 and L2 feed it at a few per cent of
+// 01's, bytes: each tile reads 2 x 16 rows of k for itself, 1 byte for 4 multiply-adds, so L1 and L2 feed it at a few per cent of
 // the peak.
 #include <mma.h>
 

@@ -1,0 +1,55 @@
+// Latency hiding in memory by instruction-level parallelism (S4-11 to S4-14): a copy with kLoads loads of kWidth floats in flight
+// a thread before the first store.
+//
+// The grid is full, a thread for each group of elements as on the slides, or one block an SM that walks over the array: then
+// threads x loads x width x 4 bytes are in flight an SM, against the latency x bandwidth that memory needs. Floor: 8 n bytes.
+#include "device/vector.cuh"
+#include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
+
+namespace xgemm::lab::experiments {
+namespace {
+
+template <int kLoads, int kWidth>
+__global__ void copy_kernel(const float* in, float* out, std::int64_t vectors) {
+  using V = Vector<float, kWidth>;
+  const V* from = reinterpret_cast<const V*>(in);
+  V* to = reinterpret_cast<V*>(out);
+  const std::int64_t tile = std::int64_t{kLoads} * blockDim.x;
+  for (std::int64_t base = blockIdx.x * tile; base < vectors; base += gridDim.x * tile) {
+    V x[kLoads];
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      const std::int64_t i = base + k * blockDim.x + threadIdx.x;
+      if (i < vectors) x[k] = from[i];
+    }
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      const std::int64_t i = base + k * blockDim.x + threadIdx.x;
+      if (i < vectors) to[i] = x[k];
+    }
+  }
+}
+
+const NameKernel named_1x1("copy 1x1", copy_kernel<1, 1>, 1024), named_2x1("copy 2x1", copy_kernel<2, 1>, 1024),
+    named_4x1("copy 4x1", copy_kernel<4, 1>, 1024), named_8x1("copy 8x1", copy_kernel<8, 1>, 1024),
+    named_1x2("copy 1x2", copy_kernel<1, 2>, 1024), named_1x4("copy 1x4", copy_kernel<1, 4>, 1024);
+
+}  // namespace
+
+bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape& s, cudaStream_t stream) {
+  const std::int64_t vectors = n / s.width;
+  const unsigned blocks = s.blocks > 0 ? static_cast<unsigned>(s.blocks) : blocks_for(vectors, s.threads * s.loads);
+  const auto launch = [&](auto kernel) { kernel<<<blocks, s.threads, 0, stream>>>(in, out, vectors); };
+  switch (10 * s.loads + s.width) {  // S4-12 varies the loads at one word, S4-13 the word at one load
+    case 11: launch(copy_kernel<1, 1>); return true;
+    case 21: launch(copy_kernel<2, 1>); return true;
+    case 41: launch(copy_kernel<4, 1>); return true;
+    case 81: launch(copy_kernel<8, 1>); return true;
+    case 12: launch(copy_kernel<1, 2>); return true;
+    case 14: launch(copy_kernel<1, 4>); return true;
+    default: return false;
+  }
+}
+
+}  // namespace xgemm::lab::experiments

@@ -1,0 +1,56 @@
+// Operational intensity (S4-01 to S4-04, S1-10): a copy that performs `steps` multiply-adds y <- y b + c on each element between
+// load and store.
+//
+// Work 2 steps n operations, traffic 2 sizeof(T) n bytes: steps / sizeof(T) operations a byte, so that `steps` moves the kernel
+// along the roofline from memory bound to arithmetic bound. Each thread holds 32 bytes of elements: 8 chains in float, 4 in
+// double, and two loads of 16 bytes in flight. n is a multiple of 16 / sizeof(T). Floor: max(bytes / bandwidth, operations /
+// rate).
+#include "device/vector.cuh"
+#include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
+
+namespace xgemm::lab::experiments {
+namespace {
+
+constexpr int kThreads = 256, kLoads = 2;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) intensity_kernel(const T* in, T* out, std::int64_t vectors, int steps, T b, T c) {
+  using V = Vector<T, kVectorWidth<T>>;
+  const V* from = reinterpret_cast<const V*>(in);
+  V* to = reinterpret_cast<V*>(out);
+  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kLoads) + threadIdx.x;
+  V y[kLoads] = {};
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k)
+    if (base + k * kThreads < vectors) y[k] = from[base + k * kThreads];
+#pragma unroll 8
+  for (int step = 0; step < steps; ++step)
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k)
+#pragma unroll
+      for (int j = 0; j < kVectorWidth<T>; ++j) y[k][j] = fma(y[k][j], b, c);
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k)
+    if (base + k * kThreads < vectors) to[base + k * kThreads] = y[k];
+}
+
+template <class T>
+void launch(const T* in, T* out, std::int64_t n, int steps, T b, T c, cudaStream_t stream) {
+  const std::int64_t vectors = n / kVectorWidth<T>;
+  intensity_kernel<T><<<blocks_for(vectors, kThreads * kLoads), kThreads, 0, stream>>>(in, out, vectors, steps, b, c);
+}
+
+const NameKernel named_float("intensity float", intensity_kernel<float>, kThreads),
+    named_double("intensity double", intensity_kernel<double>, kThreads);
+
+}  // namespace
+
+void intensity(const float* in, float* out, std::int64_t n, int steps, float b, float c, cudaStream_t stream) {
+  launch(in, out, n, steps, b, c, stream);
+}
+void intensity(const double* in, double* out, std::int64_t n, int steps, double b, double c, cudaStream_t stream) {
+  launch(in, out, n, steps, b, c, stream);
+}
+
+}  // namespace xgemm::lab::experiments

@@ -1,0 +1,75 @@
+// The register cliff (S2-15 to S2-18): one kernel, blocks of 512 threads, bound to different numbers of registers a thread.
+//
+// All variants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so that the
+// compiler allocates kRegisters for every thread: from 33 on, a fourth block no longer fits on the SM, from 41 on a third, from
+// 65 on a second. memory: out = in, one load of 4 bytes in flight a thread. Else a chain of `iterations` dependent multiply-adds
+// y <- y / 2 + 1 a thread. The grid is what the GPU holds at once and strides over the array. Floor: 8 n bytes, or 2 iterations
+// n operations.
+#include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
+
+namespace xgemm::lab::experiments {
+namespace {
+
+constexpr int kThreads = 512;
+
+template <int kRegisters, int kLive, bool kMemory>
+__global__ void __launch_bounds__(kThreads) __maxnreg__(kRegisters)
+    register_kernel(const float* in, float* out, std::int64_t n, int iterations, float b, float c) {
+  if (iterations < 0) {  // never: it only needs registers
+    float live[kLive];
+#pragma unroll
+    for (int k = 0; k < kLive; ++k) live[k] = in[k * kThreads + threadIdx.x];
+    __syncthreads();  // all of them are loaded before any is used
+#pragma unroll
+    for (int k = 0; k < kLive; ++k) out[k * kThreads + (threadIdx.x ^ 1)] = live[k];
+    return;
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+#pragma unroll 1  // one load in flight
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    float y = in[i];
+    if (!kMemory) {
+#pragma unroll 16
+      for (int k = 0; k < iterations; ++k) y = fmaf(y, b, c);
+    }
+    out[i] = y;
+  }
+}
+
+struct Variant {
+  int registers;
+  bool memory;
+  void (*kernel)(const float*, float*, std::int64_t, int, float, float);
+};
+/// kLive is what makes ptxas take exactly kRegisters without a spill.
+template <int kRegisters, int kLive, bool kMemory>
+constexpr Variant kVariant{kRegisters, kMemory, register_kernel<kRegisters, kLive, kMemory>};
+constexpr Variant kVariants[] = {
+    kVariant<31, 23, true>,  kVariant<33, 26, true>,  kVariant<40, 33, true>,   kVariant<41, 34, true>,   //
+    kVariant<64, 57, true>,  kVariant<65, 58, true>,  kVariant<128, 121, true>,                           //
+    kVariant<31, 23, false>, kVariant<33, 26, false>, kVariant<40, 33, false>,  kVariant<41, 34, false>,  //
+    kVariant<64, 57, false>, kVariant<65, 58, false>, kVariant<128, 121, false>};
+
+const bool named = [] {
+  for (const Variant& v : kVariants) NameKernel(register_kernel_name(v.registers, v.memory).c_str(), v.kernel, kThreads);
+  return true;
+}();
+
+}  // namespace
+
+std::string register_kernel_name(int registers, bool memory) {
+  return "registers " + std::to_string(registers) + (memory ? " memory" : " arithmetic");
+}
+
+bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
+  for (const Variant& v : kVariants)
+    if (v.registers == s.registers && v.memory == s.memory) {
+      const auto kernel = v.kernel;
+      kernel<<<s.blocks, kThreads, 0, stream>>>(in, out, n, s.iterations, 0.5f, 1.0f);
+      return true;
+    }
+  return false;
+}
+
+}  // namespace xgemm::lab::experiments

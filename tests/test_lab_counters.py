@@ -1,0 +1,86 @@
+"""The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
+
+import sys
+
+import pytest
+import torch
+
+from torch_ext.lab import counters
+
+HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+
+
+def line(name: str, unit: str, value: str, kernel: int = 0) -> str:
+    return f'"{kernel}","7","copy_kernel(const float *, float *, long)","Command line profiler metrics",' + (
+        f'"{counters.METRICS[name]}","{unit}","{value}"\n'
+    )
+
+
+OUTPUT = (
+    '==PROF== Connected to process 7\n==PROF== Profiling "copy_kernel" - 0: 0%....100% - 1 pass\n'
+    + HEAD
+    + line("load_requests", "request", "524,288")
+    + line("load_sectors", "sector", "4,194,304")
+    + line("dram_bytes", "Mbyte", "134.50")
+    + line("branches", "inst", "98,304")
+    + line("dram_percent", "%", "82.13")
+    + line("branches", "inst", "1", kernel=1)
+)
+
+
+def ncu(tmp_path, output: str, error: str = "") -> str:
+    """A program in ncu's place, which says this."""
+    path = tmp_path / "ncu"
+    path.write_text(f"#!{sys.executable}\nimport sys\nsys.stdout.write({output!r})\nsys.stderr.write({error!r})\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_reads_the_first_kernels_metrics(tmp_path):
+    found = counters.count("parity_branch", ncu(tmp_path, OUTPUT))
+    assert found == {
+        "load_requests": 524288,
+        "load_sectors": 4194304,
+        "dram_bytes": 134.5e6,
+        "branches": 98304,
+        "dram_percent": 82.13,
+        "sectors_a_request": 8,
+    }
+
+
+def test_refusals_say_why(tmp_path, monkeypatch):
+    denied = ncu(tmp_path, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
+    with pytest.raises(counters.Refused, match="NVreg_RestrictProfilingToAdminUsers=0"):
+        counters.count("parity_branch", denied)
+    with pytest.raises(counters.Refused, match="measured no kernel: ==WARNING== No kernels were profiled"):
+        counters.count("parity_branch", ncu(tmp_path, "==WARNING== No kernels were profiled.\n"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(counters.Refused, match="no ncu on PATH"):
+        counters.count("parity_branch")
+    with pytest.raises(ValueError, match="expected one of copy_stride_1"):
+        counters.count("x")
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        counters.main(["no_such_op"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert counters.main([]) == 0 and "no NVIDIA GPU" in capsys.readouterr().out
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    ncu(tmp_path, OUTPUT)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert counters.main(["parity_branch", "--out", str(tmp_path / "out")]) == 0
+    assert (
+        "branches 98,304, dram percent 82.1, sectors a request 8.0; document: 98,304 branch" in capsys.readouterr().out
+    )
+    assert (tmp_path / "out" / "lab_counters.json").exists()
+    ncu(tmp_path, "", "ERR_NVGPUCTRPERM")
+    assert counters.main([]) == 0
+    assert capsys.readouterr().out.startswith("No counters: the driver keeps counters from users")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", counters.PREPARED)
+def test_prepared_calls_run(name):
+    assert counters.PREPARED[name][0]()().is_cuda

@@ -1,0 +1,300 @@
+"""The lab's experiments from end to end on any machine: stand-ins for its kernels on the CPU, made-up times."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from torch_ext import device, lab
+from torch_ext.lab import __main__ as runner
+from torch_ext.lab import conclusions, experiments, ladders, measure
+from torch_ext.lab.experiment import Experiment
+
+H200 = device.KNOWN["H200"]
+# Small, and enough for the conclusion. Without attention, whose 16384 positions take a CPU minutes.
+SIZES = {
+    "sgemm": [16, 48],
+    "tensor": [256],
+    "fp32": [256],
+    "reduction": [1 << 12, 1 << 14],
+    "reduction_grid": [1 << 12],
+    "softmax": [8, 64],
+    "coalescing": [1 << 10],
+    "fma": [1 << 8],
+    "copy": [1 << 10],
+    "divergence": [1 << 10],
+    "first_launch": [1 << 10],
+    "coarsening": [1 << 11],
+    "privatisation": [1 << 10],
+    "tiling": [40],
+    "quantisation": [1],
+    "latency": [1 << 12, 1 << 14, 1 << 22],
+    "scheduling": [1000],
+    "registers": [1 << 10],
+    "roofline": [1 << 12],
+}
+
+
+class OnCpu(TorchFunctionMode):
+    """What is made for the GPU is made for the CPU."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") == "cuda":
+            kwargs["device"] = "cpu"
+        return func(*args, **kwargs)
+
+
+def chase(following, steps, start=0, shared=False):
+    i, numbers = start, following.tolist()
+    for _ in range(experiments.WARM_UP + steps):
+        i = numbers[i]
+    return torch.tensor([i, 100 * steps])
+
+
+def kernel_attributes(x, name):
+    registers = int(name.split()[1]) if name.startswith("registers") else 32
+    blocks = device.occupancy(H200, 512, registers).blocks
+    return torch.tensor([registers, 0, 0, 512, 3 if name == "sgemm 07_warp_tile" else blocks])
+
+
+def halve(y, steps, c=1.0):
+    for _ in range(steps):
+        y = y / 2 + c
+    return y
+
+
+def paths(x, count, per_lane):
+    index = torch.arange(x.numel())
+    return 2.0 * ((index if per_lane else index // 32) % count)
+
+
+def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
+    """Two blocks of 1024 threads an SM, the next ones when these end."""
+    thread, block = torch.meshgrid(torch.arange(x * y * z), torch.arange(blocks), indexing="xy")
+    wave = block // (2 * H200.multiprocessors)
+    begin = wave * nanoseconds
+    found = [thread % 32, thread - thread % 32, block % H200.multiprocessors, begin, begin + nanoseconds]
+    return torch.stack(found, -1)
+
+
+STAND_INS = SimpleNamespace(
+    strided_copy=lambda x, stride, threads=128, loads=1: experiments.strided(x, stride),
+    empty_launch=lambda x, threads: torch.tensor([-(-x.numel() // threads), threads]),
+    best_block_size=lambda x: torch.tensor([1024, 264, 16]),
+    kernel_attributes=kernel_attributes,
+    concurrent_copy=lambda x, threads, loads, width, grid: x.clone(),
+    fma_chains=lambda x, factors, threads, chains, *rest: torch.full_like(x, 2 * chains * factors[1].item()),
+    intensity=halve,
+    pointer_chase=chase,
+    register_bound=lambda x, registers, bound, iterations: x.clone() if bound == "memory" else torch.full_like(x, 2),
+    who_am_i=who_am_i,
+    parity=lambda x, branch: torch.where(x % 2 == 0, x * 2, x + 1),
+    paths=paths,
+    vector_add=lambda a, b, variant: a + b,
+    window_sum=lambda x, window, shared: experiments.window_reference(x.double(), window).float(),
+    histogram=lambda x, bins, privatised: torch.bincount(x, minlength=bins).int(),
+    tiled_matmul=lambda a, b, variant, tile: a @ b,
+    sgemm=lambda a, b, *, step: a @ b,
+    tensor_gemm=lambda a, b, *, step: a @ b.mT,
+    fp32_gemm=lambda a, b, *, variant: a @ b.mT,
+    reduce_sum=lambda x, version, loads=8, blocks=8: x.sum(dtype=torch.int64 if x.dtype == torch.int32 else None).to(
+        x.dtype
+    ),
+    softmax=lambda x, variant: torch.softmax(x, -1),
+)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    times = iter(range(1, 1 << 20))
+
+    def time_us(call, budget):
+        us = 5.0 + next(times) % 7
+        return us, (us - 1, us + 1)
+
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda other: 1.0)
+    for module in (experiments, ladders):
+        monkeypatch.setattr(module, "lab", STAND_INS)
+        monkeypatch.setattr(module, "time_us", time_us)
+    monkeypatch.setattr(ladders, "limits", lambda: H200)
+    monkeypatch.setattr(ladders, "peak_bytes", lambda call: 1 << 20)
+    monkeypatch.setattr(device, "limits", lambda: H200)
+    monkeypatch.setattr(experiments, "TILE", 4)
+    monkeypatch.setattr(conclusions, "TILE", 4)
+    monkeypatch.setattr(experiments, "MARKED", 32)
+    monkeypatch.setattr(experiments.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
+    first = [{"branch": 90.0, "arithmetic": 30.0}, {"branch": 10.0, "arithmetic": 10.0}]
+    process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
+    monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
+    for name, value in {
+        "is_available": lambda: True,
+        "get_device_name": lambda *_: "NVIDIA Test",
+        "get_device_capability": lambda *_: (9, 0),
+        "get_device_properties": lambda *_: SimpleNamespace(uuid="none"),
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "Event": lambda enable_timing: event,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    with OnCpu():
+        yield
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_experiment_runs_concludes_and_draws(on_cpu, name, tmp_path):
+    rows = lab.run(name, SIZES[name])
+    conclusion = lab.conclude(rows)
+    assert "leave out" not in conclusion.text and conclusion.text.endswith(".")
+    assert {row["experiment"] for row in rows} == {name}
+    for row in rows:
+        assert {"case", "contender", "shape", "dtype", "us", "us_quartiles", "tflops", "gbps"} <= set(row)
+        assert row.get("document") != "-"
+    json.dumps(rows)
+    keys = [(row["case"], row["dtype"], row["contender"]) for row in rows]
+    assert len(set(keys)) == len(keys)  # tables and plots find a row by these
+    if lab.EXPERIMENTS[name].plot:
+        pytest.importorskip("matplotlib")
+        figure = lab.plot(rows)
+        assert figure.axes and all(axes.has_data() for axes in figure.axes)
+        figure.savefig(tmp_path / "x.png")
+        assert (tmp_path / "x.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "wrong"),
+    [
+        ("coalescing", "strided_copy", lambda x, *rest: x),
+        ("fma", "fma_chains", lambda x, *rest: x),
+        ("latency", "pointer_chase", lambda following, *rest: torch.tensor([1, 1])),
+        ("registers", "register_bound", lambda x, *rest: x + 1),
+        ("roofline", "intensity", lambda x, steps: x + 1),
+        ("softmax", "softmax", lambda x, variant: torch.softmax(x, 0)),
+        ("reduction", "reduce_sum", lambda x, *rest: x.sum(dtype=x.dtype) + 1),
+    ],
+)
+def test_a_wrong_result_is_not_timed(on_cpu, monkeypatch, name, op, wrong):
+    monkeypatch.setattr(STAND_INS, op, wrong)
+    with pytest.raises(RuntimeError, match="is wrong; not timed"):
+        lab.run(name, SIZES[name])
+
+
+@pytest.mark.parametrize("name", ["fma", "copy", "roofline", "sgemm", "softmax"])
+def test_a_gpu_of_unknown_rates(on_cpu, monkeypatch, name):
+    unknown = replace(H200, bandwidth=0.0, fp32_flops=0.0, fp64_flops=0.0)
+    monkeypatch.setattr(device, "limits", lambda: unknown)
+    monkeypatch.setattr(ladders, "limits", lambda: unknown)
+    rows = lab.run(name, SIZES[name])
+    assert rows and lab.conclude(rows).text.endswith(".")
+    pytest.importorskip("matplotlib")
+    lab.plot(rows)
+
+
+def test_scheduling_sees_waves(on_cpu):
+    rows = lab.run("scheduling", [1000])
+    at = {r["shape"]["blocks"]: r for r in rows if "used" in r}
+    assert [at[n]["us"] for n in (1, 132, 264, 265, 528)] == [1, 1, 1, 2, 2]
+    assert [at[n]["used"] for n in (1, 132, 264)] == [1, 132, 132] and at[528]["most"] == 2
+    assert lab.conclude(rows).shown
+
+
+def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
+    pytest.importorskip("rich")
+    arguments = ["--only", "divergence", "reduction", "--quick", "--out", str(tmp_path)]
+    assert runner.main(arguments, describe=lambda e: {"commit": "abc"}) == 0
+    printed = capsys.readouterr().out
+    assert "32 ways within a warp" in printed and "v6b_eight_loads" in printed
+    document = json.loads((tmp_path / "lab_divergence.json").read_text())
+    assert document["commit"] == "abc" and document["gpu"] == "NVIDIA Test" and document["conclusion"]["text"]
+    assert "experiment" not in document["rows"][0]
+    measured = [r for r in document["rows"] if r["case"] == "32 paths"]
+    assert all("document" not in r for r in measured) and measured[0]["remark"] == "expected 32x of one path"
+
+
+def test_runner_writes_nothing_that_would_replace_a_full_run(on_cpu, tmp_path):
+    pytest.importorskip("rich")
+    for more in (["--quick"], ["--sizes", "2^10"]):
+        assert runner.main(["--only", "registers", *more], folder=lambda: tmp_path) == 0
+        assert list(tmp_path.iterdir()) == []
+    assert measure.gpu_folder() == "nvidia_test"
+
+
+def test_sizes_and_names(capsys):
+    assert [runner.size(text) for text in ("4096", "2^24", "1e6")] == [4096, 1 << 24, 1_000_000]
+    for bad in (["--sizes", "4"], ["--only", "fma", "copy", "--sizes", "4"], ["--only", "nothing"]):
+        with pytest.raises(SystemExit):
+            runner.main(bad)
+    capsys.readouterr()
+    assert runner.main(["--list"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text and e.shows in text for name, e in lab.EXPERIMENTS.items())
+
+
+def test_python_interface():
+    assert lab.steps()["sgemm"][1] == "02_coalesced" and "fma" not in lab.steps()
+    a = torch.ones(2, 2)
+    for step in ("coalesced", "02_coalesced", 2):
+        with pytest.raises(RuntimeError, match="got cpu; the lab measures CUDA kernels only"):
+            lab.sgemm(a, a, step=step)
+    for step in ("library", 8, "fast"):
+        with pytest.raises(ValueError, match="expected step to be one of 01_naive"):
+            lab.sgemm(a, a, step=step)
+    with pytest.raises(ValueError, match="expected an experiment of sgemm"):
+        lab.run("nothing")
+    with pytest.raises(ValueError, match="rows of one experiment"):
+        lab.plot([{"case": "x"}])
+    with pytest.raises(ValueError, match="rows of one experiment"):
+        lab.conclude([{"case": "x"}])
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="needs an NVIDIA GPU"):
+            lab.run("fma")
+
+
+def test_the_package_does_without_the_checkout():
+    """Nothing under torch_ext imports what only a checkout has."""
+    package = Path(lab.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        for line in path.read_text().splitlines():
+            assert not line.strip().startswith(("from benchmarks", "import benchmarks", "from tools", "from tests")), (
+                path
+            )
+
+
+def test_sources_exist_and_names_are_files():
+    root = Path(__file__).resolve().parents[1]
+    for name, e in lab.EXPERIMENTS.items():
+        assert isinstance(e, Experiment) and e.name == name and e.op == f"lab_{name}"
+        assert all((root / path).is_dir() for path in e.sources)
+
+
+def test_the_process_of_first_launches_is_python():
+    compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
+
+
+def test_cycle_visits_every_line_once():
+    for lines, stride in ((1, 1), (2, 32), (37, 4)):
+        following, seen, i = experiments.cycle(lines, stride, "cpu"), [], 0
+        for _ in range(lines):
+            seen.append(i)
+            i = following[i].item()
+        assert i == 0 and sorted(seen) == [stride * line for line in range(lines)]
+
+
+def test_energy_fit_finds_its_terms():
+    rows = [
+        {
+            "dtype": "float32",
+            "us": 1e3,
+            "tflops": float(flops),
+            "gbps": float(gbps),
+            "joules": 1e-3 * (flops * 1e12 * 2e-12 + gbps * 1e9 * 3e-11 + 80),
+        }
+        for flops, gbps in ((0, 4000), (5, 3900), (20, 3000), (40, 2000), (60, 200), (55, 900))
+    ]
+    flop, byte, watts, residual = experiments.fit_energy(rows)
+    assert (flop, byte, watts) == pytest.approx((2e-12, 3e-11, 80)) and residual < 1e-9
+    assert experiments.fit_energy(rows[:3]) is None

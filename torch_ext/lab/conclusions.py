@@ -1,0 +1,323 @@
+"""What each experiment's rows say: a sentence or two made from the figures, and whether the effect was there."""
+
+import itertools
+
+from torch_ext.lab.experiment import Conclusion, find, need
+from torch_ext.lab.experiments import TILE, fit_energy
+from torch_ext.lab.measure import Row
+
+
+def _largest(rows: list[Row], key: str) -> float:
+    return max(r["shape"][key] for r in rows if key in r["shape"])
+
+
+def sgemm(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["contender"]: r for r in rows if r["shape"]["n"] == n}
+    gain = at["01_naive"]["us"] / at["02_coalesced"]["us"]
+    shares = {step: at["cublas"]["us"] / r["us"] for step, r in at.items()}
+    steps = [step for step in at if step[:2].isdigit()]
+    rising = all(at[a]["us"] >= 0.97 * at[b]["us"] for a, b in itertools.pairwise(steps))
+    return Conclusion(
+        f"At n = {n} coalesced accesses are worth {gain:.1f}x, and the steps climb from "
+        f"{shares['01_naive']:.1%} of cuBLAS "
+        f"to {shares['07_warp_tile']:.0%} (step 07) and {shares['08_library']:.0%} (the library)"
+        + ("." if rising else "; not every step is faster than the one before."),
+        gain >= 4 and shares["07_warp_tile"] > shares["03_shared_tile"],
+    )
+
+
+def tensor(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["contender"]: r for r in rows if r["shape"]["n"] == n}
+    best = max((step for step in at if step[:2].isdigit()), key=lambda step: at[step]["tflops"])
+    return Conclusion(
+        f"At n = {n} the steps go from {at['09_wmma']['tflops']:.0f} to {at[best]['tflops']:.0f} TFLOP/s ({best}), "
+        f"{at['cublas']['us'] / at[best]['us']:.0%} of cuBLAS.",
+        at[best]["tflops"] > 4 * at["09_wmma"]["tflops"],
+    )
+
+
+def fp32(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["contender"]: r for r in rows if r["shape"]["n"] == n}
+    error = {name: r["error"]["fro"] for name, r in at.items()}
+    return Conclusion(
+        f"At n = {n} three fp16 products with scaling give fp32's accuracy (error {error['scaled']:.1e}, cuBLAS "
+        f"{error['cublas']:.1e}) at {at['cublas']['us'] / at['scaled']['us']:.1f} times cuBLAS's speed.",
+        error["scaled"] <= error["cublas"] and at["scaled"]["us"] < at["cublas"]["us"],
+    )
+
+
+def reduction(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["contender"]: r for r in rows if r["shape"]["n"] == n and r["dtype"] == "float32"}
+    best = max(at[v]["gbps"] for v in at if v.startswith(("v6", "v7")))
+    gain = at["v6_several_elements"]["gbps"] / at["v0_interleaved_modulo"]["gbps"]
+    return Conclusion(
+        f"Of 2^{n.bit_length() - 1} numbers v6 is {gain:.1f}x as fast as v0 (document: 11.8x), and the best "
+        "version reads "
+        f"{best:,.0f} GB/s where a copy moves {at['copy']['gbps']:,.0f}. "
+        f"{n - 1:,} additions in {(n - 1).bit_length()} dependent steps at least, whatever the version.",
+        gain > 4 and best > 0.8 * at["copy"]["gbps"],
+    )
+
+
+def reduction_grid(rows: list[Row]) -> Conclusion:
+    best = {loads: max((r for r in rows if r["shape"]["loads"] == loads), key=lambda r: r["gbps"]) for loads in (2, 8)}
+    few = {loads: need(rows, loads=loads, blocks_per_sm=1)["gbps"] for loads in (2, 8)}
+    return Conclusion(
+        f"With one block an SM eight loads in flight a thread read {few[8]:,.0f} GB/s and two "
+        f"{few[2]:,.0f}; enough blocks make "
+        f"up for it ({best[8]['gbps']:,.0f} and {best[2]['gbps']:,.0f} at {best[8]['contender']} and "
+        f"{best[2]['contender']}): "
+        "bytes in flight count, however they come about.",
+        few[8] > 1.5 * few[2],
+    )
+
+
+def softmax(rows: list[Row]) -> Conclusion:
+    columns = sorted({r["shape"]["cols"] for r in rows})
+    gain = {
+        (name, n): need(rows, "safe", cols=n)["us"] / need(rows, name, cols=n)["us"]
+        for name in ("online", "online4")
+        for n in columns
+    }
+    most = columns[-1]
+    return Conclusion(
+        f"At {most} columns online is {gain['online', most]:.2f}x and online4 {gain['online4', most]:.2f}x "
+        "as fast as safe "
+        f"(paper: up to 1.3x); at {columns[0]} columns, where a row stays in a cache between the passes, "
+        f"{gain['online', columns[0]]:.2f}x and {gain['online4', columns[0]]:.2f}x.",
+        max(gain["online", most], gain["online4", most]) > 1.1,
+    )
+
+
+def attention(rows: list[Row]) -> Conclusion:
+    s = _largest(rows, "s")
+    at = {r["contender"]: r for r in rows if r["shape"] | {"s": s, "d": 128, "causal": False} == r["shape"]}
+    best = max((step for step in at if step[:2].isdigit()), key=lambda step: at[step]["tflops"])
+    ratio = at["01_materialised"]["peak_bytes"] / at["02_row_a_warp"]["peak_bytes"]
+    return Conclusion(
+        f"At S = {s}, D = 128 the fused form takes {ratio:.0f} times less memory than stored scores, and "
+        "the steps go from "
+        f"{at['01_materialised']['tflops']:.1f} to {at[best]['tflops']:.0f} TFLOP/s ({best}).",
+        ratio > 4 and at[best]["us"] < at["01_materialised"]["us"],
+    )
+
+
+def coalescing(rows: list[Row]) -> Conclusion:
+    n = _largest([r for r in rows if "2^24" not in r["case"]], "n")
+
+    def us(stride: int, loads: int) -> float:
+        return need(rows, stride=stride, loads=loads, threads=128, n=n)["us"]
+
+    twice, most = us(2, 8) / us(1, 8), us(32, 8) / us(1, 8)
+    return Conclusion(
+        f"With eight loads in flight a thread, stride 2 takes {twice:.2f} times as long as stride 1 and "
+        f"stride 32 {most:.1f} "
+        "times (documents, stride 2: 1.37x on a T4, 1.72x on a 4090). The documents' kernel, one load a "
+        "thread, shows "
+        f"{us(2, 1) / us(1, 1):.2f}x at this size: an empty kernel with its grid takes {us(0, 1):.0f} of "
+        f"its {us(1, 1):.0f} us.",
+        twice > 1.2 and most > 4,
+    )
+
+
+def divergence(rows: list[Row]) -> Conclusion:
+    by_lane = need(rows, "by lane", paths=32)["us"] / need(rows, "by lane", paths=1)["us"]
+    by_warp = need(rows, "by warp", paths=32)["us"] / need(rows, "by warp", paths=1)["us"]
+    parity = need(rows, "branch", case="parity")["us"] / need(rows, "arithmetic", case="parity")["us"]
+    return Conclusion(
+        f"32 ways within a warp cost {by_lane:.0f} times one, 32 ways between warps {by_warp:.1f} times. "
+        "The documents' "
+        f"even-or-odd branch costs {parity:.2f} times its arithmetic form: the compiler predicates it, and "
+        "their 3x was a missing "
+        "warm-up.",
+        by_lane > 10 and by_warp < 3,
+    )
+
+
+def first_launch(rows: list[Row]) -> Conclusion:
+    def us(order: str, name: str, when: str) -> float:
+        return need(rows, f"{name}, {when}", first=order)["us"]
+
+    ratio = us("branch", "branch", "first launch") / us("branch", "arithmetic", "first launch")
+    turned = us("arithmetic", "arithmetic", "first launch") / us("arithmetic", "branch", "first launch")
+    warm = us("branch", "branch", "warm") / us("branch", "arithmetic", "warm")
+    return Conclusion(
+        f"In a fresh process the form with the branch takes {ratio:.1f} times as long as the arithmetic one when it "
+        f"is launched first, and the arithmetic one {turned:.1f} times as long as the branch when that order is "
+        f"turned round; warm, {warm:.2f} times. The documents' 3x (T4) and 3.3x the other way (4090) are the order.",
+        ratio > 1.3 and turned > 1.3 and 0.7 < warm < 1.4,
+    )
+
+
+def coarsening(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+
+    def us(variant: str, size: int = n) -> float:
+        return need(rows, variant, n=size)["us"]
+
+    return Conclusion(
+        f"At 2^{n.bit_length() - 1} elements four neighbours a thread take "
+        f"{us('coarsened4') / us('plain'):.2f} times as long as one "
+        f"when they are loaded one by one, and {us('vector4') / us('plain'):.2f} times in 16-byte accesses. "
+        "The documents' "
+        f'"privatised" addition takes {us("privatised") / us("plain"):.2f} times as long: it is the same machine code.',
+        us("coarsened4") > 1.1 * us("vector4") and abs(us("privatised") / us("plain") - 1) < 0.05,
+    )
+
+
+def privatisation(rows: list[Row]) -> Conclusion:
+    def gain(case: str, plain: str, private: str) -> float:
+        return need(rows, plain, case=case)["us"] / need(rows, private, case=case)["us"]
+
+    few = gain("window sum 5", "direct", "shared")
+    wide = gain("window sum 129", "direct", "shared")
+    counts = gain("histogram 256 bins", "global atomics", "privatised")
+    return Conclusion(
+        f"A window of 5 staged in shared memory runs at {few:.2f} times the speed of direct loads "
+        "(documents: 0.91x, with wrong "
+        f"sums at block edges), a window of 129 at {wide:.1f} times. Private counters make a histogram of "
+        f"256 bins {counts:.0f} "
+        "times as fast.",
+        wide > 1.2 and counts > 4,
+    )
+
+
+def tiling(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+
+    def us(contender: str) -> float:
+        return need(rows, contender, n=n)["us"]
+
+    return Conclusion(
+        f"Tiles of 8, 16 and 32 take {us('fixed 8'):.0f}, {us('fixed 16'):.0f} and {us('fixed 32'):.0f} us of the "
+        f"{us('naive 8'):.0f} of the kernel without shared memory; a tile known at run time only costs "
+        f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. 32-way bank conflicts cost "
+        f"{us('conflicting 32') / us('padded 32'):.1f} times the padded form.",
+        us("fixed 32") < us("naive 8") and us("conflicting 32") > 2 * us("padded 32"),
+    )
+
+
+def fma(rows: list[Row]) -> Conclusion:
+    def share(threads: int, chains: int, unroll: int = 8, registers: int = 3) -> float:
+        return need(rows, threads=threads, chains=chains, unroll=unroll, registers=registers)["of_peak"]
+
+    full = [share(1024, chains) for chains in (1, 2, 4, 8, 16)]
+    few = [share(32, chains) for chains in (1, 2, 4, 8)]
+    one, two = share(1024, 1, 64), share(1024, 1, 64, 2)
+    return Conclusion(
+        f"At 1024 threads an SM, 1 to 16 chains reach {', '.join(f'{x:.3f}' for x in full)} of the peak "
+        "(document: 0.63, 0.73, 0.89, "
+        f"0.94, 0.96), at 32 threads 1 to 8 chains {', '.join(f'{x:.3f}' for x in few)} (0.05, 0.09, 0.13, "
+        "0.15). One chain stays at "
+        f"{one:.2f} however far it is unrolled, and reaches {two:.2f} with two different registers an "
+        "instruction instead of "
+        "three: it is bound by reads of the register file.",
+        full[-1] > 1.2 * full[0] and few[-1] > 2 * few[0],
+    )
+
+
+def copy(rows: list[Row]) -> Conclusion:
+    def share(loads: int, width: int = 1, threads: int = 32) -> float:
+        return need(rows, grid="full", threads=threads, loads=loads, width=width)["of_peak"]
+
+    few = [share(loads) for loads in (1, 2, 4, 8)]
+    best = max(r["of_peak"] for r in rows)
+    return Conclusion(
+        "With blocks of 32 threads, 1, 2, 4 and 8 loads in flight reach "
+        f"{', '.join(f'{x:.2f}' for x in few)} of the peak (document: "
+        f"0.25, 0.41, 0.62, 0.64), one load of 8 and of 16 bytes {share(1, 2):.2f} and {share(1, 4):.2f} "
+        "(0.43, 0.65); the best "
+        f"plateau is {best:.2f} (0.72).",
+        few[-1] > 2 * few[0],
+    )
+
+
+def quantisation(rows: list[Row]) -> Conclusion:
+    waves = [r for r in rows if "tiles" in r]
+    slots = waves[0]["slots"]
+
+    def drop(k: int) -> float:
+        return need(waves, tiles=k * slots + 1)["tflops"] / need(waves, tiles=k * slots)["tflops"]
+
+    predicted = need(waves, tiles=slots + 1)["predicted"]
+    edge = 16 * TILE
+    ragged = need(rows, case=f"m = n = {edge + 1}")["tflops"] / need(rows, case=f"m = n = {edge}")["tflops"]
+    return Conclusion(
+        f"One tile more than the {slots} slots of the GPU leaves {drop(1):.0%} of the rate where the "
+        "calculator predicts "
+        f"{predicted:.0%} (after four waves {drop(4):.0%}): a lone block runs faster than one that shares "
+        "its SM. One row and column "
+        f"more than {edge} leave {ragged:.0%}.",
+        drop(1) < 0.9 and drop(4) > drop(1),
+    )
+
+
+def latency(rows: list[Row]) -> Conclusion:
+    cycles = {r["shape"]["bytes"]: r["cycles"] for r in rows if not r["shape"]["shared"]}
+    shared = need(rows, shared=True)["cycles"]
+    low, high = min(cycles), max(cycles)
+    middle = min(cycles, key=lambda b: abs(b - (1 << 22)))
+    return Conclusion(
+        f"A dependent load takes {shared:.0f} cycles from shared memory, {cycles[low]:.0f} from L1, "
+        f"{cycles[middle]:.0f} from L2 and "
+        f"{cycles[high]:.0f} from an array of {high >> 20} MiB (documents, Ampere: 23, 33, 200, 290).",
+        shared < cycles[middle] and cycles[low] < cycles[middle] < cycles[high],
+    )
+
+
+def scheduling(rows: list[Row]) -> Conclusion:
+    blocks = sorted(r["shape"]["blocks"] for r in rows if "blocks" in r["shape"])
+    one, few, full, more, _ = (need(rows, blocks=count) for count in blocks)
+    later = more["us"] / full["us"]
+    return Conclusion(
+        f"{blocks[1]} blocks of 1024 threads run on {few['used']} SMs and take {few['us'] / one['us']:.2f} times "
+        f"as long as one; {blocks[2]} run at once, at most {full['most']} on an SM, and one more takes "
+        f"{later:.1f} times as long: it waits until a block has ended.",
+        few["used"] == blocks[1] and full["most"] == 2 and later > 1.4,
+    )
+
+
+def registers(rows: list[Row]) -> Conclusion:
+    def time(bound: str, count: int) -> float:
+        return need(rows, bound=bound, limit=count)["us"]
+
+    agree = all(r["blocks"] == r["calculated"] for r in rows)
+    blocks = [need(rows, bound="memory", limit=r)["blocks"] for r in (31, 33, 40, 41, 64, 65, 128)]
+    cliff = time("memory", 33) / time("memory", 31)
+    return Conclusion(
+        f"31, 33, 40, 41, 64, 65 and 128 registers leave {', '.join(map(str, blocks))} blocks of 512 "
+        "threads an SM, "
+        + ("as the calculator says" if agree else "not what the calculator says")
+        + f". Two registers more than 31 cost the memory-bound kernel {cliff - 1:.0%}, 128 of them "
+        f"{time('memory', 128) / time('memory', 31):.1f} times the time; the arithmetic one, "
+        f"{time('arithmetic', 128) / time('arithmetic', 31):.2f} times.",
+        agree and cliff > 1.05,
+    )
+
+
+def roofline(rows: list[Row]) -> Conclusion:
+    sweep = [r for r in rows if r["dtype"] == "float32" and r["contender"].endswith("steps")]
+    best, moved = max(r["tflops"] or 0 for r in sweep), max(r["gbps"] for r in sweep)
+    knee = best * 1e3 / moved
+    text = (
+        f"float: {moved:,.0f} GB/s at the left, {best:.1f} TFLOP/s at the right; the measured roofline "
+        f"bends at {knee:.0f} operations a "
+        "byte"
+    )
+    double = [r for r in rows if r["dtype"] == "float64"]
+    if double:
+        of_double = max(r["tflops"] or 0 for r in double) * 1e3 / max(r["gbps"] for r in double)
+        text += f" (double: {of_double:.0f}; document: 3.6 for Fermi in double)"
+    if fitted := fit_energy(rows):
+        flop, byte, watts, residual = fitted
+        text += (
+            f". Energy: {flop * 1e12:.1f} pJ an operation, {byte * 1e12:.0f} pJ a byte and {watts:.0f} W at "
+            "rest fit every point "
+            f"within {residual:.0%}"
+        )
+    low = find(sweep, "1 steps")
+    return Conclusion(text + ".", low is not None and (low["tflops"] or 0) < 0.1 * best)

@@ -1,0 +1,185 @@
+"""The GPU's own counters of the lab's kernels, by Nsight Compute: ``python -m torch_ext.lab.counters [NAME ...]``.
+
+Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S1-04, S1-05,
+S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it says so.
+"""
+
+import argparse
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from torch_ext.lab import measure
+
+lab = torch.ops.xgemm_lab
+
+# Our names for ncu's metrics.
+METRICS = {
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "dram_bytes": "dram__bytes.sum",
+    "l1_percent": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "cycles": "sm__cycles_elapsed.max",
+    "branches": "smsp__inst_executed_op_branch.sum",
+    "divergent_branches": "smsp__sass_branch_targets_threads_divergent.sum",
+    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "registers": "launch__registers_per_thread",
+}
+UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+
+Call = Callable[[], torch.Tensor]
+
+
+def _float(n: int) -> torch.Tensor:
+    return torch.randn(n, device="cuda")
+
+
+def _copy(stride: int, loads: int) -> Call:
+    x = _float(1 << 24)
+    return lambda: lab.strided_copy(x, stride, 128, loads)
+
+
+def _parity(branch: bool) -> Call:
+    x = torch.randint(-1000, 1000, (1 << 20,), dtype=torch.int32, device="cuda")
+    return lambda: lab.parity(x, branch)
+
+
+def _add(variant: str) -> Call:
+    a, b = _float(1 << 20), _float(1 << 20)
+    return lambda: lab.vector_add(a, b, variant)
+
+
+def _tiled(variant: str, tile: int) -> Call:
+    a, b = _float(1 << 20).view(1024, 1024), _float(1 << 20).view(1024, 1024)
+    return lambda: lab.tiled_matmul(a, b, variant, tile)
+
+
+def _reduce(version: int) -> Call:
+    x = _float(1 << 24)
+    return lambda: lab.reduce_sum(x, version)
+
+
+# name -> (how to prepare the call, what the documents say of its counters)
+PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
+    "copy_stride_1": (lambda: _copy(1, 1), "T4: DRAM 82 %, L1 37 %, 325,426 cycles"),
+    "copy_stride_2": (lambda: _copy(2, 1), "T4: DRAM 90 %, L1 30 %, 444,595 cycles"),
+    "parity_branch": (lambda: _parity(True), "98,304 branch instructions, none divergent"),
+    "parity_arithmetic": (lambda: _parity(False), "65,536 branch instructions, none divergent"),
+    "add_plain": (lambda: _add("plain"), "4090: DRAM 77 %, 24,774 cycles"),
+    "add_privatised": (lambda: _add("privatised"), "4090: DRAM 81 %, 28,775 cycles"),
+    "add_coarsened2": (lambda: _add("coarsened2"), ""),
+    "add_vector2": (lambda: _add("vector2"), ""),
+    "tiled_naive": (lambda: _tiled("naive", 8), ""),
+    "tiled_fixed_8": (lambda: _tiled("fixed", 8), "loads fall by the tile's side"),
+    "tiled_fixed_16": (lambda: _tiled("fixed", 16), "loads fall by the tile's side"),
+    "tiled_fixed_32": (lambda: _tiled("fixed", 32), "loads fall by the tile's side"),
+    "tiled_conflicting": (lambda: _tiled("conflicting", 32), "bank conflicts"),
+    "tiled_padded": (lambda: _tiled("padded", 32), "no bank conflicts"),
+    "reduction_v0": (lambda: _reduce(0), "divergent"),
+    "reduction_v1": (lambda: _reduce(1), "bank conflicts"),
+    "reduction_v2": (lambda: _reduce(2), "no bank conflicts"),
+}
+
+
+class Refused(RuntimeError):
+    """There are no counters to be had here, and why."""
+
+
+def read(text: str) -> dict[str, float]:
+    """The metrics of the first kernel in ncu's CSV."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        raise Refused("ncu has measured no kernel: " + (lines[-1] if lines else "it printed nothing"))
+    names = {metric: name for name, metric in METRICS.items()}
+    found: dict[str, float] = {}
+    for line in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
+        name = names.get(line["Metric Name"])
+        if line["ID"] == "0" and name:
+            found[name] = float(line["Metric Value"].replace(",", "")) * UNITS.get(line["Metric Unit"], 1.0)
+    if found.get("load_requests"):
+        found["sectors_a_request"] = found["load_sectors"] / found["load_requests"]
+    return found
+
+
+def count(name: str, ncu: str | None = None) -> dict[str, float]:
+    """What ncu counts in one call of a prepared op.
+
+    Raises:
+        ValueError: there is no such op.
+        Refused: no ncu, or the driver keeps counters from users.
+    """
+    if name not in PREPARED:
+        raise ValueError(f"expected one of {', '.join(PREPARED)}, got {name}")
+    ncu = ncu or shutil.which("ncu")
+    if ncu is None:
+        raise Refused("there is no ncu on PATH: it comes with the CUDA toolkit (Nsight Compute)")
+    command = [ncu, "--csv", "--profile-from-start", "off", "--metrics", ",".join(METRICS.values())]
+    command += [sys.executable, "-m", "torch_ext.lab.counters", "--call", name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
+        raise Refused(
+            "the driver keeps counters from users; root sets `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in "
+            "/etc/modprobe.d and loads the driver again (https://developer.nvidia.com/ERR_NVGPUCTRPERM)"
+        )
+    return read(done.stdout)
+
+
+def call_once(name: str) -> None:
+    """What ncu runs: the call once to load its module, then once where the profiler looks."""
+    call = PREPARED[name][0]()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_ext.lab.counters", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PREPARED)} (default: all)")
+    parser.add_argument("--out", type=Path, help="write lab_counters.json into this folder")
+    parser.add_argument("--call", choices=list(PREPARED), help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if unknown := [name for name in arguments.names if name not in PREPARED]:
+        parser.error(f"no prepared op {', '.join(unknown)}; there are {', '.join(PREPARED)}")
+    if not torch.cuda.is_available():
+        print("Counters are the GPU's: there is no NVIDIA GPU here.")
+        return 0
+    if arguments.call:
+        call_once(arguments.call)
+        return 0
+    rows = []
+    for name in arguments.names or PREPARED:
+        try:
+            counted = count(name)
+        except Refused as reason:
+            print(f"No counters: {reason}.")
+            return 0
+        rows.append({"case": name, "counters": counted, "document": PREPARED[name][1]})
+        shown = ", ".join(
+            f"{key.replace('_', ' ')} {value:,.{0 if value >= 1000 else 1}f}" for key, value in counted.items()
+        )
+        print(f"{name}: {shown}" + (f"; document: {PREPARED[name][1]}" if PREPARED[name][1] else ""))
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        document = measure.describe("lab_counters", rows, [], {})
+        (arguments.out / "lab_counters.json").write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

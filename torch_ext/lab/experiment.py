@@ -1,0 +1,66 @@
+"""What the lab's experiments have in common: how one is named, run, concluded and drawn."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch_ext.lab.measure import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the rows say, in words made from them."""
+
+    text: str
+    shown: bool
+    """Whether the effect that the experiment is about was measured."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment, or one ladder."""
+
+    name: str
+    """As ``--only`` takes it; its rows go to ``lab_<name>.json``."""
+    title: str
+    shows: str
+    """What one should see, in a sentence."""
+    documents: str
+    """Items of the catalogue of the documents, such as S1-04."""
+    sources: tuple[str, ...]
+    """Folders whose kernels its figures depend on."""
+    measure: Callable[[list[int], float], Iterator[Row]]
+    """(sizes, seconds a row) -> rows; each result is checked before it is timed."""
+    size: str
+    """What a size is."""
+    sizes: tuple[int, ...]
+    quick: tuple[int, ...]
+    conclude: Callable[[list[Row]], Conclusion]
+    plot: Callable[[list[Row], "Figure"], None] | None = None
+    steps: tuple[str, ...] = ()
+    """The contenders of a ladder, in order."""
+
+    @property
+    def op(self) -> str:
+        """The name of its result file."""
+        return f"lab_{self.name}"
+
+
+def find(rows: list[Row], contender: str | None = None, **match: object) -> Row | None:
+    """The first row of a contender whose fields, or whose shape's, have these values."""
+    for row in rows:
+        if contender in (None, row["contender"]) and all(
+            row.get(key, row["shape"].get(key)) == value for key, value in match.items()
+        ):
+            return row
+    return None
+
+
+def need(rows: list[Row], contender: str | None = None, **match: object) -> Row:
+    """The same; raises KeyError where there is none: these sizes were not measured."""
+    if (row := find(rows, contender, **match)) is None:
+        raise KeyError(f"{contender or 'row'} with {match}")
+    return row
