@@ -51,6 +51,7 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .vectors_a = plan.vectors_a,
                         .vectors_b = plan.vectors_b,
                         .totals = plan.splits == 1 && plan.blocks > plan.segment,
+                        .plain = !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none,
                         .rows = static_cast<unsigned>(rows),
                         .columns = static_cast<unsigned>(columns),
                         .tiles = static_cast<unsigned>(tiles),

@@ -19,8 +19,8 @@ constexpr double kHidden = 0.1;  // of all but the longest of products, memory a
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
 constexpr std::int64_t kMostSegments = 128;
 
-bool has_vectors(const Problem& p, const Operand& x, std::int64_t line_stride, std::int64_t k_stride) {
-  bool ok = (line_stride == 1 || k_stride == 1) && (k_stride == 1 ? line_stride : k_stride) % 2 == 0 &&
+bool has_vectors(const Problem& p, const Operand& x, std::int64_t line_stride, std::int64_t k_stride, std::int64_t lines) {
+  bool ok = (line_stride == 1 || k_stride == 1) && (k_stride == 1 ? line_stride | p.k : k_stride | lines) % 2 == 0 &&
             reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
   for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 2 == 0;
   return ok;
@@ -55,8 +55,8 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   if (p.m < 1 || p.n <= kGemvLines || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("fp64")) return {};
   Fp64Plan best{.tile = Fp64Tile::t64x64,
-                .vectors_a = has_vectors(p, p.a, p.a.row_stride, p.a.col_stride),
-                .vectors_b = has_vectors(p, p.b, p.b.col_stride, p.b.row_stride),
+                .vectors_a = has_vectors(p, p.a, p.a.row_stride, p.a.col_stride, p.m),
+                .vectors_b = has_vectors(p, p.b, p.b.col_stride, p.b.row_stride, p.n),
                 .blocks = ceil_div(p.k, kFp64TileK),
                 .segment = fp64_segment(p.n, p.k),
                 .share = 0,

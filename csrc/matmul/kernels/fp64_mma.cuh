@@ -13,10 +13,13 @@
 // Floors: 2 m n k flop at 256 a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and C once. Shared memory gives a
 // warp of 64 x 32 768 bytes a k, 48 of 128 a cycle; a tile of 128 x 128 takes 16 bytes a cycle from L2.
 #pragma once
+#include <type_traits>
+
 #include "device/pipeline.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
+#include "device/ptx/warpgroup.cuh"
 #include "device/tile_order.cuh"
 #include "device/vector.cuh"
 #include "matmul/fp64_plan.h"
@@ -28,6 +31,7 @@ struct Fp64Arguments {
   Problem problem;
   bool vectors_a, vectors_b;  ///< 16 bytes a copy, else 8
   bool totals;                ///< a CTA has several segments and writes C
+  bool plain;                 ///< nothing but alpha and bias in the epilogue
   unsigned rows, columns;     ///< tiles of a batch
   unsigned tiles;             ///< of all batches
   int blocks, segment;        ///< k-blocks of K, of a segment
@@ -47,8 +51,8 @@ __device__ __forceinline__ int thread_index() {
   return static_cast<int>(thread);
 }
 
-/// One operand's k-block in shared memory, and how kThreads threads copy it there.
-template <int kLines, bool kAlongK, int kThreads>
+/// One operand's k-block in shared memory, and how kThreads threads copy it there. kSpare: there are registers to spare.
+template <int kLines, bool kAlongK, int kThreads, bool kSpare>
 struct Panel {
   static constexpr int kDoubles = kLines * kFp64TileK;
 
@@ -58,22 +62,45 @@ struct Panel {
                    : k * kLines + ((line / 2) ^ (k % 4 * 2)) * 2 + line % 2;
   }
 
-  /// From `from`, at the block's first k. Lines from `lines` on are zero, and so is k from `depth` on.
-  static __device__ __forceinline__ void copy(double* panel, const double* from, std::int64_t line_stride, std::int64_t k_stride,
+  /// The thread's pieces of kWidth elements: of which line (k), how many lines (k) apart, and where in it.
+  template <int kWidth>
+  struct Pieces {
+    static constexpr int kARow = (kAlongK ? kFp64TileK : kLines) / kWidth, kRows = kAlongK ? kLines : kFp64TileK;
+    static constexpr int kStep = kThreads / kARow, kCount = kRows / kStep;
+    static_assert(kStep * kARow == kThreads && kCount * kStep == kRows && kCount > 0);
+    int thread = kSpare ? static_cast<int>(threadIdx.x) : thread_index();
+    __device__ __forceinline__ int along() const { return thread % kARow * kWidth; }
+    __device__ __forceinline__ int first() const { return thread / kARow; }
+  };
+
+  /// Of `from`, at the CTA's first line and k: where the thread's first piece is.
+  static __device__ __forceinline__ const double* begin(const double* from, std::int64_t line_stride, std::int64_t k_stride,
+                                                        bool vectors) {
+    const auto place = [&]<int kWidth>() {
+      const Pieces<kWidth> pieces;
+      return from + pieces.along() * (kAlongK ? k_stride : line_stride) + pieces.first() * (kAlongK ? line_stride : k_stride);
+    };
+    return vectors ? place.template operator()<2>() : place.template operator()<1>();
+  }
+
+  /// Copies from `src`, the thread's first piece of the block. Lines from `lines` on are zero, and so is k from `depth` on.
+  static __device__ __forceinline__ void copy(double* panel, const double* src, std::int64_t line_stride, std::int64_t k_stride,
                                               int lines, int depth, bool vectors) {
     const auto move = [&]<int kWidth>() {
-      constexpr int kPieces = (kAlongK ? kFp64TileK : kLines) / kWidth, kAcross = kAlongK ? kLines : kFp64TileK;
-      constexpr int kStep = kThreads / kPieces, kCount = kAcross / kStep;
-      static_assert(kStep * kPieces == kThreads && kCount * kStep == kAcross && kCount > 0);
-      const int thread = thread_index(), along = thread % kPieces * kWidth, first = thread / kPieces;
-      const int bytes = min(max((kAlongK ? depth : lines) - along, 0), kWidth) * 8, across = kAlongK ? lines : depth;
-      const std::int64_t across_stride = kAlongK ? line_stride : k_stride;
-      const double* src = from + along * (kAlongK ? k_stride : line_stride) + first * across_stride;
+      const Pieces<kWidth> pieces;
+      using P = Pieces<kWidth>;
+      const int along = pieces.along(), first = pieces.first();
+      const int rows = along < (kAlongK ? depth : lines) ? (kAlongK ? lines : depth) - first : 0;
+      const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int at = first + i * kStep;
-        cp_async<8 * kWidth>(panel + (kAlongK ? place(at, along) : place(along, at)), src, at < across ? bytes : 0);
-        src += kStep * across_stride;
+      for (int i = 0; i < P::kCount; ++i) {
+        const int at = first + i * P::kStep;
+        double* const to = panel + (kAlongK ? place(at, along) : place(along, at));
+        if constexpr (kWidth == 2)
+          cp_async_or_zeros(to, src, i * P::kStep < rows);
+        else
+          cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
+        src += step;
       }
     };
     if (vectors)
@@ -95,11 +122,12 @@ template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
   static constexpr Fp64TileInfo kInfo = info(kTile);
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
-  static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                               // mmas of a warp
+  static constexpr bool kSpare = kRows * kColumns <= 32 * 32;
+  static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;  // mmas of a warp
   static __device__ __forceinline__ int warp_row(int warp) { return warp / kInfo.warps_columns * kRows; }
   static __device__ __forceinline__ int warp_column(int warp) { return warp % kInfo.warps_columns * kColumns; }
-  using A = Panel<kInfo.rows, kAlongKA, kInfo.threads()>;
-  using B = Panel<kInfo.columns, kAlongKB, kInfo.threads()>;
+  using A = Panel<kInfo.rows, kAlongKA, kInfo.threads(), kSpare>;
+  using B = Panel<kInfo.columns, kAlongKB, kInfo.threads(), kSpare>;
   static constexpr int kSlot = A::kDoubles + B::kDoubles;
   static constexpr int kTurn = kHigh < 2 ? kHigh : 2;   // blocks of 16 rows that a warp stores at a time
   static constexpr int kStage = kTurn * 16 * kColumns;  // doubles
@@ -135,28 +163,47 @@ struct Item {
   }
 };
 
-/// A segment's sums to the workspace.
-template <class Shape>
-__device__ __forceinline__ void store_partial(const typename Shape::Sums& sums, const Fp64Arguments& g, int segment) {
+/// The warp's sums to rows of n from the registers: a segment's to the workspace, or C's where there is nothing but alpha and
+/// bias.
+template <class Shape, bool kPartial>
+__device__ __forceinline__ void store_plain(const typename Shape::Sums& sums, const Fp64Arguments& g, int segment) {
   const Problem& p = g.problem;
   const Item<Shape> item(g);
-  const int thread = thread_index(), lane = thread % 32, n = static_cast<int>(p.n);
+  const int thread = thread_index(), lane = thread % 32;
   const int row = item.row + Shape::warp_row(thread / 32) + lane / 4,
             column = item.column + Shape::warp_column(thread / 32) + lane % 4 * 2;
-  const int rows = static_cast<int>(p.m) - row, columns = n - column;
-  double* const to = g.partial + ((segment * p.batches + item.batch) * p.m + row) * p.n + column;
-  const bool pairs = n % 2 == 0;
-  each_pair<Shape>([&](int i, int j, int h) {
-    if (16 * i + 8 * h >= rows) return;
-    double* const at = to + (16 * i + 8 * h) * p.n + 8 * j;
-    const int left = columns - 8 * j;
-    if (pairs) {
-      if (left > 0) store_vector(at, Vector<double, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
-    } else {
-      if (left > 0) at[0] = sums[i][j][2 * h];
-      if (left > 1) at[1] = sums[i][j][2 * h + 1];
+  const int rows = static_cast<int>(p.m) - row, columns = static_cast<int>(p.n) - column;
+  double* const to = (kPartial ? g.partial : static_cast<double*>(p.out)) +
+                     (((kPartial ? segment * p.batches : 0) + item.batch) * p.m + row) * p.n + column;
+  const double* const bias =
+      kPartial || !p.bias.data ? nullptr : static_cast<const double*>(p.bias.data) + batch_offset(p, p.bias, item.batch);
+  const auto all = [&](auto pairs) {
+#pragma unroll
+    for (int j = 0; j < Shape::kWide; ++j) {
+      const int left = columns - 8 * j;
+      const double add[2] = {bias && left > 0 ? bias[(column + 8 * j) * p.bias.col_stride] : -0.,
+                             bias && left > 1 ? bias[(column + 8 * j + 1) * p.bias.col_stride] : -0.};
+#pragma unroll
+      for (int i = 0; i < Shape::kHigh; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          double* const at = to + (16 * i + 8 * h) * p.n + 8 * j;
+          const bool exists = 16 * i + 8 * h < rows;
+          double x[2];
+#pragma unroll
+          for (int c = 0; c < 2; ++c)  // + 0, -0: see epilogue.cuh
+            x[c] = kPartial ? sums[i][j][2 * h + c] : plus(fma(p.alpha, sums[i][j][2 * h + c], 0.), add[c]);
+          if constexpr (pairs) {
+            if (exists && left > 0) store_vector(at, Vector<double, 2>{{x[0], x[1]}});
+          } else {
+            if (exists && left > 0) at[0] = x[0];
+            if (exists && left > 1) at[1] = x[1];
+          }
+        }
     }
-  });
+  };
+  // Is a pair an aligned access? The base is the allocator's.
+  p.n % 2 == 0 ? all(std::true_type{}) : all(std::false_type{});
 }
 
 /// The warp's sums to C by way of its own part of `stages`.
@@ -231,8 +278,9 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   double* const ring = reinterpret_cast<double*>(shared_memory + fp64_detail::kPipelineBytes);
   const int slots = g.totals ? kInfo.slots_beside_totals : kInfo.slots;
 
-  if (threadIdx.x == 0) {
-    pipeline.init(kInfo.threads(), kInfo.threads() / 32);
+  if (threadIdx.x < kMostSlots) {
+    ptx::barrier_init(&pipeline.full[threadIdx.x], kInfo.threads());
+    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.threads() / 32);
     ptx::fence_barrier_init();
   }
   const Problem& p = g.problem;
@@ -240,66 +288,77 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const int rows = static_cast<int>(p.m) - item.row, columns = static_cast<int>(p.n) - item.column;
   const int first = static_cast<int>(item.split) * g.share, end = min(g.blocks, first + g.share);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
-  const double* a =
-      static_cast<const double*>(p.a.data) + batch_offset(p, p.a, item.batch) + item.row * p.a.row_stride + k0 * p.a.col_stride;
-  const double* b = static_cast<const double*>(p.b.data) + batch_offset(p, p.b, item.batch) + item.column * p.b.col_stride +
-                    k0 * p.b.row_stride;
-  int depth = static_cast<int>(p.k - k0), to_copy = end - first;  // k and blocks that are not copied yet
+  const auto start = [&](const Operand& x, std::int64_t line, std::int64_t line_stride, std::int64_t k_stride) {
+    return static_cast<const double*>(x.data) + (item.batch ? batch_offset(p, x, item.batch) : 0) + line * line_stride +
+           k0 * k_stride;
+  };
+  const double* a = A::begin(start(p.a, item.row, p.a.row_stride, p.a.col_stride), p.a.row_stride, p.a.col_stride, g.vectors_a);
+  const double* b =
+      B::begin(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride, g.vectors_b);
   PipelineState<kMostSlots> filling, reading;
-  const auto copy_next = [&] {
-    if (to_copy <= 0) return;
+  const auto copy = [&](int block) {
+    if (block >= end) return;
+    const int depth = static_cast<int>(p.k) - block * kFp64TileK;
     ptx::Barrier* const landed = pipeline.acquire(filling);
     double* const slot = ring + filling.slot * Shape::kSlot;
     A::copy(slot, a, p.a.row_stride, p.a.col_stride, rows, depth, g.vectors_a);
     B::copy(slot + A::kDoubles, b, p.b.col_stride, p.b.row_stride, columns, depth, g.vectors_b);
     ptx::barrier_arrive_copies(landed);
     a += kFp64TileK * p.a.col_stride, b += kFp64TileK * p.b.row_stride;
-    depth -= kFp64TileK, --to_copy;
     filling.advance(slots);
   };
 
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
-#pragma unroll 1
-  for (int i = 0; i < slots - 1; ++i) copy_next();
   typename Shape::Sums sums = {};
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = Shape::warp_row(warp), warp_column = Shape::warp_column(warp);
-  int segment = first / max(g.segment, 1), left = g.segment;  // of the segment, k-blocks to come
+  // Two warps of a scheduler take turns at the tensor core: one reads and copies while the other multiplies.
+  constexpr bool kTurns = kInfo.threads() == 256;
+  const auto turn = [](int other) { return 1 + (fp64_detail::thread_index() / 32 ^ other); };  // named barriers
+  if (kTurns && threadIdx.x >= 128) ptx::named_barrier_arrive(turn(4), 64);
+  int segment_end = first + g.segment;
+  // The first blocks are copied in iterations of their own, so that the code of a copy stands here once.
 #pragma unroll 1
-  for (int block = first; block < end; ++block) {
+  for (int block = first - (slots - 1); block < end; copy(block + slots - 1), ++block) {
+    if (block < first) continue;
     pipeline.wait(reading);
+    const int thread = Shape::kSpare ? static_cast<int>(threadIdx.x) : fp64_detail::thread_index(), lane = thread % 32;
+    const int warp_row = Shape::warp_row(thread / 32), warp_column = Shape::warp_column(thread / 32);
     const double* const panel_a = ring + reading.slot * Shape::kSlot;
     const double* const panel_b = panel_a + A::kDoubles;
     double fb[kWide][4];
 #pragma unroll
     for (int j = 0; j < kWide; ++j) B::read(fb[j], panel_b, warp_column, 8 * j, lane);
+    double fa[kHigh][2][4];
+    const auto read_a = [&](int i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel_a, warp_row, 16 * i + 8 * h, lane);
+    };
+    read_a(0);
+    if (kTurns) ptx::named_barrier_sync(turn(0), 64);
 #pragma unroll
     for (int i = 0; i < kHigh; ++i) {
-      double fa[2][4];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) A::read(fa[h], panel_a, warp_row, 16 * i + 8 * h, lane);
-      if (i == kHigh - 1) {
+      if (i + 1 < kHigh) read_a(i + 1);
+      if (i == max(kHigh - 2, 0)) {
         __syncwarp();
         if (lane == 0) pipeline.release(reading.slot);
       }
 #pragma unroll
-      for (int j = 0; j < kWide; ++j) ptx::mma_f64(sums[i][j], fa, fb[j]);
+      for (int j = 0; j < kWide; ++j) ptx::mma_f64(sums[i][j], fa[i], fb[j]);
     }
-    copy_next();  // into the slot before this one, which all warps have read by now
+    if (kTurns && (thread < 128 || block + 1 < end)) ptx::named_barrier_arrive(turn(4), 64);
     reading.advance(slots);
-    if (--left > 0 && block + 1 < end) continue;
+    if (block + 1 < min(segment_end, end)) continue;
     // The segment ends. Its sums leave, unless they are the last ones of C.
     if (g.partial) {
-      fp64_detail::store_partial<Shape>(sums, g, segment);
+      fp64_detail::store_plain<Shape, true>(sums, g, block / g.segment);
     } else if (g.totals) {
       double* const totals = ring + slots * Shape::kSlot + 2 * fp64_detail::thread_index();  // pairs, kInfo.threads() apart
       int at = 0;
       fp64_detail::each_pair<Shape>([&](int i, int j, int h) {
         double* const total = totals + 2 * kInfo.threads() * at++;
         double &x = sums[i][j][2 * h], &y = sums[i][j][2 * h + 1];
-        if (segment > 0) {
+        if (block >= g.segment) {
           const auto before = load_vector<2>(total);
           x = before[0] + x, y = before[1] + y;
         }
@@ -314,9 +373,10 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
 #pragma unroll
           for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
     }
-    ++segment, left = g.segment;
+    segment_end += g.segment;
   }
   if (g.partial) return;
+  if (g.plain) return fp64_detail::store_plain<Shape, false>(sums, g, 0);
   __syncthreads();  // the stages take the slots' place
   fp64_detail::store<Shape>(sums, g, ring);
 #endif
