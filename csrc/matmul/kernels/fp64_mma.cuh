@@ -15,28 +15,31 @@
 #pragma once
 #include <type_traits>
 
+#include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
 #include "device/ptx/warpgroup.cuh"
-#include "device/tile_order.cuh"
 #include "device/vector.cuh"
 #include "matmul/fp64_plan.h"
 #include "matmul/kernels/epilogue.cuh"
 
 namespace xgemm::matmul {
 
+inline constexpr int kFp64Group = 12;  ///< rows of tiles of a group
+
 struct Fp64Arguments {
   Problem problem;
   bool vectors_a, vectors_b;  ///< 16 bytes a copy, else 8
   bool totals;                ///< a CTA has several segments and writes C
   bool plain;                 ///< nothing but alpha and bias in the epilogue
-  unsigned rows, columns;     ///< tiles of a batch
-  unsigned tiles;             ///< of all batches
-  int blocks, segment;        ///< k-blocks of K, of a segment
-  int share;                  ///< k-blocks of a CTA
-  double* partial;            ///< [segment][batch][m][n] where CTAs share a tile's k
+  int rows;                   ///< of tiles
+  /// All tiles, a batch's, those of a whole group of rows, and the rows of the last group.
+  ShortDivider per_split, per_batch, per_group, last_rows;
+  int blocks, segment;  ///< k-blocks of K, of a segment
+  int share;            ///< k-blocks of a CTA
+  double* partial;      ///< [segment][batch][m][n] where CTAs share a tile's k
 };
 
 namespace fp64_detail {
@@ -148,18 +151,23 @@ __device__ __forceinline__ void each_pair(const F& f) {
       for (int h = 0; h < 2; ++h) f(i, j, h);
 }
 
-/// The CTA's tile, and which of the CTAs that share its k.
+/// The CTA's tile, and which of the CTAs that share its k. Groups of rows of tiles, column by column in each, so that CTAs that
+/// run at a time share the operands that they read in L2.
 template <class Shape>
 struct Item {
-  unsigned split, batch;
-  int row, column;  ///< the tile's first
+  int split, batch, row, column;  ///< row, column: the tile's first
   __device__ __forceinline__ explicit Item(const Fp64Arguments& g) {
     unsigned block;  // read anew, as thread_index()
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    split = block / g.tiles;
-    const TilePlace tile = tile_at<12>(block - split * g.tiles, g.rows, g.columns);
-    row = static_cast<int>(tile.row) * Shape::kInfo.rows, column = static_cast<int>(tile.column) * Shape::kInfo.columns;
-    batch = tile.batch;
+    split = g.per_split.divide(static_cast<int>(block));
+    const int in_split = static_cast<int>(block) - split * static_cast<int>(g.per_split.divisor);
+    batch = g.per_batch.divide(in_split);
+    const int in_batch = in_split - batch * static_cast<int>(g.per_batch.divisor), group = g.per_group.divide(in_batch),
+              in_group = in_batch - group * static_cast<int>(g.per_group.divisor);
+    const bool whole = (group + 1) * kFp64Group <= g.rows;
+    const int height = whole ? kFp64Group : static_cast<int>(g.last_rows.divisor),
+              at = whole ? in_group / kFp64Group : g.last_rows.divide(in_group);
+    row = (group * kFp64Group + in_group - at * height) * Shape::kInfo.rows, column = at * Shape::kInfo.columns;
   }
 };
 
@@ -286,7 +294,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const Problem& p = g.problem;
   const fp64_detail::Item<Shape> item(g);
   const int rows = static_cast<int>(p.m) - item.row, columns = static_cast<int>(p.n) - item.column;
-  const int first = static_cast<int>(item.split) * g.share, end = min(g.blocks, first + g.share);
+  const int first = item.split * g.share, end = min(g.blocks, first + g.share);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
   const auto start = [&](const Operand& x, std::int64_t line, std::int64_t line_stride, std::int64_t k_stride) {
     return static_cast<const double*>(x.data) + (item.batch ? batch_offset(p, x, item.batch) : 0) + line * line_stride +
