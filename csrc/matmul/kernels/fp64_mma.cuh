@@ -54,83 +54,86 @@ __device__ __forceinline__ int thread_index() {
   return static_cast<int>(thread);
 }
 
-/// One operand's k-block in shared memory, and how kThreads threads copy it there. kSpare: there are registers to spare.
-template <int kLines, bool kAlongK, int kThreads, bool kSpare>
-struct Panel {
+/// One operand's k-block in shared memory, how kThreads threads copy it there, and how a warp reads it.
+template <int kLines, bool kAlongK, int kThreads>
+class Panel {
+ public:
   static constexpr int kDoubles = kLines * kFp64TileK;
 
-  /// Of element (line, k): pieces of 16 bytes are exchanged so that half a warp reads all banks.
-  static __device__ __forceinline__ int place(int line, int k) {
-    return kAlongK ? line * kFp64TileK + ((k / 2) ^ (line % 4 * 2)) * 2 + k % 2
-                   : k * kLines + ((line / 2) ^ (k % 4 * 2)) * 2 + line % 2;
+  /// `from`: the CTA's first line and k. `lines`: that exist from there on.
+  __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, bool vectors) {
+    const auto set = [&]<int kWidth>() {
+      const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
+      src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
+      to_ = kAlongK ? place(first, along) : place(along, first);
+      rows_ = kAlongK ? lines - first : along < lines ? first : kFp64TileK;
+    };
+    vectors ? set.template operator()<2>() : set.template operator()<1>();
   }
 
-  /// The thread's pieces of kWidth elements: of which line (k), how many lines (k) apart, and where in it.
+  /// The next block. k from `depth` on is zero.
+  __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, int depth, bool vectors) {
+    const auto move = [&]<int kWidth>() {
+      using P = Pieces<kWidth>;
+      const int rows = kAlongK ? (P::along() < depth ? rows_ : 0) : depth - rows_;
+      const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
+      const double* src = src_;
+#pragma unroll
+      for (int i = 0; i < P::kCount; ++i, src += step) {
+        constexpr int kPitch = kAlongK ? kFp64TileK : kLines;
+        double* const to = panel + i * (P::kStep * kPitch) + (to_ ^ i * P::kStep % 4 * 4);  // see place()
+        if constexpr (kWidth == 2)
+          cp_async_or_zeros(to, src, i * P::kStep < rows);
+        else
+          cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
+      }
+    };
+    vectors ? move.template operator()<2>() : move.template operator()<1>();
+    src_ += kFp64TileK * k_stride;
+  }
+
+  /// What read() of a warp's lines from `line`, a multiple of 16, on is given.
+  static __device__ __forceinline__ int reader(int line, int lane) {
+    return line * (kAlongK ? kFp64TileK : 1) + place(lane / 4, lane % 4);
+  }
+  /// A lane's part of the 8 lines from `more` on: line lane / 4 of them, k = 4 i + lane % 4.
+  static __device__ __forceinline__ void read(double (&values)[4], const double* panel, int reader, int more) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      values[i] =
+          kAlongK ? panel[more * kFp64TileK + (reader ^ 4 * i)] : panel[more / 16 * 16 + 4 * i * kLines + (reader ^ more % 16)];
+  }
+
+ private:
+  /// A thread's pieces of kWidth elements: of which line (k), how many lines (k) apart, and where in it.
   template <int kWidth>
   struct Pieces {
     static constexpr int kARow = (kAlongK ? kFp64TileK : kLines) / kWidth, kRows = kAlongK ? kLines : kFp64TileK;
     static constexpr int kStep = kThreads / kARow, kCount = kRows / kStep;
     static_assert(kStep * kARow == kThreads && kCount * kStep == kRows && kCount > 0);
-    int thread = kSpare ? static_cast<int>(threadIdx.x) : thread_index();
-    __device__ __forceinline__ int along() const { return thread % kARow * kWidth; }
-    __device__ __forceinline__ int first() const { return thread / kARow; }
+    static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARow) * kWidth; }
+    static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kARow); }
   };
 
-  /// Of `from`, at the CTA's first line and k: where the thread's first piece is.
-  static __device__ __forceinline__ const double* begin(const double* from, std::int64_t line_stride, std::int64_t k_stride,
-                                                        bool vectors) {
-    const auto place = [&]<int kWidth>() {
-      const Pieces<kWidth> pieces;
-      return from + pieces.along() * (kAlongK ? k_stride : line_stride) + pieces.first() * (kAlongK ? line_stride : k_stride);
-    };
-    return vectors ? place.template operator()<2>() : place.template operator()<1>();
+  /// Of element (line, k): pieces of 16 bytes are exchanged, by an exclusive or, so that half a warp reads all banks. A multiple
+  /// of 4 added to the line ([line][k]) or of 16 to the line and 4 to k ([k][line]) changes no exchange.
+  static __device__ __forceinline__ int place(int line, int k) {
+    return kAlongK ? line * kFp64TileK + (k ^ line % 4 * 4) : k * kLines + (line ^ k % 4 * 4);
   }
 
-  /// Copies from `src`, the thread's first piece of the block. Lines from `lines` on are zero, and so is k from `depth` on.
-  static __device__ __forceinline__ void copy(double* panel, const double* src, std::int64_t line_stride, std::int64_t k_stride,
-                                              int lines, int depth, bool vectors) {
-    const auto move = [&]<int kWidth>() {
-      const Pieces<kWidth> pieces;
-      using P = Pieces<kWidth>;
-      const int along = pieces.along(), first = pieces.first();
-      const int rows = along < (kAlongK ? depth : lines) ? (kAlongK ? lines : depth) - first : 0;
-      const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
-#pragma unroll
-      for (int i = 0; i < P::kCount; ++i) {
-        const int at = first + i * P::kStep;
-        double* const to = panel + (kAlongK ? place(at, along) : place(along, at));
-        if constexpr (kWidth == 2)
-          cp_async_or_zeros(to, src, i * P::kStep < rows);
-        else
-          cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
-        src += step;
-      }
-    };
-    if (vectors)
-      move.template operator()<2>();
-    else
-      move.template operator()<1>();
-  }
-
-  /// A lane's part of the 8 lines from `line` (a multiple of 16) + `more`: line lane / 4 of them, k = 4 i + lane % 4.
-  static __device__ __forceinline__ void read(double (&values)[4], const double* panel, int line, int more, int lane) {
-    panel += line * (kAlongK ? kFp64TileK : 1);  // changes no exchange
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      values[i] = panel[more / 16 * 16 * (kAlongK ? kFp64TileK : 1) + place(more % 16 + lane / 4, 4 * i + lane % 4)];
-  }
+  const double* src_;  ///< the thread's first piece of the next block
+  int to_, rows_;      ///< its place; lines that exist from it on, or ([k][line]) its k
 };
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
   static constexpr Fp64TileInfo kInfo = info(kTile);
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
-  static constexpr bool kSpare = kRows * kColumns <= 32 * 32;
-  static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;  // mmas of a warp
+  static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                               // mmas of a warp
   static __device__ __forceinline__ int warp_row(int warp) { return warp / kInfo.warps_columns * kRows; }
   static __device__ __forceinline__ int warp_column(int warp) { return warp % kInfo.warps_columns * kColumns; }
-  using A = Panel<kInfo.rows, kAlongKA, kInfo.threads(), kSpare>;
-  using B = Panel<kInfo.columns, kAlongKB, kInfo.threads(), kSpare>;
+  using A = Panel<kInfo.rows, kAlongKA, kInfo.threads()>;
+  using B = Panel<kInfo.columns, kAlongKB, kInfo.threads()>;
   static constexpr int kSlot = A::kDoubles + B::kDoubles;
   static constexpr int kTurn = kHigh < 2 ? kHigh : 2;   // blocks of 16 rows that a warp stores at a time
   static constexpr int kStage = kTurn * 16 * kColumns;  // doubles
@@ -293,26 +296,25 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   }
   const Problem& p = g.problem;
   const fp64_detail::Item<Shape> item(g);
-  const int rows = static_cast<int>(p.m) - item.row, columns = static_cast<int>(p.n) - item.column;
   const int first = item.split * g.share, end = min(g.blocks, first + g.share);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
   const auto start = [&](const Operand& x, std::int64_t line, std::int64_t line_stride, std::int64_t k_stride) {
     return static_cast<const double*>(x.data) + (item.batch ? batch_offset(p, x, item.batch) : 0) + line * line_stride +
            k0 * k_stride;
   };
-  const double* a = A::begin(start(p.a, item.row, p.a.row_stride, p.a.col_stride), p.a.row_stride, p.a.col_stride, g.vectors_a);
-  const double* b =
-      B::begin(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride, g.vectors_b);
+  A of_a(start(p.a, item.row, p.a.row_stride, p.a.col_stride), p.a.row_stride, p.a.col_stride, static_cast<int>(p.m) - item.row,
+         g.vectors_a);
+  B of_b(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride,
+         static_cast<int>(p.n) - item.column, g.vectors_b);
   PipelineState<kMostSlots> filling, reading;
   const auto copy = [&](int block) {
     if (block >= end) return;
     const int depth = static_cast<int>(p.k) - block * kFp64TileK;
     ptx::Barrier* const landed = pipeline.acquire(filling);
     double* const slot = ring + filling.slot * Shape::kSlot;
-    A::copy(slot, a, p.a.row_stride, p.a.col_stride, rows, depth, g.vectors_a);
-    B::copy(slot + A::kDoubles, b, p.b.col_stride, p.b.row_stride, columns, depth, g.vectors_b);
+    of_a.copy(slot, p.a.row_stride, p.a.col_stride, depth, g.vectors_a);
+    of_b.copy(slot + A::kDoubles, p.b.col_stride, p.b.row_stride, depth, g.vectors_b);
     ptx::barrier_arrive_copies(landed);
-    a += kFp64TileK * p.a.col_stride, b += kFp64TileK * p.b.row_stride;
     filling.advance(slots);
   };
 
@@ -325,22 +327,22 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const auto turn = [](int other) { return 1 + (fp64_detail::thread_index() / 32 ^ other); };  // named barriers
   if (kTurns && threadIdx.x >= 128) ptx::named_barrier_arrive(turn(4), 64);
   int segment_end = first + g.segment;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
   // The first blocks are copied in iterations of their own, so that the code of a copy stands here once.
 #pragma unroll 1
   for (int block = first - (slots - 1); block < end; copy(block + slots - 1), ++block) {
     if (block < first) continue;
     pipeline.wait(reading);
-    const int thread = Shape::kSpare ? static_cast<int>(threadIdx.x) : fp64_detail::thread_index(), lane = thread % 32;
-    const int warp_row = Shape::warp_row(thread / 32), warp_column = Shape::warp_column(thread / 32);
     const double* const panel_a = ring + reading.slot * Shape::kSlot;
     const double* const panel_b = panel_a + A::kDoubles;
     double fb[kWide][4];
 #pragma unroll
-    for (int j = 0; j < kWide; ++j) B::read(fb[j], panel_b, warp_column, 8 * j, lane);
+    for (int j = 0; j < kWide; ++j) B::read(fb[j], panel_b, reader_b, 8 * j);
     double fa[kHigh][2][4];
     const auto read_a = [&](int i) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel_a, warp_row, 16 * i + 8 * h, lane);
+      for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel_a, reader_a, 16 * i + 8 * h);
     };
     read_a(0);
     if (kTurns) ptx::named_barrier_sync(turn(0), 64);
@@ -354,7 +356,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
 #pragma unroll
       for (int j = 0; j < kWide; ++j) ptx::mma_f64(sums[i][j], fa[i], fb[j]);
     }
-    if (kTurns && (thread < 128 || block + 1 < end)) ptx::named_barrier_arrive(turn(4), 64);
+    if (kTurns && (warp < 4 || block + 1 < end)) ptx::named_barrier_arrive(turn(4), 64);
     reading.advance(slots);
     if (block + 1 < min(segment_end, end)) continue;
     // The segment ends. Its sums leave, unless they are the last ones of C.
