@@ -10,10 +10,9 @@
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's under load.
-constexpr double kHertz = 1.7e9, kBytesPerSecond = 4.0e12, kL2BytesPerSecond = 5.0e12;
-constexpr double kLatency = 250;  // cycles of a k-block that nothing hides where a CTA is alone on its multiprocessor
-constexpr double kLaunch = 2.0e-6, kFinish = 2.5e-6;
+// What the model counts with, in microseconds; an H200's under load.
+constexpr double kBytesPerMicrosecond = 4.0e6, kL2BytesPerMicrosecond = 5.0e6;
+constexpr double kLaunch = 2.0, kFinish = 2.0;
 constexpr double kHidden = 0.1;  // of all but the longest of products, memory and L2 that shows all the same
 
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
@@ -31,11 +30,9 @@ double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
   return 8.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
 }
 
-/// Of `ctas` CTAs with `blocks` k-blocks each.
-double cycles(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
-  const auto round = [&](double resident) {
-    return blocks * std::max(resident * tile.block, tile.block + kLatency) + tile.fixed;
-  };
+/// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
+double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
+  const auto round = [&](double resident) { return blocks * std::max(tile.alone, resident * tile.busy) + tile.fixed; };
   const double full = std::floor(ctas / (sm_count * per_sm)), left = std::ceil((ctas - full * sm_count * per_sm) / sm_count);
   return full * round(per_sm) + (left > 0 ? round(left) : 0);
 }
@@ -62,10 +59,11 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
                 .share = 0,
                 .splits = 1,
                 .workspace_bytes = 0,
-                .seconds = 1e30};
+                .seconds = 0};
+  double best_us = 1e30;
   const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(best.blocks, best.segment));
   const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
-  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + 8 * elements) / kBytesPerSecond;
+  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + 8 * elements) / kBytesPerMicrosecond;
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];
@@ -81,21 +79,22 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
         const auto room = static_cast<double>(gpu.smem_per_sm / static_cast<std::size_t>(tile.shared_bytes(totals) + 1024));
         const double ctas = tiles * static_cast<double>(splits);
         const double products =
-            cycles(tile, ctas, static_cast<double>(share), std::min<double>(room, tile.per_sm), gpu.sm_count) / kHertz;
-        const double l2 =
-            (tiles * static_cast<double>(tile.rows + tile.columns) * static_cast<double>(p.k) + elements) * 8 / kL2BytesPerSecond;
+            products_us(tile, ctas, static_cast<double>(share), std::min<double>(room, tile.per_sm), gpu.sm_count);
+        const double l2 = 8 * (tiles * static_cast<double>(tile.rows + tile.columns) * static_cast<double>(p.k) + elements) /
+                          kL2BytesPerMicrosecond;
         const double longest = std::max({products, memory, l2});
-        double seconds = kLaunch + longest + kHidden * (products + memory + l2 - longest);
-        if (splits > 1) seconds += kFinish + 16 * elements * static_cast<double>(segments) / kBytesPerSecond;
-        if (seconds < best.seconds) {
-          best.seconds = seconds, best.tile = static_cast<Fp64Tile>(i), best.share = share, best.splits = splits;
+        double us = kLaunch + longest + kHidden * (products + memory + l2 - longest);
+        if (splits > 1) us += kFinish + 16 * elements * static_cast<double>(segments) / kBytesPerMicrosecond;
+        if (us < best_us) {
+          best_us = us, best.tile = static_cast<Fp64Tile>(i), best.share = share, best.splits = splits;
           best.workspace_bytes = splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;
         }
       }
       if (segments_each == 1) break;
     }
   }
-  if (best.seconds >= 1e30) return {};
+  if (best_us >= 1e30) return {};
+  best.seconds = 1e-6 * best_us;
   return best;
 }
 

@@ -25,8 +25,8 @@ struct Fp64TileInfo {
   int per_sm;                     ///< CTAs of a multiprocessor that registers are budgeted for
   int slots;                      ///< k-blocks in shared memory
   int slots_beside_totals;        ///< the same beside the sums of finished segments; 0: no room
-  double block;                   ///< cycles of a multiprocessor for a k-block of one CTA (predicted)
-  double fixed;                   ///< cycles of a CTA's start and end (predicted)
+  double alone, busy;             ///< microseconds of a k-block: of one CTA alone on a multiprocessor; of each of several
+  double fixed;                   ///< microseconds of a CTA's start and end
   constexpr int threads() const { return 32 * warps_rows * warps_columns; }
   constexpr int slot_bytes() const { return 8 * kFp64TileK * (rows + columns); }
   /// Shared memory of a CTA; `totals`: it adds up segments.
@@ -35,11 +35,11 @@ struct Fp64TileInfo {
   }
 };
 inline constexpr std::array<Fp64TileInfo, 5> kFp64Tiles{{
-    {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 2100, 6000},  // large products: the least traffic from L2, 16 bytes a cycle
-    {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 1060, 4500},    // two CTAs hide each other's start and end
-    {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 550, 3000},       // fewer tiles
-    {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 300, 2500},       // up to 32 rows
-    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 200, 2000},       // up to 16 rows: the memory's rate
+    {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.20, 1.20, 3.0},  // large products: the least traffic from L2, 16 bytes a cycle
+    {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 0.75, 0.63, 2.5},    // two CTAs hide each other's start and end
+    {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.40, 0.31, 1.8},      // fewer tiles
+    {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 0.25, 0.17, 1.4},      // up to 32 rows
+    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.20, 0.09, 1.2},      // up to 16 rows: the memory's rate
 }};
 constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 
