@@ -11,9 +11,9 @@ namespace xgemm::matmul {
 namespace {
 
 // What the model counts with, in microseconds; an H200's under load.
-constexpr double kBytesPerMicrosecond = 4.0e6, kL2BytesPerMicrosecond = 5.0e6;
-constexpr double kLaunch = 2.0, kFinish = 2.0;
-constexpr double kHidden = 0.1;  // of all but the longest of products, memory and L2 that shows all the same
+constexpr double kBytesPerMicrosecond = 4.0e6, kL2BytesPerMicrosecond = 12.0e6;
+constexpr double kLaunch = 0.5, kFinish = 1.7;
+constexpr double kHidden = 0.3;  // of all but the longest of products, memory and L2 that shows all the same
 
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
 constexpr std::int64_t kMostSegments = 128;

@@ -20,7 +20,6 @@
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
-#include "device/ptx/warpgroup.cuh"
 #include "device/vector.cuh"
 #include "matmul/fp64_plan.h"
 #include "matmul/kernels/epilogue.cuh"
@@ -322,10 +321,6 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   ptx::grid_wait();
   ptx::grid_release();
   typename Shape::Sums sums = {};
-  // Two warps of a scheduler take turns at the tensor core: one reads and copies while the other multiplies.
-  constexpr bool kTurns = kInfo.threads() == 256;
-  const auto turn = [](int other) { return 1 + (fp64_detail::thread_index() / 32 ^ other); };  // named barriers
-  if (kTurns && threadIdx.x >= 128) ptx::named_barrier_arrive(turn(4), 64);
   int segment_end = first + g.segment;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
@@ -345,7 +340,6 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
       for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel_a, reader_a, 16 * i + 8 * h);
     };
     read_a(0);
-    if (kTurns) ptx::named_barrier_sync(turn(0), 64);
 #pragma unroll
     for (int i = 0; i < kHigh; ++i) {
       if (i + 1 < kHigh) read_a(i + 1);
@@ -356,7 +350,6 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
 #pragma unroll
       for (int j = 0; j < kWide; ++j) ptx::mma_f64(sums[i][j], fa[i], fb[j]);
     }
-    if (kTurns && (warp < 4 || block + 1 < end)) ptx::named_barrier_arrive(turn(4), 64);
     reading.advance(slots);
     if (block + 1 < min(segment_end, end)) continue;
     // The segment ends. Its sums leave, unless they are the last ones of C.
