@@ -20,6 +20,7 @@ from benchmarks.tables import (
     MODELS,
     OPS,
     OURS,
+    RANDOM_SHAPES,
     Results,
     best_peer,
     compared,
@@ -32,6 +33,7 @@ from benchmarks.tables import (
     op_table,
     overview_table,
     provenance,
+    random_report,
     speedup,
     tall,
 )
@@ -159,6 +161,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     None: summary,
     "why": why,
     "overview": overview,
+    RANDOM_SHAPES: random_report,
     MODELS: models_table,
     CPU: cpu_tables,
     "lab": lab_overview,

@@ -24,6 +24,7 @@ OPS = [
     "attention",
     "host",
 ]
+RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
 MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
 LAB = [
@@ -64,7 +65,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in [*OPS, MODELS, *LAB]:
+        for op in [*OPS, RANDOM_SHAPES, MODELS, *LAB]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = folder / "gpu_tests.json"
@@ -209,6 +210,43 @@ def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
 
 def fifth_percentile(values: list[float]) -> float:
     return statistics.quantiles(values, n=20, method="inclusive")[0] if len(values) > 1 else values[0]
+
+
+def random_tables(rows: list[dict]) -> str:
+    """Of random shapes a line a group of cases, dtype and mode, with the best peer's time over ours; the worst ten."""
+    found: dict[tuple, list[tuple[float, Group]]] = {}
+    every = []
+    for group in grouped(rows):
+        if OURS in group and best_peer(group):
+            ours, ratio = group[OURS], speedup(group)
+            every.append((ratio, group))
+            for name in ours["groups"]:
+                found.setdefault((name, ours["dtype"], ours["mode"] or ""), []).append((ratio, group))
+    if not every:
+        return ""
+    lines = []
+    for (name, dtype, mode), entries in sorted(found.items()):
+        ratios = [ratio for ratio, _ in entries]
+        slower = str(sum(ratio < 1 for ratio in ratios))
+        figures = [f"{value:.2f}" for value in (geomean(ratios), fifth_percentile(ratios), min(ratios))]
+        lines.append([name, f"{dtype} {mode}".strip(), str(len(ratios)), *figures, slower])
+    text = markdown(["random shapes", "dtype", "cases", "geomean", "5th percentile", "worst", "below 1"], lines)
+    lines = []
+    for ratio, group in sorted(every, key=lambda entry: entry[0])[:10]:
+        ours, peer = group[OURS], best_peer(group)
+        kind = f"{ours['dtype']} {ours['mode'] or ''}".strip()
+        times = [microseconds(row["us"]) for row in (ours, peer)]
+        lines.append([ours["case"], kind, *times, peer["contender"], f"{ratio:.2f}"])
+    return text + "\n" + markdown(["the worst ten", "dtype", "xgemm us", "peer us", "peer", "ratio"], lines)
+
+
+def random_report(results: Results) -> str:
+    document = results.documents.get(RANDOM_SHAPES)
+    if document is None:
+        return ""
+    seeds = ", ".join(str(seed) for seed in sorted({row["seed"] for row in document["rows"]}))
+    text = f"{provenance(document)}. Seeds {seeds}; the time of the fastest peer of the same accuracy over ours.\n\n"
+    return text + random_tables(document["rows"])
 
 
 def accuracy(rows: list[dict]) -> str:

@@ -20,6 +20,7 @@ def run(path: Path, seeds: int) -> str:
     ("name", "more"),
     [
         ("tf32", [CSRC / "matmul" / "tf32_plan.cpp"]),
+        ("fp64", [CSRC / "matmul" / "fp64_plan.cpp"]),
         ("half", MATMUL),
         ("attention", [CSRC / "attention" / "plan.cpp"]),
     ],

@@ -27,7 +27,10 @@ void print(const Plan& p) {
 int main() {
   for (Question q; read(q);) {
     const Plans plans = make_plans(q.p, q.gpu, q.forced);
-    if (const auto& s = plans.mma) {
+    if (const auto& f = plans.fp64) {
+      std::cout << info(f->tile).name << " segment=" << f->segment << " share=" << f->share << " splits=" << f->splits
+                << " vectors=" << f->vectors_a << f->vectors_b << " workspace=" << f->workspace_bytes;
+    } else if (const auto& s = plans.mma) {
       std::cout << info(s->tile).name << " raw_a=" << s->raw_a << " raw_b=" << s->raw_b;
     } else if (const auto& s = plans.small) {
       std::cout << name(s->kernel) << " tiles=" << s->tiles << " shares=" << s->shares << " apart=" << s->apart;

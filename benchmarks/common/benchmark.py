@@ -170,7 +170,9 @@ class Benchmark:
         runners = self._ready(case, passed, eager_runner, [inputs], l2, False)
         shortest_s = min((runner.call_s for runner in runners), default=math.inf)
         short = shortest_s < LAUNCH_BOUND_S or case.whole_model
-        if case.eager or by_nature or not short:
+        copies = math.ceil(3 * self.where.l2 / max(data, 1)) + 1
+        rotates = case.rotating and not by_nature and copies <= MAX_COPIES
+        if not rotates and (case.eager or by_nature or not short):
             yield l2, False, runners
         if not runners or by_nature:
             return
@@ -182,10 +184,9 @@ class Benchmark:
             calls = turn * max(1, min(64, int(GRAPH_CALLS_S / seconds_of[contender.name])) // turn)
             return graph_runner(contender, sets, calls, **names)
 
-        if short:
+        if short and not rotates:
             yield "hot", True, self._ready(case, kept, in_graph, [inputs], "hot", True)
-        copies = math.ceil(3 * self.where.l2 / max(data, 1)) + 1
-        if copies > MAX_COPIES or not self.where.memory_bound(case):
+        if copies > MAX_COPIES or not (rotates or self.where.memory_bound(case)):
             return
         sets = [inputs, *(case.make(self.options.device) for _ in range(copies - 1))]
         yield "cold", short, self._ready(case, kept, in_graph if short else eager_runner, sets, "cold", short)
@@ -229,7 +230,7 @@ class Benchmark:
                     "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
                     "floor_us": round(floor, 3) if floor is not None else None,
                 }
-            row |= runner.condition()
+            row |= runner.condition() | case.fields
             groups = {"groups": list(case.groups)} if case.groups else {}
             measurement.metadata = row | errors[runner.contender.name] | groups
             rows.append(measurement.metadata)

@@ -51,6 +51,8 @@ class Case:
     peak_memory: bool = False
     # An implementation whose error the rows have beside the contender's own; it is not timed.
     baseline: Callable[..., torch.Tensor] | None = None
+    rotating: bool = False  # measured once: cold, or hot in a CUDA graph where the data are too small to be made cold
+    fields: dict[str, Any] = field(default_factory=dict)  # that its rows have beside the usual ones
     whole_model: bool = False  # in a CUDA graph too, however long it takes; its rows have milliseconds and no rates
 
     @property

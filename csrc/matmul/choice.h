@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "matmul/direct_plan.h"
+#include "matmul/fp64_plan.h"
 #include "matmul/mma_plan.h"
 #include "matmul/plan.h"
 #include "matmul/small_plan.h"
@@ -12,8 +13,9 @@
 
 namespace xgemm::matmul {
 
-/// The planners' answers to one problem: at most one of `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
+/// The planners' answers to one problem: at most one of `fp64`, `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
 struct Plans {
+  std::optional<Fp64Plan> fp64;  ///< gated: of both products
   std::optional<MmaPlan> mma;
   std::optional<SmallPlan> small;
   std::optional<Tf32Plan> tf32;

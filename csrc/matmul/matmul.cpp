@@ -9,6 +9,7 @@
 #include "device/integer.h"
 #include "matmul/choice.h"
 #include "matmul/direct_launch.h"
+#include "matmul/fp64_launch.h"
 #include "matmul/launch.h"
 #include "matmul/mma_launch.h"
 #include "matmul/small_launch.h"
@@ -78,6 +79,10 @@ Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& stride
 }
 
 #ifdef XGEMM_WITH_CUDA
+
+void launch(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
+  launch_fp64(p, plan, workspace, stream);
+}
 
 void launch(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
   switch (p.dtype) {
@@ -177,7 +182,8 @@ class PlanCache {
 constexpr std::int64_t accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
 
 /// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
-void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* workspace, const CudaScope& scope) {
+template <class Plan>
+void run(Problem p, std::span<const BatchDim> dims, const Plan& plan, void* workspace, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
     if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
   };
@@ -196,7 +202,7 @@ void run(Problem p, std::span<const BatchDim> dims, const Plan* plan, void* work
     }
     return;
   }
-  launch(p, *plan, workspace, scope.stream());
+  launch(p, plan, workspace, scope.stream());
   scope.check_launch();
 }
 
@@ -275,17 +281,26 @@ Tensor run_cuda(Call& call) {
     if (launched) return out;
   }
   if (!p.gated) {
-    run(p, dims, &plans.simt, allocate(plans.simt.workspace_bytes), scope);
+    if (plans.fp64)
+      run(p, dims, *plans.fp64, allocate(plans.fp64->workspace_bytes), scope);
+    else
+      run(p, dims, plans.simt, allocate(plans.simt.workspace_bytes), scope);
     return out;
   }
   // Two products: the first one's sums wait, unrounded, in out where it is wide enough, else in the workspace.
+  if (plans.fp64) {
+    void* const memory = allocate(plans.fp64->workspace_bytes);
+    run(up_product(p, p.out), dims, *plans.fp64, memory, scope);
+    run(gate_product(p, p.out), dims, *plans.fp64, memory, scope);
+    return out;
+  }
   const std::int64_t wide = accumulator_bytes(p.dtype),
                      partial = (std::max(plans.simt.workspace_bytes, plans.simt_up.workspace_bytes) + 255) / 256 * 256;
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
   char* const memory = static_cast<char*>(allocate(partial + (enough ? 0 : elements * wide)));
   void* const sums = enough ? p.out : memory + partial;
-  run(up_product(p, sums), dims, &plans.simt_up, memory, scope);
-  run(gate_product(p, sums), dims, &plans.simt, memory, scope);
+  run(up_product(p, sums), dims, plans.simt_up, memory, scope);
+  run(gate_product(p, sums), dims, plans.simt, memory, scope);
   return out;
 }
 

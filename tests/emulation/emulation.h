@@ -12,7 +12,8 @@
 //   addresses out of bounds in emulated instructions, and writes behind the dynamic shared memory; divergent collectives.
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
 //   emulated instructions, so missing fences and missing volatile are not found, nor are proxy fences. Tensor cores: products are
-//   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms).
+//   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms), in fp64 a chain of
+//   fma.
 //
 // A test's kernel is launched by
 //   emulation::launch(kernel, grid, block, shared_bytes, {.seed = 1, .cluster = 2, .concurrent_ctas = 4}, arguments...);
@@ -153,6 +154,8 @@ void wgmma_wait(int pending, Where where);
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where);
 void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where);
 void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
+/// a[h][i]: row lane / 4 + 8 h, k = 4 i + lane % 4; b[i]: column lane / 4. Multiply-adds in the order of k.
+void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where);
 
 /// A 16- or 32-bit operand's value.
 float operand_value(MmaType type, std::uint32_t bits);

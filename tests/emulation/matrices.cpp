@@ -1,4 +1,5 @@
 // mma.sync, ldmatrix and stmatrix of a warp.
+#include <cmath>
 #include <cstring>
 
 #include "state.h"
@@ -70,6 +71,29 @@ void multiply(Arguments32 lanes) {
     }
 }
 
+struct ProductF64 {
+  double* d;
+  const double (*a)[4];
+  const double* b;
+};
+
+void multiply_f64(Arguments32 lanes) {
+  double a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    if (!lanes[lane]) fail("mma of a warp some of whose lanes have exited");
+    const ProductF64& p = *static_cast<const ProductF64*>(lanes[lane]);
+    for (int i = 0; i < 4; ++i) {
+      for (int h = 0; h < 2; ++h) a[lane / 4 + 8 * h][4 * i + lane % 4] = p.a[h][i];
+      b[4 * i + lane % 4][lane / 4] = p.b[i];
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      double& d = static_cast<const ProductF64*>(lanes[lane])->d[i];
+      for (int k = 0; k < 16; ++k) d = std::fma(a[lane / 4 + i / 2 * 8][k], b[k][lane % 4 * 2 + i % 2], d);
+    }
+}
+
 }  // namespace
 
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where) {
@@ -83,6 +107,10 @@ void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool 
 void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
   Product mine{type, d, a, {b0, b1}};
   warp_collective(~0u, &mine, multiply, "mma", where);
+}
+void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where) {
+  ProductF64 mine{d, a, b};
+  warp_collective(~0u, &mine, multiply_f64, "mma", where);
 }
 
 }  // namespace emulation

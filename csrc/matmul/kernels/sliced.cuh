@@ -19,6 +19,7 @@
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
+#include "device/ptx/mma_f64.cuh"
 #include "device/vector.cuh"
 #include "matmul/kernels/simt.cuh"
 #include "matmul/small_plan.h"
@@ -115,18 +116,6 @@ struct Shape {
   static_assert(2 * kTile.rows * kSumPitch <= kRing, "a warp leaves its sums in its own ring");
 };
 
-/// Sixteen rows by eight columns, 16 of k: a[i]: row lane / 4 + 8 * (i % 2), k i / 2 * 4 + lane % 4; b: column lane / 4; sums:
-/// columns 2 * (lane % 4) and the next.
-__device__ __forceinline__ void multiply(double (&sums)[4], const double (&a)[2][4], const double (&b)[4]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
-      "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
-      : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
-      : "d"(a[0][0]), "d"(a[1][0]), "d"(a[0][1]), "d"(a[1][1]), "d"(a[0][2]), "d"(a[1][2]), "d"(a[0][3]), "d"(a[1][3]), "d"(b[0]),
-        "d"(b[1]), "d"(b[2]), "d"(b[3]));
-#endif
-}
-
 using Sums = Quad<double>;
 
 __device__ __forceinline__ Sums load_remote(std::uint32_t address) {
@@ -204,7 +193,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
 #pragma unroll
     for (int c = 0; c < B::kGroups; ++c)
 #pragma unroll
-      for (int r = 0; r < kRowPairs; ++r) multiply(sums[r][c], reinterpret_cast<const double(&)[2][4]>(fa[2 * r]), fb[c]);
+      for (int r = 0; r < kRowPairs; ++r) ptx::mma_f64(sums[r][c], reinterpret_cast<const double(&)[2][4]>(fa[2 * r]), fb[c]);
     start_copy(slot == 0 ? kStages - 1 : slot - 1);  // after the products, or the first would wait for its issue
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }

@@ -1,0 +1,216 @@
+"""Every operator on shapes that nobody chose: a seed alone draws them. Operands rotate past the L2, in CUDA graphs.
+
+Sizes are uniform in their logarithm. The same products are measured in each dtype and precision: M from 1, N and K from
+32 to 16384, six of ten of them multiples of 8, the four layouts in turn, every fifth a batch. Reductions have one to
+four dims, of which any set is reduced.
+"""
+
+import math
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from benchmarks import attention, linear, matmul, softmax
+from benchmarks.common import Case, Contender, Options, machine, options_of, parser, run_op, sum_tolerance
+from benchmarks.common.files import save_measurements
+from benchmarks.tables import RANDOM_SHAPES, random_tables
+
+OP = RANDOM_SHAPES
+SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax"]
+
+PRODUCTS, LAYERS, REDUCTIONS, SOFTMAXES, ATTENTIONS = (
+    60,
+    15,
+    40,
+    20,
+    15,
+)  # cases a seed; of products a dtype and precision
+LAYOUTS = ("nn", "nt", "tn", "tt")
+MOST_FLOPS, MOST_FLOPS_FP64, MOST_BYTES = 1e12, 3e11, 1 << 30  # of one call
+REDUCED = ("sum", "mean", "amax", "argmax", "logsumexp")
+KINDS: list[tuple[torch.dtype, str | None]] = [
+    (torch.float32, "highest"),
+    (torch.float32, "high"),
+    (torch.bfloat16, None),
+    (torch.float16, None),
+    (torch.float64, None),
+]
+
+
+def logarithmic(draw: random.Random, least: int, most: int) -> int:
+    return round(math.exp(draw.uniform(math.log(least), math.log(most))))
+
+
+def products(seed: int, count: int = PRODUCTS) -> list[matmul.Shape]:
+    """`count` products that `seed` alone decides, the first of them whatever `count` is."""
+    draw = random.Random(f"products {seed}")
+    found: dict[matmul.Shape, None] = {}
+    while len(found) < count:
+        batch = logarithmic(draw, 2, 1024) if draw.random() < 0.2 else 1
+        most = 16384 if batch == 1 else 1024
+        m, n, k = logarithmic(draw, 1, most), logarithmic(draw, 32, most), logarithmic(draw, 32, most)
+        n, k = (size // 8 * 8 if draw.random() < 0.6 else size for size in (n, k))
+        shape = matmul.Shape(m, n, k, batch, LAYOUTS[len(found) % len(LAYOUTS)])
+        if 2.0 * batch * m * n * k <= MOST_FLOPS and 4 * batch * (m * k + k * n + m * n) <= MOST_BYTES:
+            found[shape] = None
+    return list(found)
+
+
+def layers(seed: int) -> Iterator[tuple[int, int, int, str]]:
+    """tokens, in, out, activation."""
+    draw = random.Random(f"layers {seed}")
+    for _ in range(LAYERS):
+        size, wide = (logarithmic(draw, 64, 16384) // 8 * 8 for _ in range(2))
+        yield logarithmic(draw, 1, 8192), size, wide, draw.choice(list(linear.ACTIVATIONS))
+
+
+def tensors(draw: random.Random) -> tuple[int, ...]:
+    """One to four sizes, of 2^10 to 2^27 elements together."""
+    elements, dims = draw.uniform(10, 27), draw.randint(1, 4)
+    cuts = sorted(draw.uniform(0, elements) for _ in range(dims - 1))
+    return tuple(max(1, round(2 ** (b - a))) for a, b in zip([0.0, *cuts], [*cuts, elements], strict=True))
+
+
+def reductions(seed: int) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype]]:
+    """An operator, a shape, the reduced dims, a dtype."""
+    draw = random.Random(f"reductions {seed}")
+    for i in range(REDUCTIONS):
+        op, shape = REDUCED[i % len(REDUCED)], tensors(draw)
+        dims = tuple(d for d in range(len(shape)) if draw.random() < 0.5) or (draw.randrange(len(shape)),)
+        if op == "argmax":
+            dims = dims[:1]
+        yield op, shape, dims, draw.choice([torch.float32, torch.bfloat16, torch.float16])
+
+
+def softmaxes(seed: int) -> Iterator[tuple[tuple[int, ...], int, torch.dtype]]:
+    """A shape, a dim, a dtype."""
+    draw = random.Random(f"softmaxes {seed}")
+    for _ in range(SOFTMAXES):
+        shape = tensors(draw)
+        dim = len(shape) - 1 if draw.random() < 0.6 else draw.randrange(len(shape))
+        yield shape, dim, draw.choice([torch.float32, torch.bfloat16])
+
+
+def reference(op: str, dims: tuple[int, ...], x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The float64 result and the scale that its tolerance speaks of."""
+    x = x.double()
+    if op in ("sum", "mean"):
+        return getattr(torch, op)(x, dims), getattr(torch, op)(x.abs(), dims)
+    result = x.logsumexp(dims) if op == "logsumexp" else x.amax(dims)
+    return result, result.abs() + (op == "logsumexp")
+
+
+def reduction(op: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: torch.dtype) -> Case:
+    terms, size = math.prod(shape[d] for d in dims), math.prod(shape)
+    dim = dims[0] if op == "argmax" else dims
+
+    def value(output: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """argmax: the element that an index names, since of several equal ones any index is right."""
+        return x.gather(dims[0], output.unsqueeze(dims[0])).squeeze(dims[0]) if op == "argmax" else output
+
+    ours, theirs = (partial(getattr(source, op), dim=dim) for source in (torch.ops.xgemm, torch))
+    return Case(
+        name=f"{'x'.join(map(str, shape))} dims {','.join(map(str, dims))}",
+        shape={"sizes": list(shape), "dims": list(dims)},
+        dtype=dtype,
+        make=lambda device: (torch.randn(shape, dtype=dtype, device=device),),
+        contenders=[Contender("xgemm", ours), Contender("torch", theirs)],
+        reference=partial(reference, op, dims),
+        tolerance=0.0 if op in ("amax", "argmax") else sum_tolerance(terms, dtype),
+        read=size * dtype.itemsize,
+        written=size // terms * (8 if op == "argmax" else dtype.itemsize),
+        comparable=value,
+    )
+
+
+def cases(options: Options) -> list[Case]:
+    """All of the seed's cases; `--quick`: the smallest of each operator and dtype; on a CPU one of each, in fp32."""
+    seed, found = options.seed, []
+
+    def add(op: str, case: Case, *groups: str) -> None:
+        name = f"{op} {case.name} seed {seed}"
+        fields = {"op": op, "seed": seed}
+        found.append(replace(case, name=name, groups=groups, fields=fields, rotating=True, eager=False))
+
+    kinds = [kind for kind in KINDS if options.cuda or kind[1] != "high"]
+    for shape in products(seed):
+        for dtype, mode in kinds:
+            if dtype == torch.float64 and 2.0 * shape.batch * shape.m * shape.n * shape.k > MOST_FLOPS_FP64:
+                continue
+            aligned = shape.n % 8 == 0 and shape.k % 8 == 0
+            detail = "batched" if shape.batch > 1 else shape.layout if aligned else "unaligned"
+            add("matmul", matmul.case(shape, dtype, mode, options), "matmul", f"matmul, {detail}")
+    for layer in layers(seed):
+        for dtype in (torch.float32, torch.bfloat16):
+            add("linear", linear.case(*layer, dtype, options), "linear")
+    for op, *problem in reductions(seed):
+        add(op, reduction(op, *problem), "reductions")
+    for shape, dim, dtype in softmaxes(seed):
+        add("softmax", softmax.case(shape, dtype, options, dim), "softmax")
+    for problem, dtype in attention.random_problems(seed)[:ATTENTIONS]:
+        add(
+            "attention", replace(attention.case(problem, dtype, options), peak_memory=False, baseline=None), "attention"
+        )
+    if not options.cuda:
+        return few([case for case in found if case.dtype == torch.float32], 1)
+    return few(found, 5) if options.quick else found
+
+
+def few(found: list[Case], count: int) -> list[Case]:
+    """Of each operator and dtype the `count` cases with the least to do."""
+    kinds: dict[tuple, list[Case]] = {}
+    for case in found:
+        kinds.setdefault((case.fields["op"], case.dtype, case.mode), []).append(case)
+    return [
+        case for of in kinds.values() for case in sorted(of, key=lambda of: of.flops + of.read + of.written)[:count]
+    ]
+
+
+# ---- how long a run takes --------------------------------------------------------------------------------------------
+
+# TFLOP/s that the slower contender reaches, GB/s, and seconds of a case: its data, the check, captured graphs.
+RATES = {"highest": 45.0, "high": 250.0, torch.bfloat16: 500.0, torch.float16: 500.0, torch.float64: 45.0}
+BYTES_S, LAUNCH_S, CASE_S, BLOCK_S, ROUNDS = 3e12, 5e-6, 0.15, 0.012, 11.5
+
+
+def estimate_s(of: Case) -> float:
+    """Seconds that a case takes on an H200 with no budget: the check, then eleven rounds."""
+    call = max(of.flops / RATES.get(of.mode or of.dtype, 45.0) / 1e12, (of.read + of.written) / BYTES_S, LAUNCH_S)
+    check = 2 * of.flops / 40e12 + 12 * (of.read + of.written) / BYTES_S
+    return CASE_S + check + ROUNDS * len(of.contenders) * max(BLOCK_S, 10 * call)
+
+
+def estimate(options: Options) -> str:
+    """A line a kind of cases and the seconds that they take on an H200."""
+    seconds: dict[str, list[float]] = {}
+    for of in filter(options.wants, cases(options)):
+        seconds.setdefault(of.groups[0], []).append(estimate_s(of))
+    lines = [f"{group:<14} {len(of):>4} cases, about {sum(of):4.0f} s" for group, of in seconds.items()]
+    every = [value for of in seconds.values() for value in of]
+    return "\n".join([*lines, f"{'all':<14} {len(every):>4} cases, about {sum(every):4.0f} s on an H200"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser((__doc__ or "").splitlines()[0])
+    command.add_argument("--estimate", action="store_true", help="print how long the cases take on an H200, and stop")
+    arguments = command.parse_args(argv)
+    options = options_of(arguments)
+    print(estimate(options))
+    if arguments.estimate:
+        return 0
+    module, where = sys.modules[__name__], machine(options.device)
+    benchmark = run_op(module, options, where, lambda text: print(f"… {text}", file=sys.stderr))
+    for line in [*(f"note: {note}" for note in benchmark.notes), *(f"FAILED: {text}" for text in benchmark.failures)]:
+        print(line)
+    print(random_tables(benchmark.rows))
+    if options.measurements:
+        save_measurements(options.measurements, benchmark.measurements)
+    return 1 if benchmark.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The plan of kernels/fp64_mma.cuh: it is compiled and asked."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matmul_plans import Ask, plan_fixture
+
+PROGRAM = r"""
+#include "matmul/choice.h"
+int main() {
+  for (Question q; read(q);) {
+    if (const auto f = make_plans(q.p, q.gpu, q.forced).fp64)
+      std::cout << info(f->tile).name << ' ' << f->vectors_a << ' ' << f->vectors_b << ' ' << f->blocks << ' '
+                << f->segment << ' ' << f->share << ' ' << f->splits << ' ' << f->workspace_bytes << ' '
+                << 1e6 * f->seconds << std::endl;
+    else
+      std::cout << "-" << std::endl;
+  }
+}
+"""
+FIELDS = ["name", "vectors_a", "vectors_b", "blocks", "segment", "share", "splits", "workspace", "us"]
+TILES = ["fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_32x64", "fp64_16x64"]
+F64 = 3
+plan = plan_fixture(PROGRAM, FIELDS)
+
+
+def test_only_fp64_on_hopper_with_more_than_four_columns(plan: Ask) -> None:
+    assert plan(2048, 2048, 2048, dtype=F64)["name"] == "fp64_128x128"
+    for other in (
+        {"dtype": 0},
+        {"dtype": 2},
+        {"major": 8},
+        {"major": 10},
+        {"forced": "simt"},
+        {"forced": "simt_64x64"},
+    ):
+        assert plan(4096, 4096, 4096, **({"dtype": F64} | other)) is None, other
+    for n in (1, 4):
+        assert plan(4096, n, 4096, dtype=F64) is None
+    assert plan(1, 5, 1, dtype=F64)
+    assert plan(64, 64, 64, dtype=F64, gated=True)
+
+
+def test_forced_tiles_and_splits(plan: Ask) -> None:
+    for tile in TILES:
+        assert plan(4096, 8192, 4096, dtype=F64, forced=tile)["name"] == tile
+    for splits in (1, 2, 4, 8):
+        assert plan(64, 1024, 4096, dtype=F64, forced=f"fp64_64x64/{splits}")["splits"] == splits
+    assert plan(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7") is None
+    assert plan(64, 64, 64, dtype=F64, forced="fp64_63x64") is None
+
+
+def test_few_rows_share_a_column_of_tiles(plan: Ask) -> None:
+    for rows in (1, 16):
+        assert plan(rows, 4096, 4096, dtype=F64, layout="nt")["name"] == "fp64_16x64"
+    assert plan(64, 64, 65536, dtype=F64)["splits"] > 32
+    assert plan(8192, 8192, 8192, dtype=F64)["splits"] == 1
+
+
+def test_what_is_copied_16_bytes_at_a_time(plan: Ask) -> None:
+    def vectors(*size: int, **how: object) -> tuple[bool, bool]:
+        p = plan(*size, dtype=F64, **how)
+        return bool(p["vectors_a"]), bool(p["vectors_b"])
+
+    assert vectors(100, 102, 96) == (True, True)
+    assert vectors(100, 101, 96) == (True, False)
+    assert vectors(100, 102, 97) == (False, True)
+    assert vectors(100, 102, 97, ld=98) == (False, True)  # a row ends within a pair
+    assert vectors(100, 102, 97, layout="tt") == (True, False)
+    assert vectors(100, 102, 96, offset=8) == (False, True)
+    assert vectors(100, 102, 96, offset_b=8) == (True, False)
+    assert vectors(100, 102, 96, strides=((192, 2), (102, 1))) == (False, True)
+
+
+sizes = st.tuples(st.integers(1, 1 << 15), st.integers(5, 1 << 15), st.integers(0, 1 << 17))
+
+
+@settings(max_examples=300, deadline=None)
+@given(sizes, st.integers(1, 9), st.sampled_from(["-", *TILES]), st.integers(1, 1 << 15), st.sampled_from([114, 132]))
+def test_segments_depend_on_n_and_k_alone(
+    plan: Ask, size: tuple[int, int, int], batch: int, tile: str, other_rows: int, sm_count: int
+) -> None:
+    m, n, k = size
+    p = plan(m, n, k, batch, dtype=F64, forced=tile, sm_count=sm_count)
+    if p is None:  # no room for the totals of segments
+        assert tile == "fp64_128x64"
+        return
+    assert p["segment"] == plan(other_rows, n, k, dtype=F64)["segment"]
+    assert p["blocks"] == -(-k // 16)
+    segments = max(1, -(-p["blocks"] // p["segment"]))
+    assert segments <= 128
+    assert p["segment"] >= min(p["blocks"], 16)
+    if p["splits"] == 1:
+        assert p["share"] == p["blocks"]
+        assert p["workspace"] == 0
+    else:
+        assert p["share"] % p["segment"] == 0
+        assert p["splits"] == -(-p["blocks"] // p["share"])
+        assert p["workspace"] == 8 * segments * batch * m * n
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes, st.integers(1, 9))
+def test_time_is_at_least_that_of_the_products_and_bytes(plan: Ask, size: tuple[int, int, int], batch: int) -> None:
+    m, n, k = size
+    p = plan(m, n, k, batch, dtype=F64)
+    assert p["us"] > 2 * batch * m * n * k / 67e6
+    assert p["us"] > 8 * batch * (m * k + k * n + m * n) / 4.8e6
+
+
+@pytest.mark.parametrize(("n", "k", "segment"), [(8192, 8192, 512), (4096, 4096, 128), (64, 65536, 32), (512, 200, 13)])
+def test_segments(plan: Ask, n: int, k: int, segment: int) -> None:
+    assert plan(100, n, k, dtype=F64)["segment"] == segment
