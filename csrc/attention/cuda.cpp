@@ -7,6 +7,7 @@
 
 #include "attention/arguments.h"
 #include "attention/call.h"
+#include "attention/fp16_split/launch.h"
 #include "attention/wgmma/launch.h"
 #include "device/integer.h"
 
@@ -27,10 +28,12 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// The tensor-core kernel has been run in the emulator (tests/emulation) but not on a GPU yet: it serves only who asks for it.
-bool wants_wgmma() {
+/// The tensor-core kernels have been run in the emulator (tests/emulation) but not on a GPU yet: they serve only who asks for
+/// them.
+constexpr bool kWgmmaByDefault = false, kFp16SplitByDefault = false;
+bool wants(std::string_view family, bool by_default) {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
-  return wanted != nullptr && std::string_view(wanted) == "wgmma";
+  return wanted != nullptr ? std::string_view(wanted) == family : by_default;
 }
 
 /// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
@@ -62,12 +65,24 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
   return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
 }
 
+/// fp32 by fp16 parts. Returns the heads that are left for CUDA cores, of which the kernel there asks Arguments::failed; nothing
+/// where the tensor-core kernel does not take the call. `memory`: must live until that kernel's launch.
+const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, const TensorView& like,
+                                  std::optional<Tensor>& memory) {
+  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count);
+  if (!plan) return nullptr;
+  memory = workspace(static_cast<std::size_t>(plan->bytes), like);
+  return launch_fp16_split(*plan, k, nullptr, memory->data_ptr(), scope.stream());
+}
+
 }  // namespace
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
-  const bool tensor_cores =
-      scope.properties().major == 9 && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double && wants_wgmma();
+  const bool tensor_cores = scope.properties().major == 9 && a.query.dtype != ScalarType::Float &&
+                            a.query.dtype != ScalarType::Double && wants("wgmma", kWgmmaByDefault);
+  const bool fp16_split =
+      scope.properties().major == 9 && a.query.dtype == ScalarType::Float && wants("fp16_split", kFp16SplitByDefault);
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;
     std::array<Tensor, 3> copies;
@@ -155,6 +170,8 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
+    std::optional<Tensor> parts;
+    k.failed = fp16_split ? launch_fp16_split(scope, k, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k)) launch(plan, k, scope.stream());
     scope.check_launch();
     done += rows;

@@ -37,12 +37,12 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   // Positions plus either length, and a tile behind them, are 32-bit numbers.
   if (p.sq + p.sk + 1024 > kInt) return {};
   const bool few = all_rows <= kFewRows;
-  const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [&](const WgmmaTile& t) {
+  const auto tile = std::find_if(p.table.begin(), p.table.end(), [&](const WgmmaTile& t) {
     return (t.consumers == 1) == few && t.serves(p.masking) && p.d <= t.head_size && p.dv <= t.value_size;
   });
-  if (tile == kWgmmaTiles.end()) return {};
+  if (tile == p.table.end()) return {};
 
-  WgmmaPlan plan{.tile = static_cast<int>(tile - kWgmmaTiles.begin())};
+  WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(tile - p.table.begin())};
   const std::int64_t rows = tile->rows();
   // Without parts, each warp stores its 16 rows by TMA: whole positions.
   const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
@@ -68,7 +68,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
     if (plan.mask_tiles * plan.key_tiles > kInt) return {};
   }
   if (p.causal) {  // tiles differ in length: the longest of several heads first. Else one head after the other.
-    const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (2 * p.sk * (p.d + p.dv)), 1);
+    const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (p.item * p.sk * (p.d + p.dv)), 1);
     std::int64_t section = std::min(key_heads * (p.group / plan.packed), heads);
     while (heads % section != 0) --section;
     plan.section_heads = static_cast<int>(section);

@@ -1,0 +1,224 @@
+// fp32 operands of attention as two fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two that
+// brings the largest magnitude of its row (queries, keys), or of its column in kSplitRows keys (values), to [2^14, 2^15). That
+// is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
+//
+//   Operands  any strides; kColumns columns at most. Grid: a CTA for kSplitRows rows of a batch of query, key or value.
+//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
+//   Floor     reads 4 and writes 4 bytes an element.
+//
+// What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
+// 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
+// than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that are
+// dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (split_fp16.cuh of matmul has the bound).
+#pragma once
+#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/tile.h"
+#include "device/numeric.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+
+namespace xgemm::attention {
+
+inline constexpr int kSplitThreads = 256;
+
+/// 2^e, e in [-126, 127].
+__device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e + 127) << 23); }
+
+/// The scale of numbers whose largest magnitude has these bits, and its inverse, for magnitudes that do not fail.
+struct SplitScale {
+  float scale, inverse;
+  bool failed;
+  __device__ __forceinline__ explicit SplitScale(unsigned largest) {
+    constexpr int kRange = 60;
+    const int exponent = static_cast<int>(largest >> 23) - 127;
+    failed = largest != 0 && (exponent < -kRange || exponent >= kRange);
+    const int e = largest == 0 || failed ? 0 : 14 - exponent;
+    scale = power_of_two(e), inverse = power_of_two(-e);
+  }
+};
+
+/// Elements of one row, column or thread: dense ones, and from bit 16 on lossy ones.
+__device__ __forceinline__ unsigned split_element(float x, float scale, half& high, half& low) {
+  const float scaled = x * scale;
+  high = __float2half_rn(scaled);
+  const float rest = scaled - __half2float(high);
+  low = __float2half_rn(rest);
+  const float magnitude = fabsf(scaled);
+  const bool lossy = magnitude < 0.125f && (__half2float(low) != rest || (scaled == 0.f && x != 0.f));
+  return (magnitude >= 32.f ? 1u : 0u) + (lossy ? 1u << 16 : 0u);
+}
+__device__ __forceinline__ bool too_lossy(unsigned lossy, int count) {
+  return lossy > 1 && 16 * lossy > static_cast<unsigned>(count);
+}
+
+__device__ __forceinline__ unsigned merge_status(unsigned a, unsigned b) {
+  return min(a & kSplitDensity, b & kSplitDensity) | ((a | b) & ~static_cast<unsigned>(kSplitDensity));
+}
+__device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+/// The upper half of a power of two's bits: all of it.
+__device__ __forceinline__ std::uint16_t bf16_bits(float x) { return static_cast<std::uint16_t>(__float_as_uint(x) >> 16); }
+
+/// A thread has four columns of every kStep-th row of its block.
+template <int kColumns>
+struct SplitBlock {
+  static constexpr int kLanes = kColumns / 4, kStep = kSplitThreads / kLanes, kCount = kSplitRows / kStep;
+  static constexpr int kWarps = kSplitThreads / kWarpSize;
+
+  const SplitOperand& g;
+  int batch, block;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, first = static_cast<int>(threadIdx.x) / kLanes, column = 4 * lane;
+  int rows;  ///< of this block that exist
+  Vector<float, 4> x[kCount];
+
+  __device__ __forceinline__ SplitBlock(const SplitOperand& operand, int index) : g(operand) {
+    batch = g.blocks.divide(index), block = index - batch * static_cast<int>(g.blocks.divisor);
+    rows = min(g.rows - block * kSplitRows, kSplitRows);
+    const int outer = g.batches.divide(batch), inner = batch - outer * static_cast<int>(g.batches.divisor);
+    const float* const from = g.data + outer * g.outer + inner * g.inner;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = {};
+      const int row = block * kSplitRows + first + i * kStep, position = g.group.divide(row);
+      if (row >= g.rows) continue;
+      const float* const line = from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
+      if (g.vector) {
+        if (column < g.columns) x[i] = load_vector<4>(line + column);
+      } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          if (column + c < g.columns) x[i][c] = line[(column + c) * g.column];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(int i, const Vector<half, 4>& high, const Vector<half, 4>& low) const {
+    const int row = first + i * kStep;
+    if (row >= rows || column >= g.padded) return;
+    half* const to =
+        static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kSplitRows + row) * g.padded + column;
+    store_vector(to, high), store_vector(to + g.part, low);
+  }
+
+  /// Queries or keys: a scale a row.
+  template <class StoreScale>
+  __device__ __forceinline__ unsigned split_rows(const StoreScale& store_scale) const {
+    unsigned status = 512;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      unsigned largest = 0, counts = 0;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) largest = max(largest, magnitude_bits(x[i][c]));
+      largest = warp_reduce<kLanes>(largest, [](unsigned a, unsigned b) { return max(a, b); });
+      const SplitScale scale(largest);
+      Vector<half, 4> high, low;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) counts += split_element(x[i][c], scale.scale, high[c], low[c]);
+      counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
+      store(i, high, low);
+      if (lane == 0) store_scale(first + i * kStep, scale.inverse);
+      const unsigned lossy = counts >> 16;
+      const bool failed = scale.failed || too_lossy(lossy, g.columns);
+      const unsigned density = largest == 0 ? 512 : (counts & 0xffffu) * 256 / static_cast<unsigned>(g.columns);
+      status = merge_status(status, density | (lossy ? kSplitLossy : 0u) | (failed ? kSplitFailed : 0u));
+    }
+    return status;
+  }
+
+  /// Values: a scale a column.
+  __device__ __forceinline__ unsigned split_columns() const {
+    __shared__ uint4 largest_of[kWarps][kLanes];
+    __shared__ unsigned lossy_of[kWarps][kLanes];
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const bool leads = static_cast<int>(threadIdx.x) % kWarpSize < kLanes;
+    unsigned largest[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) largest[c] = max(largest[c], magnitude_bits(x[i][c]));
+    if constexpr (kLanes < kWarpSize) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) largest[c] = max(largest[c], __shfl_xor_sync(kFullWarp, largest[c], kLanes));
+    }
+    if (leads) largest_of[warp][lane] = {largest[0], largest[1], largest[2], largest[3]};
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const uint4 other = largest_of[w][lane];
+      largest[0] = max(largest[0], other.x), largest[1] = max(largest[1], other.y);
+      largest[2] = max(largest[2], other.z), largest[3] = max(largest[3], other.w);
+    }
+    const SplitScale scales[4] = {SplitScale(largest[0]), SplitScale(largest[1]), SplitScale(largest[2]), SplitScale(largest[3])};
+    bool failed = false;
+    unsigned lossy_columns = 0;  // a byte a column
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      Vector<half, 4> high, low;
+      unsigned lossy = 0;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const unsigned is_lossy = split_element(x[i][c], scales[c].scale, high[c], low[c]) >> 16;
+        lossy += is_lossy, lossy_columns += is_lossy << (8 * c);
+      }
+      store(i, high, low);
+      lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
+      failed |= too_lossy(lossy, g.columns);
+    }
+    if constexpr (kLanes < kWarpSize) lossy_columns += __shfl_xor_sync(kFullWarp, lossy_columns, kLanes);
+    if (leads) lossy_of[warp][lane] = lossy_columns;
+    __syncthreads();
+    if (first == 0) {
+      lossy_columns = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) lossy_columns += lossy_of[w][lane];
+      Vector<std::uint16_t, 4> inverse;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        failed |= scales[c].failed || too_lossy(lossy_columns >> (8 * c) & 0xffu, rows);
+        inverse[c] = bf16_bits(scales[c].inverse);
+      }
+      const std::int64_t at = static_cast<std::int64_t>(batch) * static_cast<int>(g.blocks.divisor) + block;
+      store_vector(static_cast<std::uint16_t*>(g.scales) + at * kColumns + column, inverse);
+    }
+    return 512u | (failed ? kSplitFailed : 0u);
+  }
+};
+
+/// kColumns: of the tile that follows (kSplitTiles), head and value size alike.
+template <int kColumns>
+__global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
+  ptx::grid_wait();
+  ptx::grid_release();
+  int index = static_cast<int>(blockIdx.x);
+  unsigned status;
+  unsigned* to;
+  if (index < g.query.ctas) {
+    const SplitBlock<kColumns> block(g.query, index);
+    float* const scales =
+        static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows + block.block * kSplitRows;
+    status = block.split_rows([&](int row, float inverse) {
+      if (row < block.rows) scales[row] = inverse;
+    });
+    to = g.query.status + index;
+  } else if ((index -= g.query.ctas) < g.key.ctas) {
+    const SplitBlock<kColumns> block(g.key, index);
+    std::uint16_t* const scales = static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * kSplitRows;
+    status = block.split_rows([&](int row, float inverse) { scales[row] = bf16_bits(inverse); });
+    to = g.key.status + index;
+  } else {
+    index -= g.key.ctas;
+    status = SplitBlock<kColumns>(g.value, index).split_columns();
+    to = g.value.status + index;
+  }
+  __shared__ unsigned statuses[kSplitThreads / kWarpSize];
+  status = warp_reduce(status, merge_status);
+  if (threadIdx.x % kWarpSize == 0) statuses[threadIdx.x / kWarpSize] = status;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int w = 1; w < kSplitThreads / kWarpSize; ++w) status = merge_status(status, statuses[w]);
+    *to = status;
+  }
+}
+
+}  // namespace xgemm::attention
