@@ -47,8 +47,9 @@ struct SplitConsumer {
     return taken;
   }
   __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
-  /// A warp's part of giving slots back to the producer.
+  /// A warp's part of giving slots back to the producer, after all its lanes have read the scales.
   __device__ __forceinline__ void release_slots(int high, int low) const {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) shared.ring.release(high), shared.ring.release(low);
   }
   /// Of the scales that came with a high part: this thread's first pair of columns.

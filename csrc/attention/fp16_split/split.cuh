@@ -187,6 +187,7 @@ struct SplitBlock {
 /// kColumns: of the tile that follows (kSplitTiles), head and value size alike.
 template <int kColumns>
 __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   ptx::grid_wait();
   ptx::grid_release();
   int index = static_cast<int>(blockIdx.x);
@@ -219,6 +220,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_
     for (int w = 1; w < kSplitThreads / kWarpSize; ++w) status = merge_status(status, statuses[w]);
     *to = status;
   }
+#endif
 }
 
 }  // namespace xgemm::attention

@@ -51,7 +51,7 @@ Buffer<float> draw(const Case& c, int kind, std::int64_t count, int columns) {
     if (c.data == 4) y = std::copysign(std::exp2(26 * uniform(random) - 13), y) / (kind == 2 ? 1 : 64);
     if (c.data == 5 && row % 8 == 3 && kind != 0) y *= kind == 1 ? 4 : 16384;
     if (c.data == 6 && kind == 0) y = 0;
-    if (c.data == 7) y *= std::exp2(kind == 0 ? -20 : kind == 1 ? 20 : (row % 3 - 1) * 6 + 30);
+    if (c.data == 7) y *= std::exp2(kind == 0 ? -20 : kind == 1 ? 20 : (row % 3 - 1) * 3 + 30);
     x[place(i)] = static_cast<float>(y);
   }
   return x;
@@ -215,16 +215,16 @@ void check(const Case& c) {
       expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * 0x1p-20 * (1 + magnitude);
       if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
         require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
-        output[place(at)] = 0, expected[place(at)] = 0;
+        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
       } else if (c.special == 3 && last_head && x == 1) {
-        output[place(at)] = 0, expected[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
+        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
       } else {
         errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
       }
     }
     if (poisoned) {
       require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
-      lse[place(row)] = 0, expected_lse[place(row)] = 0;
+      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
     }
   }
   std::cout << " error " << std::sqrt(errors / plain_errors) << ": " << std::flush;
