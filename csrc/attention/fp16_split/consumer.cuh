@@ -12,6 +12,7 @@
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/wgmma/consumer.cuh"
+#include "device/ptx/named_barrier.cuh"
 
 namespace xgemm::attention {
 
@@ -90,6 +91,11 @@ struct SplitConsumer {
     release_slots(high, low);
   }
 
+  /// turns.pass(), when the exponentials that make up this sum are there.
+  __device__ __forceinline__ void pass_turn(float sum) const {
+    ptx::named_barrier_arrive_after(sum, kTurnBarrier + (warpgroup + 1 == kTile.consumers ? 0 : warpgroup + 1), 256);
+  }
+
   __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, const Mask& mask) const {
     if constexpr (kMasking == Masking::additive) {
 #pragma unroll
@@ -154,7 +160,7 @@ struct SplitConsumer {
     softmax.raise_maximum(scores, scale_log2);
     turns.wait();
     softmax.exponentiate(scores, scale_log2);
-    turns.pass_after(softmax.sum[0] + softmax.sum[1]);
+    pass_turn(softmax.sum[0] + softmax.sum[1]);
     std::uint32_t high[kKeys / 16][4], low[kKeys / 16][4];
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) split_pair(scores[2 * i], scores[2 * i + 1], high[i / 4][i % 4], low[i / 4][i % 4]);

@@ -33,11 +33,6 @@ struct Turns {
   __device__ __forceinline__ void pass() const {
     if (kWarpgroups > 1) ptx::named_barrier_arrive(kTurnBarrier + (warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1), 256);
   }
-  /// When this is computed: a sum of weights.
-  __device__ __forceinline__ void pass_after(float computed) const {
-    if (kWarpgroups > 1)
-      ptx::named_barrier_arrive_after(computed, kTurnBarrier + (warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1), 256);
-  }
   /// After the last turn: leaves no arrival behind.
   __device__ __forceinline__ void end() const {
     if (warpgroup == 0) wait();

@@ -34,12 +34,6 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// The same, once `computed`, which is never -1, is known: ptxas moves arithmetic across a barrier that does not depend on it.
-__device__ __forceinline__ void named_barrier_arrive_after(float computed, int id, int threads) {
-  asm volatile("{\n.reg .pred known;\nsetp.neu.f32 known, %0, 0fBF800000;\n@known bar.arrive %1, %2;\n}" ::"f"(computed), "r"(id),
-               "r"(threads)
-               : "memory");
-}
 /// Waits for all `threads`; true for all where `condition` is true for one.
 __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool condition) {
   std::uint32_t any;

@@ -217,7 +217,8 @@ void check(const Case& c) {
         require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
         output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
       } else if (c.special == 3 && last_head && x == 1) {
-        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
+        output[place(at)] = 0, expected[place(at)] = 0,
+        allowed[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
       } else {
         errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
       }
