@@ -65,14 +65,16 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
   return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
 }
 
-/// fp32 by fp16 parts. Returns the heads that are left for CUDA cores, of which the kernel there asks Arguments::failed; nothing
-/// where the tensor-core kernel does not take the call. `memory`: must live until that kernel's launch.
+/// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
+/// must live until the launch of the kernel on CUDA cores.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, const TensorView& like,
-                                  std::optional<Tensor>& memory) {
+                                  std::array<std::optional<Tensor>, 2>& memory) {
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count);
   if (!plan) return nullptr;
-  memory = workspace(static_cast<std::size_t>(plan->bytes), like);
-  return launch_fp16_split(*plan, k, nullptr, memory->data_ptr(), scope.stream());
+  memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
+  MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);
+  memory[1] = std::move(place.owned);
+  return launch_fp16_split(*plan, k, place.counters, memory[0]->data_ptr(), scope.stream());
 }
 
 }  // namespace
@@ -170,7 +172,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
-    std::optional<Tensor> parts;
+    std::array<std::optional<Tensor>, 2> parts;
     k.failed = fp16_split ? launch_fp16_split(scope, k, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k)) launch(plan, k, scope.stream());
     scope.check_launch();

@@ -9,6 +9,7 @@
 //                                      rescale of the online softmax
 #pragma once
 #include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/parts.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/wgmma/consumer.cuh"
@@ -16,16 +17,15 @@
 
 namespace xgemm::attention {
 
-/// What the tensor core's truncation takes off a sum on average (matmul/kernels/wgmma_gemm.cuh).
-inline constexpr float kTruncation = 1.f + 0x1p-23f;
-
 template <int kIndex, Masking kMasking>
 struct SplitConsumer {
   using S = SplitShared<kIndex>;
   static constexpr WgmmaTile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys;
   using Walk = KeyWalk<kKeys, kMasking>;
-  using Mask = TileMask<kKeys, kMasking>;
+  /// An additive mask's numbers fit beside the scores in flight and 32 outputs, not beside 64.
+  static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
+  using Mask = TileMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
 
   const SplitArguments& g;
   const S shared;
@@ -40,22 +40,29 @@ struct SplitConsumer {
   __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory, int mine)
       : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
 
-  /// Waits for the next slot, and turns to the one after it; returns it.
-  __device__ __forceinline__ int take_slot() {
-    const int taken = slot.slot;
-    shared.ring.wait(slot);
+  /// Of this thread's first row; the other one is 8 behind it. Cheap: computed wherever it is needed.
+  __device__ __forceinline__ static int row_in_tile() {
+    return static_cast<int>((threadIdx.x - 128) / 32 * 16 + threadIdx.x % 32 / 4);
+  }
+  /// The slots of a high part, at `slot`, and of the low part behind it.
+  __device__ __forceinline__ PipelineState<kTile.stages> second() const {
+    PipelineState<kTile.stages> next = slot;
+    next.advance();
+    return next;
+  }
+  __device__ __forceinline__ void wait_parts() const { shared.ring.wait(slot), shared.ring.wait(second()); }
+  /// A warp's part of giving both back to the producer, after all its lanes have read the scales.
+  __device__ __forceinline__ void release_parts() {
+    const PipelineState<kTile.stages> low = second();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot), shared.ring.release(low.slot);
+    slot = low;
     slot.advance();
-    return taken;
   }
   __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
-  /// A warp's part of giving slots back to the producer, after all its lanes have read the scales.
-  __device__ __forceinline__ void release_slots(int high, int low) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared.ring.release(high), shared.ring.release(low);
-  }
-  /// Of the scales that came with a high part: this thread's first pair of columns.
-  __device__ __forceinline__ const std::uint16_t* scales_of(int high) const {
-    return shared.scales + high * S::kScales + 2 * (threadIdx.x % 4);
+  /// Of the scales that came with the high part: this thread's first pair of columns.
+  __device__ __forceinline__ const std::uint16_t* scales() const {
+    return shared.scales + slot.slot * S::kScales + 2 * (threadIdx.x % 4);
   }
 
   /// S of the tile at hand, times the keys' scales.
@@ -63,8 +70,9 @@ struct SplitConsumer {
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
     const std::uint32_t rows = ptx::shared_address(shared.queries) + warpgroup * 64 * WgmmaTile::kBlockBytes;
     const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
-    const int high = take_slot(), low = take_slot();
-    const auto key_high = S::Key::descriptor_low(slot_address(high)), key_low = S::Key::descriptor_low(slot_address(low));
+    wait_parts();
+    const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),
+               key_low = S::Key::descriptor_low(slot_address(second().slot));
     ptx::wgmma_pin(scores);
     ptx::wgmma_fence();
     const auto multiply = [&](std::uint32_t q, std::uint32_t k, bool first) {
@@ -81,14 +89,14 @@ struct SplitConsumer {
     load_mask();
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
-    const std::uint16_t* const scales = scales_of(high);
+    const std::uint16_t* const pairs = scales();
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
-      const float2 scale = load_scales(scales + 8 * j);
+      const float2 scale = load_scales(pairs + 8 * j);
 #pragma unroll
       for (int h = 0; h < 2; ++h) scores[4 * j + 2 * h] *= scale.x, scores[4 * j + 2 * h + 1] *= scale.y;
     }
-    release_slots(high, low);
+    release_parts();
   }
 
   /// turns.pass(), when the exponentials that make up this sum are there.
@@ -96,64 +104,78 @@ struct SplitConsumer {
     ptx::named_barrier_arrive_after(sum, kTurnBarrier + (warpgroup + 1 == kTile.consumers ? 0 : warpgroup + 1), 256);
   }
 
-  __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, const Mask& mask) const {
+  __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, Mask& mask) const {
     if constexpr (kMasking == Masking::additive) {
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) scores[i] *= row_scale[i / 2 % 2];
     }
-    if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, 1.f);
+    if constexpr (kMaskByQuarters) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        mask.load(g, 4 * walk.n + i, walk.on_mask(), !walk.on_edge());
+        mask.apply(reinterpret_cast<float(&)[kKeys / 8]>(scores[i * (kKeys / 8)]), 1.f);
+      }
+    } else if (kMasking == Masking::additive || walk.on_mask()) {
+      mask.apply(scores, 1.f);
+    }
     if (walk.on_edge()) {  // seldom: nothing of it in registers all the time
       const RowTile tile(g, item);
-      const Place place;
       int begin[2], end[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, tile.row + place.row(h));
+        const int position = position_of(g, tile.row + row_in_tile() + 8 * h);
         begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
       }
       mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
     }
   }
 
-  /// O = O factor + P V.
+  /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers.
   __device__ __forceinline__ void multiply_values(std::uint32_t (&high)[kKeys / 16][4], std::uint32_t (&low)[kKeys / 16][4]) {
-    float part[kTile.value_size / 2];
-    const int high_slot = take_slot(), low_slot = take_slot();
-    const auto value_high = S::Value::descriptor_low(slot_address(high_slot)),
-               value_low = S::Value::descriptor_low(slot_address(low_slot));
-    ptx::wgmma_pin(part);
+    constexpr int kColumns = kTile.value_size > 64 && kMasking != Masking::edges ? 64 : kTile.value_size;
+    wait_parts();
+    const auto value_high = S::Value::descriptor_low(slot_address(slot.slot)),
+               value_low = S::Value::descriptor_low(slot_address(second().slot));
+    const std::uint16_t* const pairs = scales();
 #pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(high[step]), ptx::wgmma_pin(low[step]);
-    ptx::wgmma_fence();
-    const auto multiply = [&](const std::uint32_t(&p)[kKeys / 16][4], std::uint32_t v, bool first) {
+    for (int first = 0; first < kTile.value_size; first += kColumns) {
+      float part[kColumns / 2];
+      ptx::wgmma_pin(part);
 #pragma unroll
-      for (int step = 0; step < kKeys / 16; ++step)
-        ptx::WgmmaRegisters<half, false>::mma(part, p[step], S::Value::descriptor(v, step * S::Value::kStepBytes),
-                                              !first || step != 0);
-    };
-    multiply(low, value_high, true);
-    multiply(high, value_low, false);
-    multiply(high, value_high, false);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>();
-    ptx::wgmma_pin(part);
-    const std::uint16_t* const scales = scales_of(high_slot);
+      for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(high[step]), ptx::wgmma_pin(low[step]);
+      ptx::wgmma_fence();
+      const auto multiply = [&](const std::uint32_t(&p)[kKeys / 16][4], std::uint32_t v, bool fresh) {
 #pragma unroll
-    for (int j = 0; j < kTile.value_size / 8; ++j) {
-      const float2 scale = load_scales(scales + 8 * j);
+        for (int step = 0; step < kKeys / 16; ++step)
+          ptx::WgmmaRegisters<half, false>::mma(part, p[step],
+                                                S::Value::descriptor(v, first / 64 * S::kKeyBlock + step * S::Value::kStepBytes),
+                                                !fresh || step != 0);
+      };
+      multiply(low, value_high, true);
+      multiply(high, value_low, false);
+      multiply(high, value_high, false);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(part);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float* const output = outputs + 4 * j + 2 * h;
-        output[0] = fmaf(part[4 * j + 2 * h], scale.x, output[0] * softmax.factor[h]);
-        output[1] = fmaf(part[4 * j + 2 * h + 1], scale.y, output[1] * softmax.factor[h]);
+      for (int j = 0; j < kColumns / 8; ++j) {
+        const float2 scale = load_scales(pairs + first + 8 * j);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float* const output = outputs + first / 2 + 4 * j + 2 * h;
+          output[0] = fmaf(part[4 * j + 2 * h], scale.x, output[0] * softmax.factor[h]);
+          output[1] = fmaf(part[4 * j + 2 * h + 1], scale.y, output[1] * softmax.factor[h]);
+        }
       }
     }
-    release_slots(high_slot, low_slot);
+    release_parts();
   }
 
   __device__ __forceinline__ void step(int item, const Walk& walk, Mask& mask) {
     float scores[kKeys / 2];
-    multiply_keys(scores, [&] { mask.load(g, walk.n, walk.on_mask(), !walk.on_edge()); });
+    multiply_keys(scores, [&] {
+      if constexpr (!kMaskByQuarters) mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+    });
     mask_scores(scores, item, walk, mask);
     const float scale_log2[2] = {kMasking == Masking::additive ? kLog2E : row_scale[0],
                                  kMasking == Masking::additive ? kLog2E : row_scale[1]};
@@ -167,33 +189,23 @@ struct SplitConsumer {
     multiply_values(high, low);
   }
 
-  /// What takes the power of two of a packed row's queries out again.
-  __device__ __forceinline__ float query_scale(const RowTile& tile, int row) const {
-    const int pack = static_cast<int>(g.pack.divisor), group = pack * static_cast<int>(g.tile_heads.divisor);
-    const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
-    const int position = position_of(g, row), head = tile.head + row - g.pack.divide(row) * pack;
-    return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
-  }
-
   /// The rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
-    const Place place;
     softmax.finish();
+    if (g.through_memory) return store_split_part<kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::int64_t row = tile.output_row(g, tile.row + place.row(h));
-      if (row < 0 || place.row(h) >= g.tile_rows) continue;
+      const int in_tile = row_in_tile() + 8 * h;
+      const std::int64_t row = tile.output_row(g, tile.row + in_tile);
+      if (row < 0 || in_tile >= g.tile_rows) continue;
       const float sum = softmax.sum[h], inverse = kTruncation / sum;
-      if (g.lse != nullptr && place.lane % 4 == 0) {
-        const float scale =
-            kMasking == Masking::additive ? 1.f : query_scale(tile, tile.row + place.row(h)) * (g.score_scale * g.correction);
-        g.lse[row] = log_sum(softmax.maximum[h], sum / kWeightScale, scale);
-      }
+      if (g.lse != nullptr && static_cast<int>(threadIdx.x % 4) == 0)
+        g.lse[row] = log_sum(softmax.maximum[h], sum / kWeightScale, softmax_scale<kMasking>(g, tile, tile.row + in_tile, false));
       float* const to = static_cast<float*>(g.out) + row * g.dv;
 #pragma unroll
       for (int j = 0; j < kTile.value_size / 8; ++j) {
-        const int column = 8 * j + 2 * (place.lane % 4);
+        const int column = 8 * j + 2 * (static_cast<int>(threadIdx.x % 4));
         Vector<float, 2> output;  // 0 where the row sees no key
 #pragma unroll
         for (int c = 0; c < 2; ++c) output[c] = sum == 0.f ? 0.f : outputs[4 * j + 2 * h + c] * inverse;
@@ -209,16 +221,17 @@ struct SplitConsumer {
   }
 
   __device__ __forceinline__ void run() {
-    const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
     for (ItemLoop item(g); item.valid(); item.next()) {
       const RowTile tile(g, item.index);
       Walk walk(g, tile);
-      const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        row_scale[h] =
-            query_scale(tile, rows[h]) * ((kMasking == Masking::additive ? g.score_scale : g.scale_log2) * g.correction);
+      const int rows[2] = {tile.row + row_in_tile(), tile.row + row_in_tile() + 8};
       Mask mask(g, tile, rows);
+#pragma unroll 1
+      for (int h = 0; h < 2; ++h) {
+        const float scale = query_scale(g, tile, tile.row + row_in_tile() + 8 * h) *
+                            ((kMasking == Masking::additive ? g.score_scale : g.scale_log2) * g.correction);
+        (h == 0 ? row_scale[0] : row_scale[1]) = scale;
+      }
       softmax = {};
 #pragma unroll
       for (float& output : outputs) output = 0;

@@ -81,7 +81,7 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count) {
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
   const std::optional<WgmmaPlan> rows = plan_wgmma(problem);
-  if (!rows || rows->parts > 1) return {};
+  if (!rows) return {};
   SplitPlan plan{.rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
   plan.query = place(plan.bytes, a, a.query, query_rows, a.d, 4 * kSplitRows);

@@ -61,11 +61,13 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
 /// One warp of each CTA, beside the producer: which key heads have a query, a key or a value that the parts do not carry.
 __device__ __forceinline__ void judge_heads(const SplitArguments& g) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll 1
   for (int head = static_cast<int>(blockIdx.x); head < g.batches; head += static_cast<int>(gridDim.x)) {
     const int outer = g.inner.divide(head), inner = head - outer * static_cast<int>(g.inner.divisor);
     const auto look = [&](const unsigned* status, const WgmmaArguments::Steps& steps, int blocks) {
       unsigned all = 512;
       status += static_cast<std::int64_t>(inner * steps.inner + outer * steps.outer) * blocks;
+#pragma unroll 1
       for (int i = lane; i < blocks; i += kWarpSize) all = merge_status(all, __ldcg(status + i));
       return warp_reduce(all, merge_status);
     };

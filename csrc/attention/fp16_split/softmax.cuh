@@ -4,11 +4,29 @@
 #pragma once
 #include <cmath>
 
+#include "attention/fp16_split/arguments.h"
+#include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/softmax.cuh"
 
 namespace xgemm::attention {
 
 inline constexpr float kWeightScale = 0x1p15f;
+
+/// What the tensor core's truncation takes off a sum on average (matmul/kernels/wgmma_gemm.cuh).
+inline constexpr float kTruncation = 1.f + 0x1p-23f;
+
+/// What takes the power of two of a packed row's queries out again.
+__device__ __forceinline__ float query_scale(const SplitArguments& g, const RowTile& tile, int row) {
+  const int pack = static_cast<int>(g.pack.divisor), group = pack * static_cast<int>(g.tile_heads.divisor);
+  const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
+  const int position = position_of(g, row), head = tile.head + row - g.pack.divide(row) * pack;
+  return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
+}
+
+/// For sums under the maximum `before`. An infinite maximum is not subtracted (attention/wgmma/softmax.cuh).
+__device__ __forceinline__ float rescale_factor(float before, float maximum, float scale) {
+  return isinf(maximum) ? 1.f : exp2_approx((before - maximum) * scale);
+}
 
 template <int kKeys>
 struct RowSoftmax {
@@ -16,7 +34,7 @@ struct RowSoftmax {
   float sum[2] = {0, 0};                      ///< times kWeightScale, of this lane's keys, until finish()
   float factor[2];                            ///< for what was summed under the maximum before
 
-  /// The running maximum over `scores` too. An infinite one is not subtracted (attention/wgmma/softmax.cuh).
+  /// The running maximum over `scores` too.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], const float (&scale)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -26,7 +44,7 @@ struct RowSoftmax {
       largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
       maximum[h] = fmaxf(before, largest);
-      factor[h] = isinf(maximum[h]) ? 1.f : exp2_approx((before - maximum[h]) * scale[h]);
+      factor[h] = rescale_factor(before, maximum[h], scale[h]);
     }
   }
 
