@@ -69,6 +69,8 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
 /// must live until the launch of the kernel on CUDA cores.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, const TensorView& like,
                                   std::array<std::optional<Tensor>, 2>& memory) {
+  constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
+  if (k.sk < kFewestKeys) return nullptr;
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count);
   if (!plan) return nullptr;
   memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);

@@ -239,6 +239,7 @@ struct SplitConsumer {
       shared.query_slots.wait(query);
 #pragma unroll 1
       for (; walk.valid(); walk.next()) step(item.index, walk, mask);
+      __syncwarp();  // without a key nothing else has kept the warp together: a late lane would wait for the wrong phase
       if (threadIdx.x % 32 == 0) shared.query_slots.release(query.slot);
       query.advance();
       store(item.index);

@@ -76,12 +76,14 @@ bool make_keys_map(CUtensorMap& map, const SplitPlan::Parts& p, const SplitOpera
 
 std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count) {
   WgmmaProblem problem = wgmma_problem(a);
-  problem.table = kSplitTiles, problem.item = 4, problem.sm_count = sm_count;
+  problem.table = kSplitTiles, problem.sm_count = sm_count;
   // Scores times a scale beyond this could overflow where fp32's own would not.
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
-  const std::optional<WgmmaPlan> rows = plan_wgmma(problem);
+  std::optional<WgmmaPlan> rows = plan_wgmma(problem);
   if (!rows) return {};
+  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best.
+  rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   SplitPlan plan{.rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
   plan.query = place(plan.bytes, a, a.query, query_rows, a.d, 4 * kSplitRows);

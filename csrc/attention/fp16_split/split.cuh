@@ -38,15 +38,32 @@ struct SplitScale {
   }
 };
 
-/// Elements of one row, column or thread: dense ones, and from bit 16 on lossy ones.
-__device__ __forceinline__ unsigned split_element(float x, float scale, half& high, half& low) {
-  const float scaled = x * scale;
-  high = __float2half_rn(scaled);
-  const float rest = scaled - __half2float(high);
-  low = __float2half_rn(rest);
+/// Four scaled neighbours as two parts, pairs in a word.
+struct SplitPieces {
+  Vector<std::uint32_t, 2> high, low;
+};
+/// Element i: 1 where it is dense, 2^16 where it is lossy.
+__device__ __forceinline__ unsigned count_element(float x, float scaled, const SplitPieces& pieces, int i) {
+  const auto part = [i](const Vector<std::uint32_t, 2>& v) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(v[i / 2] >> (i % 2 * 16))));
+  };
   const float magnitude = fabsf(scaled);
-  const bool lossy = magnitude < 0.125f && (__half2float(low) != rest || (scaled == 0.f && x != 0.f));
+  const bool lossy = (magnitude < 0.125f) & ((part(pieces.low) != scaled - part(pieces.high)) | ((scaled == 0.f) & (x != 0.f)));
   return (magnitude >= 32.f ? 1u : 0u) + (lossy ? 1u << 16 : 0u);
+}
+__device__ __forceinline__ SplitPieces split_four(const float (&scaled)[4]) {
+  SplitPieces pieces;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const __half2 high = __floats2half2_rn(scaled[2 * i], scaled[2 * i + 1]);
+    const float2 back = __half22float2(high);
+    const __half2 low = __floats2half2_rn(scaled[2 * i] - back.x, scaled[2 * i + 1] - back.y);
+    pieces.high[i] = reinterpret_cast<const std::uint32_t&>(high), pieces.low[i] = reinterpret_cast<const std::uint32_t&>(low);
+  }
+  return pieces;
+}
+__device__ __forceinline__ float smallest_of(const float (&scaled)[4]) {
+  return fminf(fminf(fabsf(scaled[0]), fabsf(scaled[1])), fminf(fabsf(scaled[2]), fabsf(scaled[3])));
 }
 __device__ __forceinline__ bool too_lossy(unsigned lossy, int count) {
   return lossy > 1 && 16 * lossy > static_cast<unsigned>(count);
@@ -76,6 +93,12 @@ struct SplitBlock {
     rows = min(g.rows - block * kSplitRows, kSplitRows);
     const int outer = g.batches.divide(batch), inner = batch - outer * static_cast<int>(g.batches.divisor);
     const float* const from = g.data + outer * g.outer + inner * g.inner;
+    if (g.vector && rows == kSplitRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block, without a test
+      const float* const line = from + (block * kSplitRows + first) * g.row + column;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] = load_vector<4>(line + i * kStep * g.row);
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       x[i] = {};
@@ -92,37 +115,51 @@ struct SplitBlock {
     }
   }
 
-  __device__ __forceinline__ void store(int i, const Vector<half, 4>& high, const Vector<half, 4>& low) const {
-    const int row = first + i * kStep;
-    if (row >= rows || column >= g.padded) return;
-    half* const to =
-        static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kSplitRows + row) * g.padded + column;
-    store_vector(to, high), store_vector(to + g.part, low);
+  __device__ __forceinline__ half* to() const {
+    return static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kSplitRows + first) * g.padded +
+           column;
+  }
+  __device__ __forceinline__ void store(half* to, int i, const SplitPieces& pieces) const {
+    if (first + i * kStep >= rows || column >= g.padded) return;
+    to += i * kStep * g.padded;
+    *reinterpret_cast<Vector<std::uint32_t, 2>*>(to) = pieces.high;
+    *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
   }
 
   /// Queries or keys: a scale a row.
   template <class StoreScale>
   __device__ __forceinline__ unsigned split_rows(const StoreScale& store_scale) const {
-    unsigned status = 512;
+    const auto columns = static_cast<unsigned>(g.columns);
+    const bool beyond = column >= g.columns;
+    half* const out = to();
+    unsigned dense_least = 2 * columns, flags = 0;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      unsigned largest = 0, counts = 0;
+      unsigned largest = 0;
 #pragma unroll
       for (int c = 0; c < 4; ++c) largest = max(largest, magnitude_bits(x[i][c]));
       largest = warp_reduce<kLanes>(largest, [](unsigned a, unsigned b) { return max(a, b); });
       const SplitScale scale(largest);
-      Vector<half, 4> high, low;
+      float scaled[4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) counts += split_element(x[i][c], scale.scale, high[c], low[c]);
-      counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
-      store(i, high, low);
+      for (int c = 0; c < 4; ++c) scaled[c] = x[i][c] * scale.scale;
+      const SplitPieces pieces = split_four(scaled);
+      store(out, i, pieces);
       if (lane == 0) store_scale(first + i * kStep, scale.inverse);
-      const unsigned lossy = counts >> 16;
-      const bool failed = scale.failed || too_lossy(lossy, g.columns);
-      const unsigned density = largest == 0 ? 512 : (counts & 0xffffu) * 256 / static_cast<unsigned>(g.columns);
-      status = merge_status(status, density | (lossy ? kSplitLossy : 0u) | (failed ? kSplitFailed : 0u));
+      unsigned dense = columns;
+      if (__any_sync(kFullWarp, !beyond && !(smallest_of(scaled) >= 32.f))) {
+        unsigned counts = 0;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) counts += count_element(x[i][c], scaled[c], pieces, c);
+        counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
+        const unsigned lossy = counts >> 16;
+        dense = largest == 0 ? 2 * columns : counts & 0xffffu;
+        flags |= (lossy ? kSplitLossy : 0u) | (too_lossy(lossy, g.columns) ? kSplitFailed : 0u);
+      }
+      dense_least = min(dense_least, dense);
+      flags |= scale.failed ? kSplitFailed : 0u;
     }
-    return status;
+    return dense_least * 256 / columns | flags;
   }
 
   /// Values: a scale a column.
@@ -151,18 +188,24 @@ struct SplitBlock {
     const SplitScale scales[4] = {SplitScale(largest[0]), SplitScale(largest[1]), SplitScale(largest[2]), SplitScale(largest[3])};
     bool failed = false;
     unsigned lossy_columns = 0;  // a byte a column
+    half* const out = to();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      Vector<half, 4> high, low;
-      unsigned lossy = 0;
+      float scaled[4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const unsigned is_lossy = split_element(x[i][c], scales[c].scale, high[c], low[c]) >> 16;
-        lossy += is_lossy, lossy_columns += is_lossy << (8 * c);
+      for (int c = 0; c < 4; ++c) scaled[c] = x[i][c] * scales[c].scale;
+      const SplitPieces pieces = split_four(scaled);
+      store(out, i, pieces);
+      if (__any_sync(kFullWarp, !(smallest_of(scaled) >= 0.125f))) {
+        unsigned lossy = 0;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const unsigned is_lossy = count_element(x[i][c], scaled[c], pieces, c) >> 16;
+          lossy += is_lossy, lossy_columns += is_lossy << (8 * c);
+        }
+        lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
+        failed |= too_lossy(lossy, g.columns);
       }
-      store(i, high, low);
-      lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
-      failed |= too_lossy(lossy, g.columns);
     }
     if constexpr (kLanes < kWarpSize) lossy_columns += __shfl_xor_sync(kFullWarp, lossy_columns, kLanes);
     if (leads) lossy_of[warp][lane] = lossy_columns;

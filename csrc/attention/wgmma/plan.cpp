@@ -68,7 +68,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
     if (plan.mask_tiles * plan.key_tiles > kInt) return {};
   }
   if (p.causal) {  // tiles differ in length: the longest of several heads first. Else one head after the other.
-    const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (p.item * p.sk * (p.d + p.dv)), 1);
+    const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (2 * p.sk * (p.d + p.dv)), 1);
     std::int64_t section = std::min(key_heads * (p.group / plan.packed), heads);
     while (heads % section != 0) --section;
     plan.section_heads = static_cast<int>(section);

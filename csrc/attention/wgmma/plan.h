@@ -12,7 +12,6 @@ namespace xgemm::attention {
 /// What the choice depends on.
 struct WgmmaProblem {
   std::span<const WgmmaTile> table = kWgmmaTiles;  ///< fp32: kSplitTiles (attention/fp16_split)
-  std::int64_t item = 2;                           ///< bytes of an element as the kernel loads it
   bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads in all
