@@ -5,7 +5,7 @@
 
 namespace xgemm::attention {
 
-/// What split.cuh found out about kSplitRows rows of an operand, and verdicts about a key head and all that it meets.
+/// What split.cuh found out about a block of rows of an operand, and verdicts about a key head and all that it meets.
 enum SplitStatus : unsigned {
   kSplitDensity = 0xffffu,  ///< the smallest density of a row, in 1/256 of its columns; 512: all zeros
   kSplitLossy = 1u << 16,   ///< some element is not carried to 22 bits
@@ -19,15 +19,15 @@ struct SplitOperand {
   bool vector;                                   ///< rows are whole, aligned vectors of 16 bytes
   int rows, columns;
   ShortDivider group;    ///< query heads of a row's position; 1 for keys and values
-  ShortDivider blocks;   ///< of kSplitRows rows, of a batch
+  ShortDivider blocks;   ///< of as many rows as a tile has keys, of a batch
   ShortDivider batches;  ///< inner batches
   int ctas;              ///< blocks in all
   void* parts;           ///< fp16: [high, low][outer][inner][row][padded columns]
   std::int64_t part;     ///< elements from the high to the low part
   int padded;            ///< columns, a multiple of 8
-  void* scales;      ///< what takes the power of two out again: queries float [batch][row]; keys bf16 [batch][block][kSplitRows];
-                     ///< values bf16 [batch][block][value_size]
-  unsigned* status;  ///< [batch][block]: SplitStatus
+  void* scales;          ///< what takes the power of two out again: queries float [batch][row]; keys bf16 [batch][block][row];
+                         ///< values bf16 [batch][block][value_size]
+  unsigned* status;      ///< [batch][block]: SplitStatus
 };
 
 struct SplitOperands {

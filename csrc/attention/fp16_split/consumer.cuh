@@ -29,16 +29,15 @@ struct SplitConsumer {
 
   const SplitArguments& g;
   const S shared;
-  const Turns<kTile.consumers> turns;
-  const int warpgroup;
   PipelineState<1> query;
   PipelineState<kTile.stages> slot;
   float outputs[kTile.value_size / 2];
   RowSoftmax<kKeys> softmax;
   float row_scale[2];  ///< of scores before the softmax (additive masks), else of its argument in units of log2
 
-  __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory, int mine)
-      : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
+  __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory) : g(arguments), shared(memory) {}
+
+  __device__ __forceinline__ static int warpgroup() { return static_cast<int>(threadIdx.x / 128) - 1; }
 
   /// Of this thread's first row; the other one is 8 behind it. Cheap: computed wherever it is needed.
   __device__ __forceinline__ static int row_in_tile() {
@@ -68,7 +67,7 @@ struct SplitConsumer {
   /// S of the tile at hand, times the keys' scales.
   template <class Load>
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
-    const std::uint32_t rows = ptx::shared_address(shared.queries) + warpgroup * 64 * WgmmaTile::kBlockBytes;
+    const std::uint32_t rows = ptx::shared_address(shared.queries) + agreed(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
     const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
     wait_parts();
     const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),
@@ -99,9 +98,11 @@ struct SplitConsumer {
     release_parts();
   }
 
-  /// turns.pass(), when the exponentials that make up this sum are there.
-  __device__ __forceinline__ void pass_turn(float sum) const {
-    ptx::named_barrier_arrive_after(sum, kTurnBarrier + (warpgroup + 1 == kTile.consumers ? 0 : warpgroup + 1), 256);
+  /// The warpgroups take turns at the exponentials (Turns of wgmma/consumer.cuh, without a register).
+  __device__ __forceinline__ static void wait_turn() { ptx::named_barrier_sync(kTurnBarrier + warpgroup(), 256); }
+  /// When the exponentials that make up this sum are there.
+  __device__ __forceinline__ static void pass_turn(float sum) {
+    ptx::named_barrier_arrive_after(sum, kTurnBarrier + 1 - warpgroup(), 256);
   }
 
   __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, Mask& mask) const {
@@ -132,7 +133,7 @@ struct SplitConsumer {
 
   /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers.
   __device__ __forceinline__ void multiply_values(std::uint32_t (&high)[kKeys / 16][4], std::uint32_t (&low)[kKeys / 16][4]) {
-    constexpr int kColumns = kTile.value_size > 64 && kMasking != Masking::edges ? 64 : kTile.value_size;
+    constexpr int kColumns = kTile.value_size > 128 || kMasking != Masking::edges ? 64 : kTile.value_size;
     wait_parts();
     const auto value_high = S::Value::descriptor_low(slot_address(slot.slot)),
                value_low = S::Value::descriptor_low(slot_address(second().slot));
@@ -180,7 +181,7 @@ struct SplitConsumer {
     const float scale_log2[2] = {kMasking == Masking::additive ? kLog2E : row_scale[0],
                                  kMasking == Masking::additive ? kLog2E : row_scale[1]};
     softmax.raise_maximum(scores, scale_log2);
-    turns.wait();
+    wait_turn();
     softmax.exponentiate(scores, scale_log2);
     pass_turn(softmax.sum[0] + softmax.sum[1]);
     std::uint32_t high[kKeys / 16][4], low[kKeys / 16][4];
@@ -193,7 +194,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
     softmax.finish();
-    if (g.through_memory) return store_split_part<kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup);
+    if (g.through_memory) return store_split_part<kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup());
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int in_tile = row_in_tile() + 8 * h;
@@ -221,6 +222,8 @@ struct SplitConsumer {
   }
 
   __device__ __forceinline__ void run() {
+    static_assert(kTile.consumers == 2);
+    if (warpgroup() == 1) pass_turn(0);
     for (ItemLoop item(g); item.valid(); item.next()) {
       const RowTile tile(g, item.index);
       Walk walk(g, tile);
@@ -244,7 +247,7 @@ struct SplitConsumer {
       query.advance();
       store(item.index);
     }
-    turns.end();
+    if (warpgroup() == 0) wait_turn();
   }
 };
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
       judge_heads(g);
   } else {
     ptx::acquire_registers<S::kTile.consumer_registers()>();
-    SplitConsumer<kIndex, kMasking>(g, shared, warpgroup - 1).run();
+    SplitConsumer<kIndex, kMasking>(g, shared).run();
   }
 #endif
 }

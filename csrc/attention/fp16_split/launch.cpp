@@ -10,12 +10,12 @@
 namespace xgemm::attention {
 namespace {
 
-/// Blocks of kSplitRows rows that one launch of split.cuh can count.
+/// Blocks of rows that one launch of split.cuh can count.
 constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
-/// Adds an operand's parts, scales and status to the workspace. `scale_bytes`: of a block of kSplitRows rows.
+/// Adds an operand's parts, scales and status to the workspace, in blocks of `block` rows, of `scale_bytes` each.
 SplitPlan::Parts place(std::int64_t& bytes, const Arguments& a, const Operand& x, std::int64_t rows, std::int64_t columns,
-                       std::int64_t scale_bytes) {
+                       std::int64_t block, std::int64_t scale_bytes) {
   const auto take = [&](std::int64_t size) {
     const std::int64_t at = bytes;
     bytes += round_up(size, 128);
@@ -26,7 +26,7 @@ SplitPlan::Parts place(std::int64_t& bytes, const Arguments& a, const Operand& x
                      .status = 0,
                      .batches = map_batches(a, x, 0) * map_batches(a, x, 1),
                      .rows = rows,
-                     .blocks = ceil_div(rows, kSplitRows),
+                     .blocks = ceil_div(rows, block),
                      .padded = round_up(columns, 8)};
   p.parts = take(2 * 2 * p.batches * rows * p.padded);
   p.scales = take(p.batches * p.blocks * scale_bytes);
@@ -81,14 +81,15 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count) {
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
   std::optional<WgmmaPlan> rows = plan_wgmma(problem);
-  if (!rows) return {};
+  if (!rows || !split_serves(rows->info(), rows->masking)) return {};
   // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best.
   rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   SplitPlan plan{.rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
-  plan.query = place(plan.bytes, a, a.query, query_rows, a.d, 4 * kSplitRows);
-  plan.key = place(plan.bytes, a, a.key, a.sk, a.d, 2 * kSplitRows);
-  plan.value = place(plan.bytes, a, a.value, a.sk, a.dv, 2 * rows->info().value_size);
+  const int block = rows->info().keys;
+  plan.query = place(plan.bytes, a, a.query, query_rows, a.d, block, 4 * block);
+  plan.key = place(plan.bytes, a, a.key, a.sk, a.d, block, 2 * block);
+  plan.value = place(plan.bytes, a, a.value, a.sk, a.dv, block, 2 * rows->info().value_size);
   if (query_rows > kMost || plan.query.batches * plan.query.blocks + 2 * plan.key.batches * plan.key.blocks > kMost) return {};
   plan.failed = plan.bytes;
   plan.memory = plan.failed + round_up(4 * std::int64_t{a.batches}, 128);

@@ -12,7 +12,7 @@ struct SplitPlan {
   WgmmaPlan rows;  ///< how rows and keys are cut: of kSplitTiles
   struct Parts {
     std::int64_t parts, scales, status;
-    std::int64_t batches, rows, blocks, padded;  ///< of the operand's own batches; rows and blocks of kSplitRows of each; columns
+    std::int64_t batches, rows, blocks, padded;  ///< of the operand's own batches; rows and blocks of rows of each; columns
   };
   Parts query, key, value;
   std::int64_t failed, memory, bytes;  ///< `memory`: what the attention kernel wants; `bytes`: of all

@@ -1,10 +1,10 @@
 // fp32 operands of attention as two fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two that
-// brings the largest magnitude of its row (queries, keys), or of its column in kSplitRows keys (values), to [2^14, 2^15). That
+// brings the largest magnitude of its row (queries, keys), or of its column in a tile of keys (values), to [2^14, 2^15). That
 // is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
 //
-//   Operands  any strides; kColumns columns at most. Grid: a CTA for kSplitRows rows of a batch of query, key or value.
-//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
-//   Floor     reads 4 and writes 4 bytes an element.
+//   Operands  any strides; kColumns columns at most. Grid: a CTA for a tile's keys, or as many queries, of a batch of query, key
+//   or value. Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA. Floor reads
+//   4 and writes 4 bytes an element.
 //
 // What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
 // 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
@@ -29,6 +29,7 @@ __device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e 
 struct SplitScale {
   float scale, inverse;
   bool failed;
+  SplitScale() = default;
   __device__ __forceinline__ explicit SplitScale(unsigned largest) {
     constexpr int kRange = 60;
     const int exponent = static_cast<int>(largest >> 23) - 127;
@@ -76,52 +77,60 @@ __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_
 /// The upper half of a power of two's bits: all of it.
 __device__ __forceinline__ std::uint16_t bf16_bits(float x) { return static_cast<std::uint16_t>(__float_as_uint(x) >> 16); }
 
-/// A thread has four columns of every kStep-th row of its block.
+/// A thread has four columns, or four of each 128, of every kStep-th row of its block.
 template <int kColumns>
 struct SplitBlock {
-  static constexpr int kLanes = kColumns / 4, kStep = kSplitThreads / kLanes, kCount = kSplitRows / kStep;
+  static constexpr int kRows = split_block_rows(kColumns), kVectors = kColumns > 128 ? kColumns / 128 : 1;
+  static constexpr int kLanes = kColumns / kVectors / 4, kStep = kSplitThreads / kLanes, kCount = kRows / kStep;
   static constexpr int kWarps = kSplitThreads / kWarpSize;
 
   const SplitOperand& g;
   int batch, block;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes, first = static_cast<int>(threadIdx.x) / kLanes, column = 4 * lane;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, first = static_cast<int>(threadIdx.x) / kLanes;
   int rows;  ///< of this block that exist
-  Vector<float, 4> x[kCount];
+  Vector<float, 4> x[kCount][kVectors];
+
+  __device__ __forceinline__ int column(int v) const { return 4 * lane + 128 * v; }
 
   __device__ __forceinline__ SplitBlock(const SplitOperand& operand, int index) : g(operand) {
     batch = g.blocks.divide(index), block = index - batch * static_cast<int>(g.blocks.divisor);
-    rows = min(g.rows - block * kSplitRows, kSplitRows);
+    rows = min(g.rows - block * kRows, kRows);
     const int outer = g.batches.divide(batch), inner = batch - outer * static_cast<int>(g.batches.divisor);
     const float* const from = g.data + outer * g.outer + inner * g.inner;
-    if (g.vector && rows == kSplitRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block, without a test
-      const float* const line = from + (block * kSplitRows + first) * g.row + column;
+    if (g.vector && rows == kRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block, without a test
+      const float* const line = from + (block * kRows + first) * g.row;
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = load_vector<4>(line + i * kStep * g.row);
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) x[i][v] = load_vector<4>(line + i * kStep * g.row + column(v));
       return;
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      x[i] = {};
-      const int row = block * kSplitRows + first + i * kStep, position = g.group.divide(row);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) x[i][v] = {};
+      const int row = block * kRows + first + i * kStep, position = g.group.divide(row);
       if (row >= g.rows) continue;
       const float* const line = from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
-      if (g.vector) {
-        if (column < g.columns) x[i] = load_vector<4>(line + column);
-      } else {
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
-          if (column + c < g.columns) x[i][c] = line[(column + c) * g.column];
+      for (int v = 0; v < kVectors; ++v) {
+        if (g.vector) {
+          if (column(v) < g.columns) x[i][v] = load_vector<4>(line + column(v));
+        } else {
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+            if (column(v) + c < g.columns) x[i][v][c] = line[(column(v) + c) * g.column];
+        }
       }
     }
   }
 
   __device__ __forceinline__ half* to() const {
-    return static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kSplitRows + first) * g.padded +
-           column;
+    return static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kRows + first) * g.padded;
   }
-  __device__ __forceinline__ void store(half* to, int i, const SplitPieces& pieces) const {
-    if (first + i * kStep >= rows || column >= g.padded) return;
-    to += i * kStep * g.padded;
+  __device__ __forceinline__ void store(half* to, int i, int v, const SplitPieces& pieces) const {
+    if (first + i * kStep >= rows || column(v) >= g.padded) return;
+    to += i * kStep * g.padded + column(v);
     *reinterpret_cast<Vector<std::uint32_t, 2>*>(to) = pieces.high;
     *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
   }
@@ -130,27 +139,36 @@ struct SplitBlock {
   template <class StoreScale>
   __device__ __forceinline__ unsigned split_rows(const StoreScale& store_scale) const {
     const auto columns = static_cast<unsigned>(g.columns);
-    const bool beyond = column >= g.columns;
     half* const out = to();
     unsigned dense_least = 2 * columns, flags = 0;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       unsigned largest = 0;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) largest = max(largest, magnitude_bits(x[i][c]));
+      for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) largest = max(largest, magnitude_bits(x[i][v][c]));
       largest = warp_reduce<kLanes>(largest, [](unsigned a, unsigned b) { return max(a, b); });
       const SplitScale scale(largest);
-      float scaled[4];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) scaled[c] = x[i][c] * scale.scale;
-      const SplitPieces pieces = split_four(scaled);
-      store(out, i, pieces);
       if (lane == 0) store_scale(first + i * kStep, scale.inverse);
+      float scaled[kVectors][4];
+      SplitPieces pieces[kVectors];
+      bool ordinary = true;  // dense
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scale.scale;
+        pieces[v] = split_four(scaled[v]);
+        store(out, i, v, pieces[v]);
+        ordinary &= column(v) >= g.columns || smallest_of(scaled[v]) >= 32.f;
+      }
       unsigned dense = columns;
-      if (__any_sync(kFullWarp, !beyond && !(smallest_of(scaled) >= 32.f))) {
+      if (!__all_sync(kFullWarp, ordinary)) {
         unsigned counts = 0;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) counts += count_element(x[i][c], scaled[c], pieces, c);
+        for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+          for (int c = 0; c < 4; ++c) counts += count_element(x[i][v][c], scaled[v][c], pieces[v], c);
         counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
         const unsigned lossy = counts >> 16;
         dense = largest == 0 ? 2 * columns : counts & 0xffffu;
@@ -164,64 +182,85 @@ struct SplitBlock {
 
   /// Values: a scale a column.
   __device__ __forceinline__ unsigned split_columns() const {
-    __shared__ uint4 largest_of[kWarps][kLanes];
-    __shared__ unsigned lossy_of[kWarps][kLanes];
+    __shared__ uint4 largest_of[kWarps][kVectors][kLanes];
+    __shared__ unsigned lossy_of[kWarps][kVectors][kLanes];
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     const bool leads = static_cast<int>(threadIdx.x) % kWarpSize < kLanes;
-    unsigned largest[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
+    for (int v = 0; v < kVectors; ++v) {
+      unsigned largest[4] = {0, 0, 0, 0};
 #pragma unroll
-      for (int c = 0; c < 4; ++c) largest[c] = max(largest[c], magnitude_bits(x[i][c]));
-    if constexpr (kLanes < kWarpSize) {
+      for (int c = 0; c < 4; ++c) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) largest[c] = max(largest[c], __shfl_xor_sync(kFullWarp, largest[c], kLanes));
+        for (int i = 0; i < kCount; ++i) largest[c] = max(largest[c], magnitude_bits(x[i][v][c]));
+        if constexpr (kLanes < kWarpSize) largest[c] = max(largest[c], __shfl_xor_sync(kFullWarp, largest[c], kLanes));
+      }
+      if (leads) largest_of[warp][v][lane] = {largest[0], largest[1], largest[2], largest[3]};
     }
-    if (leads) largest_of[warp][lane] = {largest[0], largest[1], largest[2], largest[3]};
     __syncthreads();
+    SplitScale scales[kVectors][4];
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const uint4 other = largest_of[w][lane];
-      largest[0] = max(largest[0], other.x), largest[1] = max(largest[1], other.y);
-      largest[2] = max(largest[2], other.z), largest[3] = max(largest[3], other.w);
+    for (int v = 0; v < kVectors; ++v) {
+      uint4 largest = {0, 0, 0, 0};
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const uint4 other = largest_of[w][v][lane];
+        largest.x = max(largest.x, other.x), largest.y = max(largest.y, other.y);
+        largest.z = max(largest.z, other.z), largest.w = max(largest.w, other.w);
+      }
+      scales[v][0] = SplitScale(largest.x), scales[v][1] = SplitScale(largest.y);
+      scales[v][2] = SplitScale(largest.z), scales[v][3] = SplitScale(largest.w);
     }
-    const SplitScale scales[4] = {SplitScale(largest[0]), SplitScale(largest[1]), SplitScale(largest[2]), SplitScale(largest[3])};
-    bool failed = false;
-    unsigned lossy_columns = 0;  // a byte a column
     half* const out = to();
+    bool failed = false;
+    unsigned lossy_columns[kVectors] = {};  // a byte a column
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      float scaled[4];
+      float scaled[kVectors][4];
+      SplitPieces pieces[kVectors];
+      bool ordinary = true;
 #pragma unroll
-      for (int c = 0; c < 4; ++c) scaled[c] = x[i][c] * scales[c].scale;
-      const SplitPieces pieces = split_four(scaled);
-      store(out, i, pieces);
-      if (__any_sync(kFullWarp, !(smallest_of(scaled) >= 0.125f))) {
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scales[v][c].scale;
+        pieces[v] = split_four(scaled[v]);
+        store(out, i, v, pieces[v]);
+        ordinary &= smallest_of(scaled[v]) >= 0.125f;
+      }
+      if (!__all_sync(kFullWarp, ordinary)) {
         unsigned lossy = 0;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const unsigned is_lossy = count_element(x[i][c], scaled[c], pieces, c) >> 16;
-          lossy += is_lossy, lossy_columns += is_lossy << (8 * c);
-        }
+        for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            const unsigned is_lossy = count_element(x[i][v][c], scaled[v][c], pieces[v], c) >> 16;
+            lossy += is_lossy, lossy_columns[v] += is_lossy << (8 * c);
+          }
         lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
         failed |= too_lossy(lossy, g.columns);
       }
     }
-    if constexpr (kLanes < kWarpSize) lossy_columns += __shfl_xor_sync(kFullWarp, lossy_columns, kLanes);
-    if (leads) lossy_of[warp][lane] = lossy_columns;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (kLanes < kWarpSize) lossy_columns[v] += __shfl_xor_sync(kFullWarp, lossy_columns[v], kLanes);
+      if (leads) lossy_of[warp][v][lane] = lossy_columns[v];
+    }
     __syncthreads();
     if (first == 0) {
-      lossy_columns = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) lossy_columns += lossy_of[w][lane];
-      Vector<std::uint16_t, 4> inverse;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        failed |= scales[c].failed || too_lossy(lossy_columns >> (8 * c) & 0xffu, rows);
-        inverse[c] = bf16_bits(scales[c].inverse);
-      }
       const std::int64_t at = static_cast<std::int64_t>(batch) * static_cast<int>(g.blocks.divisor) + block;
-      store_vector(static_cast<std::uint16_t*>(g.scales) + at * kColumns + column, inverse);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        unsigned lossy = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) lossy += lossy_of[w][v][lane];
+        Vector<std::uint16_t, 4> inverse;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          failed |= scales[v][c].failed || too_lossy(lossy >> (8 * c) & 0xffu, rows);
+          inverse[c] = bf16_bits(scales[v][c].inverse);
+        }
+        store_vector(static_cast<std::uint16_t*>(g.scales) + at * kColumns + column(v), inverse);
+      }
     }
     return 512u | (failed ? kSplitFailed : 0u);
   }
@@ -238,15 +277,16 @@ __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_
   unsigned* to;
   if (index < g.query.ctas) {
     const SplitBlock<kColumns> block(g.query, index);
-    float* const scales =
-        static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows + block.block * kSplitRows;
+    float* const scales = static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows +
+                          block.block * SplitBlock<kColumns>::kRows;
     status = block.split_rows([&](int row, float inverse) {
       if (row < block.rows) scales[row] = inverse;
     });
     to = g.query.status + index;
   } else if ((index -= g.query.ctas) < g.key.ctas) {
     const SplitBlock<kColumns> block(g.key, index);
-    std::uint16_t* const scales = static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * kSplitRows;
+    std::uint16_t* const scales =
+        static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * SplitBlock<kColumns>::kRows;
     status = block.split_rows([&](int row, float inverse) { scales[row] = bf16_bits(inverse); });
     to = g.key.status + index;
   } else {

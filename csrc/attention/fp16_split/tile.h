@@ -8,10 +8,19 @@ namespace xgemm::attention {
 inline constexpr std::array kSplitTiles = {
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},    // 0
     WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
+    // 2: half of the keys, or scores, weights and 128 outputs would not fit the registers
+    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
 };
 
-/// Rows whose parts one CTA of split.cuh makes; values have a scale for each so many keys and each column: a tile's.
-inline constexpr int kSplitRows = 128;
-static_assert(kSplitTiles[0].keys == kSplitRows && kSplitTiles[1].keys == kSplitRows);
+/// A mask's words do not fit beside 128 outputs.
+constexpr bool split_serves(const WgmmaTile& tile, Masking masking) {
+  return masking == Masking::edges || tile.value_size <= 128;
+}
+
+/// Rows whose parts one CTA of split.cuh makes, for the tile of so many columns: as many as the tile has keys, since values have
+/// a scale for each tile of keys and each column.
+constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }
+static_assert(kSplitTiles[0].keys == split_block_rows(64) && kSplitTiles[1].keys == split_block_rows(128) &&
+              kSplitTiles[2].keys == split_block_rows(256));
 
 }  // namespace xgemm::attention
