@@ -25,6 +25,8 @@ struct SplitConsumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   /// An additive mask's numbers fit beside the scores in flight and 32 outputs, not beside 64.
   static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
+  /// The queries go back to the producer after the last scores, not the last values, where there are registers to know the last.
+  static constexpr bool kReleasesEarly = kMasking == Masking::edges && kTile.value_size <= 128;
   using Mask = TileMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
 
   const SplitArguments& g;
@@ -172,11 +174,19 @@ struct SplitConsumer {
     release_parts();
   }
 
+  /// Nothing more is multiplied by the queries: the producer may load the next tile's.
+  __device__ __forceinline__ void release_query() {
+    __syncwarp();  // without a key nothing else has kept the warp together: a late lane would wait for the wrong phase
+    if (threadIdx.x % 32 == 0) shared.query_slots.release(query.slot);
+    query.advance();
+  }
+
   __device__ __forceinline__ void step(int item, const Walk& walk, Mask& mask) {
     float scores[kKeys / 2];
     multiply_keys(scores, [&] {
       if constexpr (!kMaskByQuarters) mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
     });
+    if (kReleasesEarly && walk.n == walk.begin) release_query();
     mask_scores(scores, item, walk, mask);
     const float scale_log2[2] = {kMasking == Masking::additive ? kLog2E : row_scale[0],
                                  kMasking == Masking::additive ? kLog2E : row_scale[1]};
@@ -242,9 +252,7 @@ struct SplitConsumer {
       shared.query_slots.wait(query);
 #pragma unroll 1
       for (; walk.valid(); walk.next()) step(item.index, walk, mask);
-      __syncwarp();  // without a key nothing else has kept the warp together: a late lane would wait for the wrong phase
-      if (threadIdx.x % 32 == 0) shared.query_slots.release(query.slot);
-      query.advance();
+      if (!kReleasesEarly || !Walk(g, tile).valid()) release_query();
       store(item.index);
     }
     if (warpgroup() == 0) wait_turn();
