@@ -51,7 +51,11 @@ struct SplitConsumer {
     next.advance();
     return next;
   }
-  __device__ __forceinline__ void wait_parts() const { shared.ring.wait(slot), shared.ring.wait(second()); }
+  /// Between wgmmas of the same accumulators: the high part's first product need not wait for the low part.
+  __device__ __forceinline__ void wait_low() const {
+    shared.ring.wait(second());
+    ptx::wgmma_fence();
+  }
   /// A warp's part of giving both back to the producer, after all its lanes have read the scales.
   __device__ __forceinline__ void release_parts() {
     const PipelineState<kTile.stages> low = second();
@@ -71,7 +75,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
     const std::uint32_t rows = ptx::shared_address(shared.queries) + agreed(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
     const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
-    wait_parts();
+    shared.ring.wait(slot);
     const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),
                key_low = S::Key::descriptor_low(slot_address(second().slot));
     ptx::wgmma_pin(scores);
@@ -84,6 +88,7 @@ struct SplitConsumer {
             S::Key::descriptor(k, step / 4 * S::kKeyBlock + step % 4 * S::Key::kStepBytes), !first || step != 0);
     };
     multiply(query_low, key_high, true);
+    wait_low();
     multiply(query_high, key_low, false);
     multiply(query_high, key_high, false);
     ptx::wgmma_commit();
@@ -136,7 +141,7 @@ struct SplitConsumer {
   /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers.
   __device__ __forceinline__ void multiply_values(std::uint32_t (&high)[kKeys / 16][4], std::uint32_t (&low)[kKeys / 16][4]) {
     constexpr int kColumns = kTile.value_size > 128 || kMasking != Masking::edges ? 64 : kTile.value_size;
-    wait_parts();
+    shared.ring.wait(slot);
     const auto value_high = S::Value::descriptor_low(slot_address(slot.slot)),
                value_low = S::Value::descriptor_low(slot_address(second().slot));
     const std::uint16_t* const pairs = scales();
@@ -155,6 +160,7 @@ struct SplitConsumer {
                                                 !fresh || step != 0);
       };
       multiply(low, value_high, true);
+      if (first == 0) wait_low();
       multiply(high, value_low, false);
       multiply(high, value_high, false);
       ptx::wgmma_commit();

@@ -1,16 +1,11 @@
 // fp32 attention on Hopper's tensor cores (sm_90a), by two scaled fp16 parts of each operand and three products each (split.cuh).
 //
-// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
-// masks.
-//   Operands   the parts and scales that split.cuh leaves; output contiguous fp32. D and Dv up to kTile's, zeros beyond; scale >
-//   0. Roles      persistent CTAs; of warpgroup 0 one warp loads (producer.cuh) and one judges which key heads the parts do not
-//   carry:
-//              there the output is anything, and CUDA cores compute it afterwards. Each other warpgroup owns 64 rows
-//              (consumer.cuh).
+// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal, masks.
+//   Operands   the parts and scales that split.cuh leaves; output contiguous fp32. D and Dv up to kTile's; scale > 0.
+//   Roles      persistent CTAs; of warpgroup 0 one warp loads (producer.cuh), one judges which key heads the parts do not carry:
+//              their output is anything here. Each other warpgroup owns 64 rows (consumer.cuh).
 //   Order      as attention/wgmma/kernel.cuh: tiles of kTile.keys from the last to the first.
-//   Floor      6 Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 TFLOP/s of fp32 work at 1.83 GHz; parts of Q, K, V and O once
-//   through
-//              memory.
+//   Floor      6 Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 TFLOP/s of fp32 work at 1.83 GHz; parts once through memory.
 #pragma once
 #include "attention/fp16_split/consumer.cuh"
 #include "attention/fp16_split/producer.cuh"

@@ -2,9 +2,9 @@
 // brings the largest magnitude of its row (queries, keys), or of its column in a tile of keys (values), to [2^14, 2^15). That
 // is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
 //
-//   Operands  any strides; kColumns columns at most. Grid: a CTA for a tile's keys, or as many queries, of a batch of query, key
-//   or value. Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA. Floor reads
-//   4 and writes 4 bytes an element.
+//   Operands  any strides; kColumns columns at most. A CTA takes a tile's keys or values, or as many queries.
+//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
+//   Floor     reads 4 and writes 4 bytes an element.
 //
 // What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
 // 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
