@@ -9,7 +9,9 @@
 //                                      rescale of the online softmax
 #pragma once
 #include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/mask.cuh"
 #include "attention/fp16_split/parts.cuh"
+#include "attention/fp16_split/schedule.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/wgmma/consumer.cuh"
@@ -27,7 +29,7 @@ struct SplitConsumer {
   static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
   /// The queries go back to the producer after the last scores, not the last values, where there are registers to know the last.
   static constexpr bool kReleasesEarly = kMasking == Masking::edges && kTile.value_size <= 128;
-  using Mask = TileMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
+  using Mask = SplitMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
 
   const SplitArguments& g;
   const S shared;
@@ -114,16 +116,14 @@ struct SplitConsumer {
 
   __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, Mask& mask) const {
     if constexpr (kMasking == Masking::additive) {
+      constexpr int kAtATime = kMaskByQuarters ? kKeys / 8 : kKeys / 2;
 #pragma unroll
-      for (int i = 0; i < kKeys / 2; ++i) scores[i] *= row_scale[i / 2 % 2];
-    }
-    if constexpr (kMaskByQuarters) {
+      for (int first = 0; first < kKeys / 2; first += kAtATime) {
+        if (kMaskByQuarters) mask.load(g, 4 * walk.n + first / kAtATime, walk.on_mask(), !walk.on_edge());
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        mask.load(g, 4 * walk.n + i, walk.on_mask(), !walk.on_edge());
-        mask.apply(reinterpret_cast<float(&)[kKeys / 8]>(scores[i * (kKeys / 8)]), 1.f);
+        for (int i = 0; i < kAtATime; ++i) scores[first + i] = fmaf(scores[first + i], row_scale[i / 2 % 2], mask.values[i]);
       }
-    } else if (kMasking == Masking::additive || walk.on_mask()) {
+    } else if (walk.on_mask()) {
       mask.apply(scores, 1.f);
     }
     if (walk.on_edge()) {  // seldom: nothing of it in registers all the time
@@ -240,7 +240,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void run() {
     static_assert(kTile.consumers == 2);
     if (warpgroup() == 1) pass_turn(0);
-    for (ItemLoop item(g); item.valid(); item.next()) {
+    for (SplitItems item(g); item.valid(); item.next()) {
       const RowTile tile(g, item.index);
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile(), tile.row + row_in_tile() + 8};

@@ -1,6 +1,7 @@
 // The producer: one warp that brings the parts of queries, keys and values, and the scales of the latter two, to shared memory.
 #pragma once
 #include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/schedule.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/split.cuh"
 #include "attention/wgmma/producer.cuh"
@@ -15,7 +16,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
   const bool leads = ptx::elect_one();
   PipelineState<1> query;
   PipelineState<kTile.stages> slot;
-  for (ItemLoop item(g); item.valid(); item.next()) {
+  for (SplitItems item(g); item.valid(); item.next()) {
     const RowTile tile(g, item.index);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
     // One part into the next slot; with the high one, the tile's scales.
