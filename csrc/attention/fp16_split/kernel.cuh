@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
-    ptx::release_registers<S::kTile.producer_registers()>();
+    ptx::release_registers<kSplitProducerRegisters>();
     if (threadIdx.x < 32)
       produce_parts<kIndex, kMasking>(g, shared);
     else if (threadIdx.x < 64)
       judge_heads(g);
   } else {
-    ptx::acquire_registers<S::kTile.consumer_registers()>();
+    ptx::acquire_registers<kSplitConsumerRegisters>();
     SplitConsumer<kIndex, kMasking>(g, shared).run();
   }
 #endif

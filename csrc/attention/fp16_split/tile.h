@@ -12,6 +12,9 @@ inline constexpr std::array kSplitTiles = {
     WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
 };
 
+/// Of a thread: 65536 over all threads at launch, then the producer's go to the consumers.
+inline constexpr int kSplitProducerRegisters = 24, kSplitConsumerRegisters = 240;
+
 /// A mask's words do not fit beside 128 outputs.
 constexpr bool split_serves(const WgmmaTile& tile, Masking masking) {
   return masking == Masking::edges || tile.value_size <= 128;
