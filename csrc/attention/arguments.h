@@ -35,11 +35,12 @@ struct Arguments {
   std::int64_t first = 0, last = 0;  ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
   int first_split = 0, splits = 1;   ///< parts of the keys: those with keys that some row sees
   bool parallel = false;
-  void* output = nullptr;          ///< contiguous (batches, group, Sq, Dv)
-  void* lse = nullptr;             ///< contiguous (batches, group, Sq), may be null
-  void* partial_output = nullptr;  ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
-  void* partial_max = nullptr;     ///< (partials, batches * group * Sq)
-  void* partial_sum = nullptr;     ///< the same
+  const unsigned* failed = nullptr;  ///< a word a batch: those where it is 0 have been computed otherwise; null: compute all
+  void* output = nullptr;            ///< contiguous (batches, group, Sq, Dv)
+  void* lse = nullptr;               ///< contiguous (batches, group, Sq), may be null
+  void* partial_output = nullptr;    ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
+  void* partial_max = nullptr;       ///< (partials, batches * group * Sq)
+  void* partial_sum = nullptr;       ///< the same
 
   __host__ __device__ std::int64_t total_rows() const { return std::int64_t{batches} * group * sq; }
 };

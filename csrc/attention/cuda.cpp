@@ -7,6 +7,7 @@
 
 #include "attention/arguments.h"
 #include "attention/call.h"
+#include "attention/fp16_split/launch.h"
 #include "attention/wgmma/launch.h"
 #include "device/integer.h"
 
@@ -27,10 +28,10 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// The tensor-core kernel has been run in the emulator (tests/emulation) but not on a GPU yet: it serves only who asks for it.
-bool wants_wgmma() {
+/// XGEMM_ATTENTION_PLAN=simt keeps a call on CUDA cores; else Hopper's tensor cores serve what they can.
+bool wants_tensor_cores() {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
-  return wanted != nullptr && std::string_view(wanted) == "wgmma";
+  return wanted == nullptr || std::string_view(wanted) != "simt";
 }
 
 /// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
@@ -62,12 +63,27 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
   return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
 }
 
+/// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
+/// must live until the launch of the kernel on CUDA cores.
+const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, const TensorView& like,
+                                  std::array<std::optional<Tensor>, 2>& memory) {
+  constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
+  if (k.sk < kFewestKeys) return nullptr;
+  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count);
+  if (!plan) return nullptr;
+  memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
+  MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);
+  memory[1] = std::move(place.owned);
+  return launch_fp16_split(*plan, k, place.counters, memory[0]->data_ptr(), scope.stream());
+}
+
 }  // namespace
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
-  const bool tensor_cores =
-      scope.properties().major == 9 && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double && wants_wgmma();
+  const bool hopper = scope.properties().major == 9 && wants_tensor_cores();
+  const bool tensor_cores = hopper && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
+  const bool fp16_split = hopper && a.query.dtype == ScalarType::Float;
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;
     std::array<Tensor, 3> copies;
@@ -159,6 +175,8 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
+    std::array<std::optional<Tensor>, 2> parts;
+    k.failed = fp16_split ? launch_fp16_split(scope, k, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k)) launch(plan, k, scope.stream());
     scope.check_launch();
     done += rows;

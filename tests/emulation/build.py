@@ -58,7 +58,8 @@ def _translated(folder: Path, sources: list[Path]) -> list[Path]:
     places = []
     for path in sources:
         text = path.read_text()
-        place = folder / f"{path.parent.name}_{path.stem}.translated.cpp"  # 01_naive.cu is in several folders
+        name = "_".join(path.relative_to(ROOT).with_suffix("").parts) if path.is_relative_to(ROOT) else path.stem
+        place = folder / f"{name}.translated.cpp"
         _write(place, translate(text, str(path)) or f'#line 1 "{path}"\n{text}')
         places.append(place)
     return places

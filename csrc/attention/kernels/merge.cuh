@@ -13,7 +13,7 @@ template <class Acc>
 __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constant__ Arguments a, int stride) {
   const std::int64_t rows = a.total_rows();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
-  if (row >= rows) return;
+  if (row >= rows || (a.failed != nullptr && __ldcg(a.failed + row / (static_cast<std::int64_t>(a.group) * a.sq)) == 0)) return;
   const int position = static_cast<int>(row % a.sq), begin = keys_begin(a, position), end = keys_end(a, position);
   const std::int64_t first = begin / kSplitKeys - a.first_split;  // where the row's parts are kept
   const int parts = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;

@@ -169,6 +169,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   if (a.last < a.sk) row_tile = a.row_tiles - 1 - row_tile;
   rest /= a.row_tiles;
   const std::uint32_t batch = rest % a.batches;
+  if (a.failed != nullptr && __ldcg(a.failed + batch) == 0) return;
   const int only_split = static_cast<int>(rest / a.batches);
   const int first_row = static_cast<int>(row_tile) * kTile.rows();
   const int row_limit = min(kTile.rows(), a.group * a.sq - first_row);

@@ -9,7 +9,7 @@ namespace xgemm::attention {
 
 void launch_wgmma_half(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
 void launch_wgmma_bf16(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
-/// mask_tiles.cuh for the rows and keys of this tile.
-void launch_classify(int tile, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream);
+/// mask_tiles.cuh for tiles of so many rows and keys.
+void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

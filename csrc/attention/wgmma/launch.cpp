@@ -11,13 +11,6 @@ namespace {
 
 /// The batch dims of `Arguments`, at most two of them, from the inside.
 std::int64_t batches(const Arguments& a, int dim) { return a.batch_dims > dim ? a.batch_sizes[a.batch_dims - 1 - dim] : 1; }
-std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
-  return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
-}
-/// An operand that all batches share has one of them in its map.
-std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
-  return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
-}
 
 /// Strides of a map are positive and under 2^40 bytes.
 bool walkable(std::int64_t size, std::int64_t stride) { return size <= 1 || (stride > 0 && stride < std::int64_t{1} << 39); }
@@ -80,10 +73,18 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
   mask.classes = reinterpret_cast<unsigned char*>(memory + plan.mask_bit_bytes());
   m.rows = a.sq * plan.packed, m.pack = plan.packed, m.tile_rows = plan.tile_rows, m.sk = a.sk;
   g.mask = mask;
-  launch_classify(plan.tile, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
+  launch_classify(plan.info().rows(), plan.info().keys, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
 }
 
 }  // namespace
+
+std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
+  return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
+}
+/// An operand that all batches share has one of them in its map.
+std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
+  return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
+}
 
 WgmmaProblem wgmma_problem(const Arguments& a) {
   WgmmaProblem p{.causal = a.last < a.sk,
@@ -109,19 +110,8 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
   return p;
 }
 
-bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
-  const WgmmaTile& tile = plan.info();
-  WgmmaArguments g{};
-  const std::int64_t head = std::int64_t{a.sq} * a.dv;
-  Operand output{.data = a.output, .row = a.dv, .column = 1, .group = head};
-  if (a.batch_dims > 0) output.batch[a.batch_dims - 1] = a.group * head;
-  if (a.batch_dims > 1) output.batch[a.batch_dims - 2] = batches(a, 0) * a.group * head;
-  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
-      !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||
-      (!plan.through_memory && !make_rows_map(g.output, a, output, a.dv, plan.packed, 16)))
-    return false;
-  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
-
+void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory,
+                    cudaStream_t stream) {
   g.out = a.output, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
   g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
@@ -147,6 +137,22 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
   g.counters = static_cast<unsigned*>(counters) + plan.shares_items();
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
+}
+
+bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  const WgmmaTile& tile = plan.info();
+  WgmmaArguments g{};
+  const std::int64_t head = std::int64_t{a.sq} * a.dv;
+  Operand output{.data = a.output, .row = a.dv, .column = 1, .group = head};
+  if (a.batch_dims > 0) output.batch[a.batch_dims - 1] = a.group * head;
+  if (a.batch_dims > 1) output.batch[a.batch_dims - 2] = batches(a, 0) * a.group * head;
+  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
+      !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||
+      (!plan.through_memory && !make_rows_map(g.output, a, output, a.dv, plan.packed, 16)))
+    return false;
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
+
+  fill_arguments(g, plan, a, counters, memory, stream);
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, plan.masking, g, plan.ctas, stream);
   return true;
 }

@@ -43,12 +43,12 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
     if (serving == Serving::any) return true;
     return serving == Serving::short_causal ? p.causal && all_rows <= kShortRows : !p.causal && all_rows > kShortRows;
   };
-  const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(), [&](const WgmmaTile& t) {
+  const auto tile = std::find_if(p.table.begin(), p.table.end(), [&](const WgmmaTile& t) {
     return (t.consumers == 1) == few && t.serves(p.masking) && suits(t.serving) && p.d <= t.head_size && p.dv <= t.value_size;
   });
-  if (tile == kWgmmaTiles.end()) return {};
+  if (tile == p.table.end()) return {};
 
-  WgmmaPlan plan{.tile = static_cast<int>(tile - kWgmmaTiles.begin())};
+  WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(tile - p.table.begin())};
   const std::int64_t rows = tile->rows();
   // Without parts, each warp stores its 16 rows by TMA: whole positions.
   const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;

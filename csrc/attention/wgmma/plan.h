@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "attention/wgmma/tile.h"
 #include "device/integer.h"
@@ -10,6 +11,7 @@ namespace xgemm::attention {
 
 /// What the choice depends on.
 struct WgmmaProblem {
+  std::span<const WgmmaTile> table = kWgmmaTiles;  ///< fp32: kSplitTiles (attention/fp16_split)
   bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads in all
@@ -24,7 +26,8 @@ struct WgmmaProblem {
 };
 
 struct WgmmaPlan {
-  int tile = 0;            ///< index into kWgmmaTiles
+  std::span<const WgmmaTile> table = kWgmmaTiles;
+  int tile = 0;            ///< index into `table`
   int packed = 1;          ///< query heads of a group whose rows share a tile: 1 or all
   int tile_rows = 0;       ///< rows of a tile that are used: the tile's own, but for groups that do not divide them
   int row_tiles = 0;       ///< of a tile head, which is `packed` query heads
@@ -41,7 +44,7 @@ struct WgmmaPlan {
   int key_tiles = 0;            ///< tiles of keys of each, of all keys
 
   std::int64_t items() const { return tiles * parts; }
-  const WgmmaTile& info() const { return kWgmmaTiles[static_cast<std::size_t>(tile)]; }
+  const WgmmaTile& info() const { return table[static_cast<std::size_t>(tile)]; }
   bool shares_items() const { return items() > ctas; }  ///< CTAs ask for items: one counter
   std::int64_t counter_bytes() const { return 4 * (shares_items() + (through_memory ? tiles * info().consumers : 0)); }
   std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * part_rows, 16) : 0; }

@@ -1,0 +1,268 @@
+// The main loop of a consumer warpgroup: 64 rows against their keys, S, softmax and P V in turn; while one warpgroup is at its
+// exponentials, another multiplies (the order `exclusive` of attention/wgmma/consumer.cuh).
+//
+//   S = Qlo Khi + Qhi Klo + Qhi Khi    one accumulator: the parts share a scale. Small products first.
+//   P = Phi + Plo                      in registers, where the scores were
+//   part = Plo Vhi + Phi Vlo + Phi Vhi from zero
+//   O = part * scale + O * factor      on CUDA cores, rounded to nearest: the promotion of the tensor core's truncated sums is
+//   the
+//                                      rescale of the online softmax
+#pragma once
+#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/mask.cuh"
+#include "attention/fp16_split/parts.cuh"
+#include "attention/fp16_split/schedule.cuh"
+#include "attention/fp16_split/shared.cuh"
+#include "attention/fp16_split/softmax.cuh"
+#include "attention/wgmma/consumer.cuh"
+#include "device/ptx/named_barrier.cuh"
+
+namespace xgemm::attention {
+
+template <int kIndex, Masking kMasking>
+struct SplitConsumer {
+  using S = SplitShared<kIndex>;
+  static constexpr WgmmaTile kTile = S::kTile;
+  static constexpr int kKeys = kTile.keys;
+  using Walk = KeyWalk<kKeys, kMasking>;
+  /// An additive mask's numbers fit beside the scores in flight and 32 outputs, not beside 64.
+  static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
+  /// The queries go back to the producer after the last scores, not the last values, where there are registers to know the last.
+  static constexpr bool kReleasesEarly = kMasking == Masking::edges && kTile.value_size <= 128;
+  using Mask = SplitMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
+
+  const SplitArguments& g;
+  const S shared;
+  PipelineState<1> query;
+  PipelineState<kTile.stages> slot;
+  float outputs[kTile.value_size / 2];
+  RowSoftmax<kKeys> softmax;
+  float row_scale[2];  ///< of scores before the softmax (additive masks), else of its argument in units of log2
+
+  __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory) : g(arguments), shared(memory) {}
+
+  __device__ __forceinline__ static int warpgroup() { return static_cast<int>(threadIdx.x / 128) - 1; }
+
+  /// Of this thread's first row; the other one is 8 behind it. Cheap: computed wherever it is needed.
+  __device__ __forceinline__ static int row_in_tile() {
+    return static_cast<int>((threadIdx.x - 128) / 32 * 16 + threadIdx.x % 32 / 4);
+  }
+  /// The slots of a high part, at `slot`, and of the low part behind it.
+  __device__ __forceinline__ PipelineState<kTile.stages> second() const {
+    PipelineState<kTile.stages> next = slot;
+    next.advance();
+    return next;
+  }
+  /// Between wgmmas of the same accumulators: the high part's first product need not wait for the low part.
+  __device__ __forceinline__ void wait_low() const {
+    shared.ring.wait(second());
+    ptx::wgmma_fence();
+  }
+  /// A warp's part of giving both back to the producer, after all its lanes have read the scales.
+  __device__ __forceinline__ void release_parts() {
+    const PipelineState<kTile.stages> low = second();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot), shared.ring.release(low.slot);
+    slot = low;
+    slot.advance();
+  }
+  __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
+  /// Of the scales that came with the high part: this thread's first pair of columns.
+  __device__ __forceinline__ const std::uint16_t* scales() const {
+    return shared.scales + slot.slot * S::kScales + 2 * (threadIdx.x % 4);
+  }
+
+  /// S of the tile at hand, times the keys' scales.
+  template <class Load>
+  __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
+    const std::uint32_t rows = ptx::shared_address(shared.queries) + agreed(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
+    const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
+    shared.ring.wait(slot);
+    const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),
+               key_low = S::Key::descriptor_low(slot_address(second().slot));
+    ptx::wgmma_pin(scores);
+    ptx::wgmma_fence();
+    const auto multiply = [&](std::uint32_t q, std::uint32_t k, bool first) {
+#pragma unroll
+      for (int step = 0; step < kTile.head_size / 16; ++step)
+        ptx::Wgmma<half, true, true>::mma(
+            scores, S::Query::descriptor(q, step / 4 * S::kQueryBlock + step % 4 * S::Query::kStepBytes),
+            S::Key::descriptor(k, step / 4 * S::kKeyBlock + step % 4 * S::Key::kStepBytes), !first || step != 0);
+    };
+    multiply(query_low, key_high, true);
+    wait_low();
+    multiply(query_high, key_low, false);
+    multiply(query_high, key_high, false);
+    ptx::wgmma_commit();
+    load_mask();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(scores);
+    const std::uint16_t* const pairs = scales();
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      const float2 scale = load_scales(pairs + 8 * j);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) scores[4 * j + 2 * h] *= scale.x, scores[4 * j + 2 * h + 1] *= scale.y;
+    }
+    release_parts();
+  }
+
+  /// The warpgroups take turns at the exponentials (Turns of wgmma/consumer.cuh, without a register).
+  __device__ __forceinline__ static void wait_turn() { ptx::named_barrier_sync(kTurnBarrier + warpgroup(), 256); }
+  /// When the exponentials that make up this sum are there.
+  __device__ __forceinline__ static void pass_turn(float sum) {
+    ptx::named_barrier_arrive_after(sum, kTurnBarrier + 1 - warpgroup(), 256);
+  }
+
+  __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, Mask& mask) const {
+    if constexpr (kMasking == Masking::additive) {
+      constexpr int kAtATime = kMaskByQuarters ? kKeys / 8 : kKeys / 2;
+#pragma unroll
+      for (int first = 0; first < kKeys / 2; first += kAtATime) {
+        if (kMaskByQuarters) mask.load(g, 4 * walk.n + first / kAtATime, walk.on_mask(), !walk.on_edge());
+#pragma unroll
+        for (int i = 0; i < kAtATime; ++i) scores[first + i] = fmaf(scores[first + i], row_scale[i / 2 % 2], mask.values[i]);
+      }
+    } else if (walk.on_mask()) {
+      mask.apply(scores, g);
+    }
+    if (walk.on_edge()) {  // seldom: nothing of it in registers all the time
+      const RowTile tile(g, item);
+      int begin[2], end[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int position = position_of(g, tile.row + row_in_tile() + 8 * h);
+        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
+      }
+      mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+    }
+  }
+
+  /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers.
+  __device__ __forceinline__ void multiply_values(std::uint32_t (&high)[kKeys / 16][4], std::uint32_t (&low)[kKeys / 16][4]) {
+    constexpr int kColumns = kTile.value_size > 128 || kMasking != Masking::edges ? 64 : kTile.value_size;
+    shared.ring.wait(slot);
+    const auto value_high = S::Value::descriptor_low(slot_address(slot.slot)),
+               value_low = S::Value::descriptor_low(slot_address(second().slot));
+    const std::uint16_t* const pairs = scales();
+#pragma unroll
+    for (int first = 0; first < kTile.value_size; first += kColumns) {
+      float part[kColumns / 2];
+      ptx::wgmma_pin(part);
+#pragma unroll
+      for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(high[step]), ptx::wgmma_pin(low[step]);
+      ptx::wgmma_fence();
+      const auto multiply = [&](const std::uint32_t(&p)[kKeys / 16][4], std::uint32_t v, bool fresh) {
+#pragma unroll
+        for (int step = 0; step < kKeys / 16; ++step)
+          ptx::WgmmaRegisters<half, false>::mma(part, p[step],
+                                                S::Value::descriptor(v, first / 64 * S::kKeyBlock + step * S::Value::kStepBytes),
+                                                !fresh || step != 0);
+      };
+      multiply(low, value_high, true);
+      if (first == 0) wait_low();
+      multiply(high, value_low, false);
+      multiply(high, value_high, false);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(part);
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        const float2 scale = load_scales(pairs + first + 8 * j);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float* const output = outputs + first / 2 + 4 * j + 2 * h;
+          output[0] = fmaf(part[4 * j + 2 * h], scale.x, output[0] * softmax.factor[h]);
+          output[1] = fmaf(part[4 * j + 2 * h + 1], scale.y, output[1] * softmax.factor[h]);
+        }
+      }
+    }
+    release_parts();
+  }
+
+  /// Nothing more is multiplied by the queries: the producer may load the next tile's.
+  __device__ __forceinline__ void release_query() {
+    __syncwarp();  // without a key nothing else has kept the warp together: a late lane would wait for the wrong phase
+    if (threadIdx.x % 32 == 0) shared.query_slots.release(query.slot);
+    query.advance();
+  }
+
+  __device__ __forceinline__ void step(int item, const Walk& walk, Mask& mask) {
+    float scores[kKeys / 2];
+    multiply_keys(scores, [&] {
+      if constexpr (!kMaskByQuarters) mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+    });
+    if (kReleasesEarly && walk.n == walk.begin) release_query();
+    mask_scores(scores, item, walk, mask);
+    const float scale_log2[2] = {kMasking == Masking::additive ? kLog2E : row_scale[0],
+                                 kMasking == Masking::additive ? kLog2E : row_scale[1]};
+    softmax.raise_maximum(scores, scale_log2);
+    wait_turn();
+    softmax.exponentiate(scores, scale_log2);
+    pass_turn(softmax.sum[0] + softmax.sum[1]);
+    std::uint32_t high[kKeys / 16][4], low[kKeys / 16][4];
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) split_pair(scores[2 * i], scores[2 * i + 1], high[i / 4][i % 4], low[i / 4][i % 4]);
+    multiply_values(high, low);
+  }
+
+  /// The rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
+  __device__ __forceinline__ void store(int item) {
+    const RowTile tile(g, item);
+    softmax.finish();
+    if (g.through_memory) return store_split_part<kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup());
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int in_tile = row_in_tile() + 8 * h;
+      const std::int64_t row = tile.output_row(g, tile.row + in_tile);
+      if (row < 0 || in_tile >= g.tile_rows) continue;
+      const float sum = softmax.sum[h], inverse = kTruncation / sum;
+      if (g.lse != nullptr && static_cast<int>(threadIdx.x % 4) == 0)
+        g.lse[row] = log_sum(softmax.maximum[h], sum / kWeightScale, softmax_scale<kMasking>(g, tile, tile.row + in_tile, false));
+      float* const to = static_cast<float*>(g.out) + row * g.dv;
+#pragma unroll
+      for (int j = 0; j < kTile.value_size / 8; ++j) {
+        const int column = 8 * j + 2 * (static_cast<int>(threadIdx.x % 4));
+        Vector<float, 2> output;  // 0 where the row sees no key
+#pragma unroll
+        for (int c = 0; c < 2; ++c) output[c] = sum == 0.f ? 0.f : outputs[4 * j + 2 * h + c] * inverse;
+        if (g.dv % 2 == 0) {
+          if (column < g.dv) store_vector(to + column, output);
+        } else {
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            if (column + c < g.dv) to[column + c] = output[c];
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    static_assert(kTile.consumers == 2);
+    if (warpgroup() == 1) pass_turn(0);
+    for (SplitItems item(g); item.valid(); item.next()) {
+      const RowTile tile(g, item.index);
+      Walk walk(g, tile);
+      const int rows[2] = {tile.row + row_in_tile(), tile.row + row_in_tile() + 8};
+      Mask mask(g, tile, rows);
+#pragma unroll 1
+      for (int h = 0; h < 2; ++h) {
+        const float scale = query_scale(g, tile, tile.row + row_in_tile() + 8 * h) *
+                            ((kMasking == Masking::additive ? g.score_scale : g.scale_log2) * g.correction);
+        (h == 0 ? row_scale[0] : row_scale[1]) = scale;
+      }
+      softmax = {};
+#pragma unroll
+      for (float& output : outputs) output = 0;
+
+      shared.query_slots.wait(query);
+#pragma unroll 1
+      for (; walk.valid(); walk.next()) step(item.index, walk, mask);
+      if (!kReleasesEarly || !Walk(g, tile).valid()) release_query();
+      store(item.index);
+    }
+    if (warpgroup() == 0) wait_turn();
+  }
+};
+
+}  // namespace xgemm::attention

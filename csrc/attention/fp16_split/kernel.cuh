@@ -1,0 +1,43 @@
+// fp32 attention on Hopper's tensor cores (sm_90a), by two scaled fp16 parts of each operand and three products each (split.cuh).
+//
+// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal, masks.
+//   Operands   the parts and scales that split.cuh leaves; output contiguous fp32. D and Dv up to kTile's; scale > 0.
+//   Roles      persistent CTAs; of warpgroup 0 one warp loads (producer.cuh), one judges which key heads the parts do not carry:
+//              their output is anything here. Each other warpgroup owns 64 rows (consumer.cuh).
+//   Order      as attention/wgmma/kernel.cuh: tiles of kTile.keys from the last to the first.
+//   Floor      6 Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 TFLOP/s of fp32 work at 1.83 GHz; parts once through memory.
+#pragma once
+#include "attention/fp16_split/consumer.cuh"
+#include "attention/fp16_split/producer.cuh"
+
+namespace xgemm::attention {
+
+template <int kIndex, Masking kMasking>
+__global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
+    attention_fp16_split(const __grid_constant__ SplitArguments g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using S = SplitShared<kIndex>;
+  extern __shared__ unsigned char memory[];
+  const S shared(memory);
+  if (threadIdx.x == 32) shared.init_barriers();
+  if (threadIdx.x == 64)
+    for (const CUtensorMap* map : {&g.query, &g.key, &g.value}) ptx::prefetch_tensor_map(map);
+  __syncthreads();
+  ptx::grid_release();
+  ptx::grid_wait();
+
+  const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
+  if (warpgroup == 0) {
+    ptx::release_registers<kSplitProducerRegisters>();
+    if (threadIdx.x < 32)
+      produce_parts<kIndex, kMasking>(g, shared);
+    else if (threadIdx.x < 64)
+      judge_heads(g);
+  } else {
+    ptx::acquire_registers<kSplitConsumerRegisters>();
+    SplitConsumer<kIndex, kMasking>(g, shared).run();
+  }
+#endif
+}
+
+}  // namespace xgemm::attention

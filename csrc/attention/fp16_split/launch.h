@@ -1,0 +1,30 @@
+// The launch of fp32 attention by fp16 parts from the op's operands.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "attention/arguments.h"
+#include "attention/wgmma/plan.h"
+
+namespace xgemm::attention {
+
+/// Where things are in the workspace, in bytes from its beginning.
+struct SplitPlan {
+  WgmmaPlan rows;  ///< how rows and keys are cut: of kSplitTiles
+  struct Parts {
+    std::int64_t parts, scales, status;
+    std::int64_t batches, rows, blocks, padded;  ///< of the operand's own batches; rows and blocks of rows of each; columns
+  };
+  Parts query, key, value;
+  std::int64_t failed, memory, bytes;  ///< `memory`: what the attention kernel wants; `bytes`: of all
+};
+
+/// Nothing where the kernel does not take the call; the caller leaves it to sm_90.
+std::optional<SplitPlan> plan_fp16_split(const Arguments& arguments, int sm_count);
+
+/// `counters`: plan.rows.counter_bytes() zeros, which it leaves zeros; `workspace`: plan.bytes of anything. What the parts cannot
+/// carry is left for the kernel on CUDA cores: the word a batch, in the workspace, that Arguments::failed wants. Null if the
+/// driver makes no tensor maps: nothing was launched.
+const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* counters, void* workspace,
+                                  cudaStream_t stream);
+
+}  // namespace xgemm::attention

@@ -1,0 +1,54 @@
+// An additive mask of fp32 on scores in registers (boolean ones and edges: attention/wgmma/mask.cuh).
+#pragma once
+#include "attention/wgmma/mask.cuh"
+
+namespace xgemm::attention {
+
+template <int kKeys>
+struct AdditiveMask {
+  std::int64_t rows[2];     ///< where this thread's rows begin, its first column added
+  float values[kKeys / 2];  ///< of the accumulators
+
+  __device__ __forceinline__ AdditiveMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
+    const auto& strides = g.mask.strides;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int position = g.pack.divide(packed_rows[h]);
+      const int head = tile.head + packed_rows[h] - position * static_cast<int>(g.pack.divisor);
+      rows[h] = tile.outer * strides.outer + tile.inner * strides.inner + head * strides.head +
+                min(position, g.sq - 1) * strides.row + 2 * (threadIdx.x % 4) * strides.column;
+    }
+  }
+  /// Keys n kKeys and on. `inside`: they all exist.
+  __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
+    const int last = g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // of the keys that exist, from this thread's
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const row =
+          static_cast<const float*>(g.mask.values) + rows[h] + static_cast<std::int64_t>(n) * kKeys * g.mask.strides.column;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        Vector<float, 2> pair = {};
+        if (mixed && g.mask.pairs && inside) {
+          pair = load_vector<2>(row + 8 * j);
+        } else if (mixed) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            if (8 * j + c <= last) pair[c] = row[(8 * j + c) * g.mask.strides.column];
+        }
+        values[4 * j + 2 * h] = pair[0], values[4 * j + 2 * h + 1] = pair[1];
+      }
+    }
+  }
+};
+
+template <int kKeys, Masking kMasking>
+struct SplitMask : TileMask<kKeys, kMasking> {
+  using TileMask<kKeys, kMasking>::TileMask;
+};
+template <int kKeys>
+struct SplitMask<kKeys, Masking::additive> : AdditiveMask<kKeys> {
+  using AdditiveMask<kKeys>::AdditiveMask;
+};
+
+}  // namespace xgemm::attention

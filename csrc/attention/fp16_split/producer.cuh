@@ -1,0 +1,83 @@
+// The producer: one warp that brings the parts of queries, keys and values, and the scales of the latter two, to shared memory.
+#pragma once
+#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/schedule.cuh"
+#include "attention/fp16_split/shared.cuh"
+#include "attention/fp16_split/split.cuh"
+#include "attention/wgmma/producer.cuh"
+
+namespace xgemm::attention {
+
+/// All lanes walk and wait, one issues. The ring's order is that of use: high and low part of a tile's keys, then of its values.
+template <int kIndex, Masking kMasking>
+__device__ __forceinline__ void produce_parts(const SplitArguments& g, const SplitShared<kIndex>& shared) {
+  using S = SplitShared<kIndex>;
+  constexpr WgmmaTile kTile = S::kTile;
+  const bool leads = ptx::elect_one();
+  PipelineState<1> query;
+  PipelineState<kTile.stages> slot;
+  for (SplitItems item(g); item.valid(); item.next()) {
+    const RowTile tile(g, item.index);
+    KeyWalk<S::kKeys, kMasking> walk(g, tile);
+    // One part into the next slot; with the high one, the tile's scales.
+    const auto load = [&](const CUtensorMap& map, int blocks, int batch, int part, int n, const std::uint16_t* scales,
+                          int count) {
+      ptx::Barrier* const landed = acquire(shared.ring, slot);
+      if (leads) {
+        const int scale_bytes = part == 0 ? 2 * count : 0;
+        ptx::barrier_arrive_expect(landed, blocks * S::kKeyBlock + scale_bytes);
+        if (part == 0)
+          ptx::bulk_load(shared.scales + slot.slot * S::kScales,
+                         scales + (static_cast<std::int64_t>(batch) * g.key_tiles + n) * count, scale_bytes, landed);
+        for (int block = 0; block < blocks; ++block)
+          ptx::tma_load(shared.slot(slot.slot) + block * S::kKeyBlock, &map, landed, 64 * block, n * S::kKeys, batch, part);
+      }
+      slot.advance();
+    };
+    const auto load_keys = [&](int n) {
+      const int batch = tile.inner * g.key_steps.inner + tile.outer * g.key_steps.outer;
+      for (int part = 0; part < 2; ++part) load(g.key, S::kHeadBlocks, batch, part, n, g.key_scales, S::kKeys);
+    };
+
+    if (walk.valid()) load_keys(walk.n);
+    ptx::Barrier* const landed = acquire(shared.query_slots, query);
+    if (leads) {
+      ptx::barrier_arrive_expect(landed, 2 * S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
+      for (int part = 0; part < 2; ++part)
+        for (int block = 0; block < S::kHeadBlocks; ++block)
+          ptx::tma_load(shared.queries + part * S::kQueryPart + block * S::kQueryBlock, &g.query, landed, 64 * block, tile.head,
+                        g.pack.divide(tile.row), batch, part);
+    }
+    query.advance();
+    while (walk.valid()) {
+      const int batch = tile.inner * g.value_steps.inner + tile.outer * g.value_steps.outer;
+      for (int part = 0; part < 2; ++part) load(g.value, S::kValueBlocks, batch, part, walk.n, g.value_scales, kTile.value_size);
+      walk.next();
+      if (walk.valid()) load_keys(walk.n);
+    }
+  }
+}
+
+/// One warp of each CTA, beside the producer: which key heads have a query, a key or a value that the parts do not carry.
+__device__ __forceinline__ void judge_heads(const SplitArguments& g) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll 1
+  for (int head = static_cast<int>(blockIdx.x); head < g.batches; head += static_cast<int>(gridDim.x)) {
+    const int outer = g.inner.divide(head), inner = head - outer * static_cast<int>(g.inner.divisor);
+    const auto look = [&](const unsigned* status, const WgmmaArguments::Steps& steps, int blocks) {
+      unsigned all = 512;
+      status += static_cast<std::int64_t>(inner * steps.inner + outer * steps.outer) * blocks;
+#pragma unroll 1
+      for (int i = lane; i < blocks; i += kWarpSize) all = merge_status(all, __ldcg(status + i));
+      return warp_reduce(all, merge_status);
+    };
+    const unsigned query = look(g.query_status, g.query_steps, g.query_blocks),
+                   key = look(g.key_status, g.key_steps, g.key_tiles), value = look(g.value_status, g.value_steps, g.key_tiles);
+    constexpr unsigned kEnough = 256 + 32;
+    const bool sparse = ((query | key) & kSplitLossy) != 0 && (query & kSplitDensity) + (key & kSplitDensity) < kEnough;
+    if (lane == 0) g.failed[head] = ((query | key | value) & kSplitFailed) != 0 || sparse;
+  }
+}
+
+}  // namespace xgemm::attention

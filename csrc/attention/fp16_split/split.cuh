@@ -1,0 +1,309 @@
+// fp32 operands of attention as two fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two that
+// brings the largest magnitude of its row (queries, keys), or of its column in a tile of keys (values), to [2^14, 2^15). That
+// is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
+//
+//   Operands  any strides; kColumns columns at most. A CTA takes a tile's keys or values, or as many queries.
+//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
+//   Floor     reads 4 and writes 4 bytes an element.
+//
+// What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
+// 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
+// than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that are
+// dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (split_fp16.cuh of matmul has the bound).
+#pragma once
+#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/tile.h"
+#include "device/numeric.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+
+namespace xgemm::attention {
+
+inline constexpr int kSplitThreads = 256;
+
+/// 2^e, e in [-126, 127].
+__device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e + 127) << 23); }
+
+/// The scale of numbers whose largest magnitude has these bits, and its inverse, for magnitudes that do not fail.
+struct SplitScale {
+  float scale, inverse;
+  bool failed;
+  SplitScale() = default;
+  __device__ __forceinline__ explicit SplitScale(unsigned largest) {
+    constexpr int kRange = 60;
+    const int exponent = static_cast<int>(largest >> 23) - 127;
+    failed = largest != 0 && (exponent < -kRange || exponent >= kRange);
+    const int e = largest == 0 || failed ? 0 : 14 - exponent;
+    scale = power_of_two(e), inverse = power_of_two(-e);
+  }
+};
+
+/// Four scaled neighbours as two parts, pairs in a word.
+struct SplitPieces {
+  Vector<std::uint32_t, 2> high, low;
+};
+/// Element i: 1 where it is dense, 2^16 where it is lossy.
+__device__ __forceinline__ unsigned count_element(float x, float scaled, const SplitPieces& pieces, int i) {
+  const auto part = [i](const Vector<std::uint32_t, 2>& v) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(v[i / 2] >> (i % 2 * 16))));
+  };
+  const float magnitude = fabsf(scaled);
+  const bool lossy = (magnitude < 0.125f) & ((part(pieces.low) != scaled - part(pieces.high)) | ((scaled == 0.f) & (x != 0.f)));
+  return (magnitude >= 32.f ? 1u : 0u) + (lossy ? 1u << 16 : 0u);
+}
+__device__ __forceinline__ SplitPieces split_four(const float (&scaled)[4]) {
+  SplitPieces pieces;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const __half2 high = __floats2half2_rn(scaled[2 * i], scaled[2 * i + 1]);
+    const float2 back = __half22float2(high);
+    const __half2 low = __floats2half2_rn(scaled[2 * i] - back.x, scaled[2 * i + 1] - back.y);
+    pieces.high[i] = reinterpret_cast<const std::uint32_t&>(high), pieces.low[i] = reinterpret_cast<const std::uint32_t&>(low);
+  }
+  return pieces;
+}
+__device__ __forceinline__ float smallest_of(const float (&scaled)[4]) {
+  return fminf(fminf(fabsf(scaled[0]), fabsf(scaled[1])), fminf(fabsf(scaled[2]), fabsf(scaled[3])));
+}
+__device__ __forceinline__ bool too_lossy(unsigned lossy, int count) {
+  return lossy > 1 && 16 * lossy > static_cast<unsigned>(count);
+}
+
+__device__ __forceinline__ unsigned merge_status(unsigned a, unsigned b) {
+  return min(a & kSplitDensity, b & kSplitDensity) | ((a | b) & ~static_cast<unsigned>(kSplitDensity));
+}
+__device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+/// The upper half of a power of two's bits: all of it.
+__device__ __forceinline__ std::uint16_t bf16_bits(float x) { return static_cast<std::uint16_t>(__float_as_uint(x) >> 16); }
+
+/// A thread has four columns, or four of each 128, of every kStep-th row of its block.
+template <int kColumns>
+struct SplitBlock {
+  static constexpr int kRows = split_block_rows(kColumns), kVectors = kColumns > 128 ? kColumns / 128 : 1;
+  static constexpr int kLanes = kColumns / kVectors / 4, kStep = kSplitThreads / kLanes, kCount = kRows / kStep;
+  static constexpr int kWarps = kSplitThreads / kWarpSize;
+
+  const SplitOperand& g;
+  int batch, block;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, first = static_cast<int>(threadIdx.x) / kLanes;
+  int rows;  ///< of this block that exist
+  Vector<float, 4> x[kCount][kVectors];
+
+  __device__ __forceinline__ int column(int v) const { return 4 * lane + 128 * v; }
+
+  __device__ __forceinline__ SplitBlock(const SplitOperand& operand, int index) : g(operand) {
+    batch = g.blocks.divide(index), block = index - batch * static_cast<int>(g.blocks.divisor);
+    rows = min(g.rows - block * kRows, kRows);
+    const int outer = g.batches.divide(batch), inner = batch - outer * static_cast<int>(g.batches.divisor);
+    const float* const from = g.data + outer * g.outer + inner * g.inner;
+    if (g.vector && rows == kRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block, without a test
+      const float* const line = from + (block * kRows + first) * g.row;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) x[i][v] = load_vector<4>(line + i * kStep * g.row + column(v));
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) x[i][v] = {};
+      const int row = block * kRows + first + i * kStep, position = g.group.divide(row);
+      if (row >= g.rows) continue;
+      const float* const line = from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (g.vector) {
+          if (column(v) < g.columns) x[i][v] = load_vector<4>(line + column(v));
+        } else {
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+            if (column(v) + c < g.columns) x[i][v][c] = line[(column(v) + c) * g.column];
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ half* to() const {
+    return static_cast<half*>(g.parts) + (static_cast<std::int64_t>(batch) * g.rows + block * kRows + first) * g.padded;
+  }
+  __device__ __forceinline__ void store(half* to, int i, int v, const SplitPieces& pieces) const {
+    if (first + i * kStep >= rows || column(v) >= g.padded) return;
+    to += i * kStep * g.padded + column(v);
+    *reinterpret_cast<Vector<std::uint32_t, 2>*>(to) = pieces.high;
+    *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
+  }
+
+  /// Queries or keys: a scale a row.
+  template <class StoreScale>
+  __device__ __forceinline__ unsigned split_rows(const StoreScale& store_scale) const {
+    const auto columns = static_cast<unsigned>(g.columns);
+    half* const out = to();
+    unsigned dense_least = 2 * columns, flags = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      unsigned largest = 0;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) largest = max(largest, magnitude_bits(x[i][v][c]));
+      largest = warp_reduce<kLanes>(largest, [](unsigned a, unsigned b) { return max(a, b); });
+      const SplitScale scale(largest);
+      if (lane == 0) store_scale(first + i * kStep, scale.inverse);
+      float scaled[kVectors][4];
+      SplitPieces pieces[kVectors];
+      bool ordinary = true;  // dense
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scale.scale;
+        pieces[v] = split_four(scaled[v]);
+        store(out, i, v, pieces[v]);
+        ordinary &= column(v) >= g.columns || smallest_of(scaled[v]) >= 32.f;
+      }
+      unsigned dense = columns;
+      if (!__all_sync(kFullWarp, ordinary)) {
+        unsigned counts = 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+          for (int c = 0; c < 4; ++c) counts += count_element(x[i][v][c], scaled[v][c], pieces[v], c);
+        counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
+        const unsigned lossy = counts >> 16;
+        dense = largest == 0 ? 2 * columns : counts & 0xffffu;
+        flags |= (lossy ? kSplitLossy : 0u) | (too_lossy(lossy, g.columns) ? kSplitFailed : 0u);
+      }
+      dense_least = min(dense_least, dense);
+      flags |= scale.failed ? kSplitFailed : 0u;
+    }
+    return dense_least * 256 / columns | flags;
+  }
+
+  /// Values: a scale a column.
+  __device__ __forceinline__ unsigned split_columns() const {
+    __shared__ uint4 largest_of[kWarps][kVectors][kLanes];
+    __shared__ unsigned lossy_of[kWarps][kVectors][kLanes];
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const bool leads = static_cast<int>(threadIdx.x) % kWarpSize < kLanes;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      unsigned largest[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) largest[c] = max(largest[c], magnitude_bits(x[i][v][c]));
+        if constexpr (kLanes < kWarpSize) largest[c] = max(largest[c], __shfl_xor_sync(kFullWarp, largest[c], kLanes));
+      }
+      if (leads) largest_of[warp][v][lane] = {largest[0], largest[1], largest[2], largest[3]};
+    }
+    __syncthreads();
+    SplitScale scales[kVectors][4];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      uint4 largest = {0, 0, 0, 0};
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const uint4 other = largest_of[w][v][lane];
+        largest.x = max(largest.x, other.x), largest.y = max(largest.y, other.y);
+        largest.z = max(largest.z, other.z), largest.w = max(largest.w, other.w);
+      }
+      scales[v][0] = SplitScale(largest.x), scales[v][1] = SplitScale(largest.y);
+      scales[v][2] = SplitScale(largest.z), scales[v][3] = SplitScale(largest.w);
+    }
+    half* const out = to();
+    bool failed = false;
+    unsigned lossy_columns[kVectors] = {};  // a byte a column
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float scaled[kVectors][4];
+      SplitPieces pieces[kVectors];
+      bool ordinary = true;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scales[v][c].scale;
+        pieces[v] = split_four(scaled[v]);
+        store(out, i, v, pieces[v]);
+        ordinary &= smallest_of(scaled[v]) >= 0.125f;
+      }
+      if (!__all_sync(kFullWarp, ordinary)) {
+        unsigned lossy = 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            const unsigned is_lossy = count_element(x[i][v][c], scaled[v][c], pieces[v], c) >> 16;
+            lossy += is_lossy, lossy_columns[v] += is_lossy << (8 * c);
+          }
+        lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
+        failed |= too_lossy(lossy, g.columns);
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (kLanes < kWarpSize) lossy_columns[v] += __shfl_xor_sync(kFullWarp, lossy_columns[v], kLanes);
+      if (leads) lossy_of[warp][v][lane] = lossy_columns[v];
+    }
+    __syncthreads();
+    if (first == 0) {
+      const std::int64_t at = static_cast<std::int64_t>(batch) * static_cast<int>(g.blocks.divisor) + block;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        unsigned lossy = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) lossy += lossy_of[w][v][lane];
+        Vector<std::uint16_t, 4> inverse;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          failed |= scales[v][c].failed || too_lossy(lossy >> (8 * c) & 0xffu, rows);
+          inverse[c] = bf16_bits(scales[v][c].inverse);
+        }
+        store_vector(static_cast<std::uint16_t*>(g.scales) + at * kColumns + column(v), inverse);
+      }
+    }
+    return 512u | (failed ? kSplitFailed : 0u);
+  }
+};
+
+/// kColumns: of the tile that follows (kSplitTiles), head and value size alike.
+template <int kColumns>
+__global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  ptx::grid_wait();
+  ptx::grid_release();
+  int index = static_cast<int>(blockIdx.x);
+  unsigned status;
+  unsigned* to;
+  if (index < g.query.ctas) {
+    const SplitBlock<kColumns> block(g.query, index);
+    float* const scales = static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows +
+                          block.block * SplitBlock<kColumns>::kRows;
+    status = block.split_rows([&](int row, float inverse) {
+      if (row < block.rows) scales[row] = inverse;
+    });
+    to = g.query.status + index;
+  } else if ((index -= g.query.ctas) < g.key.ctas) {
+    const SplitBlock<kColumns> block(g.key, index);
+    std::uint16_t* const scales =
+        static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * SplitBlock<kColumns>::kRows;
+    status = block.split_rows([&](int row, float inverse) { scales[row] = bf16_bits(inverse); });
+    to = g.key.status + index;
+  } else {
+    index -= g.key.ctas;
+    status = SplitBlock<kColumns>(g.value, index).split_columns();
+    to = g.value.status + index;
+  }
+  __shared__ unsigned statuses[kSplitThreads / kWarpSize];
+  status = warp_reduce(status, merge_status);
+  if (threadIdx.x % kWarpSize == 0) statuses[threadIdx.x / kWarpSize] = status;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int w = 1; w < kSplitThreads / kWarpSize; ++w) status = merge_status(status, statuses[w]);
+    *to = status;
+  }
+#endif
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,250 @@
+// csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line of
+// the standard input is a case:
+//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special
+// bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
+// position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values in
+// [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and large
+// rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is 2^40 at one
+// key, 5 an additive mask of the lowest number in every third row. Prints the tile, heads left to CUDA cores and the Frobenius
+// error over that of plain fp32 arithmetic. The last outer batch alone, under another seed and on another number of
+// multiprocessors, must give the same bits.
+#include <algorithm>
+#include <iostream>
+#include <random>
+
+#include "attention/fp16_split/launch.h"
+#include "attention/wgmma/instances.h"
+#include "check.h"
+#include "device/numeric.cuh"
+
+using namespace xgemm;
+using namespace xgemm::attention;
+
+// Kernels that are not reached from here.
+namespace xgemm::attention {
+void launch_wgmma_half(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
+void launch_wgmma_bf16(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
+void launch_fp64(const Plan&, const Arguments&, cudaStream_t) { std::abort(); }
+}  // namespace xgemm::attention
+
+namespace {
+
+std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct Case {
+  std::uint64_t seed;
+  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special;
+};
+
+/// Of an operand: `kind` 0 query, 1 key, 2 value.
+Buffer<float> draw(const Case& c, int kind, std::int64_t count, int columns) {
+  std::mt19937_64 random(c.seed * 3 + static_cast<unsigned>(kind));
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform(0, 1);
+  Buffer<float> x(place(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = i / columns;
+    double y = normal(random);
+    if (c.data == 1 && kind != 2) y *= 3;
+    if (c.data == 2 && kind != 2) y = (kind == 0 ? 1 : 2) + 0.3 * y;
+    if (c.data == 3 && kind == 2) y = uniform(random);
+    if (c.data == 4) y = std::copysign(std::exp2(26 * uniform(random) - 13), y) / (kind == 2 ? 1 : 64);
+    if (c.data == 5 && row % 8 == 3 && kind != 0) y *= kind == 1 ? 4 : 16384;
+    if (c.data == 6 && kind == 0) y = 0;
+    if (c.data == 7) y *= std::exp2(kind == 0 ? -20 : kind == 1 ? 20 : (row % 3 - 1) * 3 + 30);
+    x[place(i)] = static_cast<float>(y);
+  }
+  return x;
+}
+
+void check(const Case& c) {
+  const int all_heads = c.inner * c.group;
+  const Buffer<float> query = draw(c, 0, std::int64_t{c.outer} * all_heads * c.sq * c.d, c.d),
+                      key = draw(c, 1, std::int64_t{c.outer} * c.inner * c.sk * c.d, c.d),
+                      value = draw(c, 2, std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.dv);
+  const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
+  Buffer<float> output(place(rows * c.dv), NAN), lse(place(rows), NAN);
+
+  Arguments a;
+  a.dtype = DType::f32;
+  a.batch_dims = 2;
+  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
+  a.batches = static_cast<unsigned>(c.outer * c.inner);
+  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  a.scale = 1.1 / std::sqrt(c.d);
+  a.causal = c.causal != 0, a.shift = c.shift;
+  const auto operand = [&](const Buffer<float>& x, int heads, int length, int columns, int group) {
+    Operand o{.data = x.data(), .column = 1};
+    const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
+    o.row = c.bshd ? std::int64_t{heads} * columns : columns;
+    o.group = head, o.batch[1] = head * group, o.batch[0] = std::int64_t{heads} * length * columns;
+    o.vector = columns % 4 == 0;
+    return o;
+  };
+  a.query = operand(query, all_heads, c.sq, c.d, c.group);
+  a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
+  a.output = output.data(), a.lse = lse.data();
+
+  // Key sk / 2 of the last key head.
+  const auto special = [&](const Buffer<float>& x, const Operand& o) {
+    return x.data() + (c.outer - 1) * o.batch[0] + (c.inner - 1) * o.batch[1] + c.sk / 2 * o.row;
+  };
+  if (c.special == 1) special(key, a.key)[1] = NAN;
+  if (c.special == 2) {
+    for (int x = 0; x < c.d; ++x) special(key, a.key)[x] = x == 1 ? INFINITY : 0.f;
+    for (std::size_t i = 0; i < query.size(); ++i) query[i] = std::abs(query[i]) + 0.01f;
+  }
+  if (c.special == 3) special(value, a.value)[1] = INFINITY;
+  if (c.special == 4) special(value, a.value)[1] = 0x1p40f;
+
+  // The mask: (outer, heads or 1, rows or 1, sk).
+  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1;
+  const auto elements = place(c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0);
+  Buffer<float> bias(elements);
+  Buffer<unsigned char> flags(elements);
+  std::mt19937_64 random(c.seed + 3);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const auto k = static_cast<std::int64_t>(i) % c.sk, row = static_cast<std::int64_t>(i) / c.sk % mask_rows;
+    const bool away = c.rows && c.heads ? row / 100 != k / 100 : random() % 4 == 0;
+    bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<float>(random() % 64) / 16.f;
+    if (c.special == 5 && row % 3 == 0) bias[i] = std::numeric_limits<float>::lowest();
+    flags[i] = bias[i] == 0;
+  }
+  if (c.mask) {
+    a.masked = true;
+    a.mask_dtype = c.mask == 1 ? DType::boolean : DType::f32;
+    a.mask.data = c.mask == 1 ? static_cast<void*>(flags.data()) : bias.data();
+    a.mask.column = 1, a.mask.row = c.rows ? c.sk : 0;
+    a.mask.group = c.heads ? mask_rows * c.sk : 0;
+    a.mask.batch[1] = c.heads ? c.group * mask_rows * c.sk : 0, a.mask.batch[0] = mask_heads * mask_rows * c.sk;
+  }
+
+  int failed = 0;
+  const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
+    const auto plan = plan_fp16_split(arguments, sm_count);
+    require(plan.has_value(), "plan");
+    Buffer<unsigned char> counters(place(plan->rows.counter_bytes()), 0), memory(place(plan->bytes), 0xff);
+    emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
+    arguments.failed = launch_fp16_split(*plan, arguments, counters.data(), memory.data(), nullptr);
+    require(arguments.failed != nullptr, "launch");
+    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+    failed = 0;
+    for (unsigned i = 0; i < arguments.batches; ++i) failed += arguments.failed[i] != 0;
+    const Plan rest = make_plan({.batches = arguments.batches,
+                                 .rows = std::int64_t{c.group} * c.sq,
+                                 .sk = c.sk,
+                                 .d = c.d,
+                                 .dv = c.dv,
+                                 .sm_count = sm_count});
+    arguments.row_tiles = static_cast<unsigned>(rest.row_tiles), arguments.splits = rest.splits;
+    arguments.parallel = rest.parallel;
+    const auto stride = kTiles[place(rest.tile)].head_size;
+    const std::int64_t partial_rows = rest.partials * arguments.total_rows();
+    Buffer<float> partials(place(partial_rows * (stride + 2)));
+    arguments.partial_output = partials.data(), arguments.partial_max = partials.data() + partial_rows * stride;
+    arguments.partial_sum = partials.data() + partial_rows * (stride + 1);
+    launch(rest, arguments, nullptr);
+    return plan->rows;
+  };
+
+  Arguments last = a;
+  const std::int64_t before = c.outer - 1, rows_before = before * all_heads * c.sq, rows_alone = rows - rows_before;
+  Buffer<float> output_alone(place(rows_alone * c.dv), NAN), lse_alone(place(rows_alone), NAN);
+  for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const float*>(x->data) + before * x->batch[0];
+  if (c.mask)
+    last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
+  last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
+  last.output = output_alone.data(), last.lse = lse_alone.data();
+  run(last, c.sm_count + 1, c.seed + 5);
+  const WgmmaPlan plan = run(a, c.sm_count, c.seed);
+  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << " failed " << failed << std::flush;
+  require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(float)) == 0 &&
+              std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
+          "equal bits of the last batch alone");
+
+  std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
+  std::vector<double> weights(place(c.sk));
+  std::vector<float> plain_weights(place(c.sk));
+  double errors = 0, plain_errors = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
+    const bool last_head = o == c.outer - 1 && kv == c.inner - 1;
+    const std::int64_t keys = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk;
+    const float* const q = query.data() + o * a.query.batch[0] + head * a.query.group + i * a.query.row;
+    const float* const k = key.data() + o * a.key.batch[0] + kv * a.key.batch[1];
+    const float* const v = value.data() + o * a.value.batch[0] + kv * a.value.batch[1];
+    double largest = -INFINITY, magnitude = 0;  // of products in a score
+    float plain_largest = -INFINITY;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      double score = 0, sum = 0;
+      float plain = 0;
+      for (int x = 0; x < c.d; ++x) {
+        const double product = double{q[x]} * k[j * a.key.row + x];
+        score += product, sum += std::abs(product);
+        plain = std::fma(q[x], k[j * a.key.row + x], plain);
+      }
+      score *= a.scale, plain *= static_cast<float>(a.scale);
+      if (c.mask) {
+        const float b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+        score += b, plain += b;
+      }
+      magnitude = std::max(magnitude, sum * a.scale);
+      weights[place(j)] = score, plain_weights[place(j)] = plain;
+      largest = std::max(largest, score), plain_largest = std::max(plain_largest, plain);
+    }
+    double sum = 0;
+    float plain_sum = 0;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      sum += weights[place(j)] = largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
+      plain_sum += plain_weights[place(j)] = plain_largest == -INFINITY ? 0 : std::exp(plain_weights[place(j)] - plain_largest);
+    }
+    const bool poisoned = (c.special == 1 || c.special == 2) && last_head && c.sk / 2 < keys;
+    expected_lse[place(row)] = sum == 0 ? -INFINITY : largest + std::log(sum);
+    allowed_lse[place(row)] = 0x1p-21 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
+    for (int x = 0; x < c.dv; ++x) {
+      double y = 0, absolute = 0;
+      float plain = 0;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const float element = v[j * a.value.row + x];
+        y += weights[place(j)] * element, absolute += weights[place(j)] * std::abs(element);
+        plain = std::fma(plain_weights[place(j)], element, plain);
+      }
+      const std::int64_t at = row * c.dv + x;
+      y = sum == 0 ? 0 : y / sum, plain = plain_sum == 0 ? 0 : plain / plain_sum;
+      // Errors of scores make errors of weights; values are summed in fp32.
+      expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * 0x1p-20 * (1 + magnitude);
+      if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
+        require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
+        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
+      } else if (c.special == 3 && last_head && x == 1) {
+        output[place(at)] = 0, expected[place(at)] = 0,
+        allowed[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
+      } else {
+        errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
+      }
+    }
+    if (poisoned) {
+      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
+      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+    }
+  }
+  std::cout << " error " << std::sqrt(errors / plain_errors) << ": " << std::flush;
+  require_close(output, expected, allowed, "output");
+  for (std::int64_t row = 0; row < rows; ++row)
+    if (std::isinf(expected_lse[place(row)])) {
+      require(lse[place(row)] == -INFINITY, "-inf log-sum-exp of a row without keys");
+      expected_lse[place(row)] = 0, lse[place(row)] = 0;
+    }
+  require_close(lse, expected_lse, allowed_lse, "log-sum-exp");
+}
+
+}  // namespace
+
+int main() {
+  Case c;
+  int failed = 0;
+  while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
+         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special)
+    failed += run_checks([&] { check(c); });
+  return failed;
+}

@@ -1,0 +1,178 @@
+"""csrc/attention/fp16_split, fp32 attention on Hopper's tensor cores: in the emulator, and on a GPU."""
+
+import math
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from common import CSRC
+
+import torch_ext
+
+FOLDER = CSRC / "attention"
+SOURCES = [
+    *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "kernel.cu")),
+    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu")),
+    *(FOLDER / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu")),
+]
+NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL, SCALED = range(8)
+NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN, LOWEST_MASK = range(1, 6)
+
+
+@dataclass
+class Case:
+    """A line that programs/attention_fp16_split.cpp reads."""
+
+    seed: int = 0
+    sm_count: int = 3
+    outer: int = 1
+    inner: int = 1
+    group: int = 1
+    sq: int = 130
+    sk: int = 300
+    d: int = 64
+    dv: int = 64
+    bshd: int = 0
+    causal: int = 0
+    shift: int = 0
+    mask: int = 0
+    heads: int = 0
+    rows: int = 0
+    data: int = NORMAL
+    special: int = 0
+
+
+@dataclass
+class Served:
+    tile: int
+    parts: int
+    failed: int
+    """Key heads that were left to CUDA cores."""
+    error: float
+    """Frobenius error over that of plain fp32 arithmetic."""
+
+
+@pytest.fixture(scope="module")
+def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[Served]]:
+    """Runs cases in the emulator."""
+    program = emulated("attention_fp16_split", *SOURCES)
+
+    def run(cases: list[Case]) -> list[Served]:
+        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
+        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
+        served = []
+        for case, result in zip(cases, done.stdout.splitlines(), strict=True):
+            assert result.endswith("passed"), (case, result, done.stderr)
+            words = result.replace(":", "").split()
+            served.append(Served(int(words[1]), int(words[5]), int(words[7]), float(words[9])))
+        return served
+
+    return run
+
+
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("data", [NORMAL, PEAKED, LARGE, POSITIVE, EQUAL, SCALED])
+def test_as_accurate_as_plain_fp32(attend: Callable[[list[Case]], list[Served]], d: int, data: int) -> None:
+    case = Case(seed=d + data, d=d, dv=d, sk=2000 if data == EQUAL else 600, data=data)
+    (served,) = attend([case])
+    assert served.failed == 0 and served.error < 1
+
+
+def test_what_the_parts_do_not_carry_goes_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
+    """Only the head concerned; where all heads are, the error is plain fp32's."""
+    wide = attend([Case(seed=1, data=WIDE), Case(seed=2, d=128, dv=128, data=OUTLIERS)])
+    assert all(served.failed == 1 and 0.5 < served.error < 1.1 for served in wide)
+    specials = (NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN)
+    one_head = attend([Case(seed=s, outer=2, inner=2, group=2, sq=150, bshd=1, special=s) for s in specials])
+    assert [served.failed for served in one_head] == [1] * len(specials)
+
+
+def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> None:
+    """Each tile with each kind of mask, one row tile and several, ragged."""
+    cases = [
+        Case(seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        for seed, (d, dv, sq, sk, mask) in enumerate(
+            (d, dv, sq, sk, mask)
+            for d, dv in ((64, 64), (128, 128), (40, 72), (17, 33), (256, 256), (200, 133))
+            for sq, sk in ((130, 150), (65, 300))
+            for mask in ((0, 1, 2) if max(d, dv) <= 128 else (0,))
+        )
+    ]
+    served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
+    assert {s.tile for s in served} == {0, 1, 2} and not any(s.failed for s in served)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -> None:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(16):
+        d = draw.choice([8, 16, 33, 40, 64, 72, 80, 96, 128])
+        sq = draw.choice([65, 127, 128, 129, 191, 257])
+        sk = draw.choice([1, 2, 63, 127, 128, 129, 255, 256, 257, 513, 777])
+        mask = draw.choice([0, 0, 1, 2])
+        causal = 0 if mask else draw.choice([0, 1])
+        cases.append(
+            Case(
+                seed=draw.randrange(1000),
+                sm_count=draw.choice([1, 2, 5, 132]),
+                outer=draw.choice([1, 2]),
+                inner=draw.choice([1, 2, 3]),
+                group=draw.choice([1, 2, 3, 4]),
+                sq=sq,
+                sk=sk,
+                d=d,
+                dv=draw.choice([d, d, 64, 128]),
+                bshd=draw.choice([0, 1]),
+                causal=causal,
+                shift=draw.choice([0, sk - sq]) if causal else 0,
+                mask=mask,
+                heads=draw.choice([0, 1]) if mask else 0,
+                rows=draw.choice([0, 1]) if mask else 0,
+                data=draw.choice([NORMAL, NORMAL, PEAKED, POSITIVE]),
+                special=draw.choice([0, NAN_KEY, INF_VALUE]) if not mask else 0,
+            )
+        )
+    attend(cases)
+
+
+def test_keys_in_parts(attend: Callable[[list[Case]], list[Served]]) -> None:
+    """Of 4096 keys where rows are few, merged in memory."""
+    cases = [
+        Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
+        Case(seed=6, inner=2, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
+    ]
+    assert [served.parts for served in attend(cases)] == [3, 3]
+
+
+def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    scores = q.double() @ k.double().mT / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
+    return scores.softmax(-1) @ v.double()
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, causal: bool) -> None:
+    """As accurate as the kernel on CUDA cores, which computes the head with a NaN alone."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernel is for sm_90")
+    generator = torch.Generator("cuda").manual_seed(d)
+    q, k, v = (torch.randn(2, 2, 300, d, device="cuda", generator=generator) for _ in range(3))
+    k[1, 1, 100, 3] = math.nan
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "none")
+    plain = torch_ext.attention(q, k, v, is_causal=causal)
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "fp16_split")
+    parts = torch_ext.attention(q, k, v, is_causal=causal)
+    assert torch.equal(parts[1, 1].nan_to_num(7), plain[1, 1].nan_to_num(7))
+    expected = reference(q, k, v, causal).flatten(0, 1)[:3]
+    errors = [(y.flatten(0, 1)[:3].double() - expected).norm() for y in (parts, plain)]
+    assert 0 < errors[0] < 1.1 * errors[1]
+    assert torch.equal(torch_ext.attention(q[:1], k[:1], v[:1], is_causal=causal), parts[:1])
