@@ -107,11 +107,11 @@ class Reference:
 
 
 def on_tensor_cores(query: torch.Tensor) -> bool:
-    """Whether Hopper's tensor-core kernel serves the call."""
+    """Whether a kernel for Hopper's tensor cores may serve the call."""
     return (
         query.device.type == "cuda"
         and torch.cuda.get_device_capability(query.device)[0] == 9
-        and query.dtype in (torch.float16, torch.bfloat16)
+        and query.dtype != torch.float64
     )
 
 
@@ -122,7 +122,7 @@ def through_sdpa(query: torch.Tensor) -> bool:
 
 def rounds_weights(query: torch.Tensor) -> bool:
     """Whether the weights may be rounded to query's dtype before they multiply the values, as SDPA does."""
-    return through_sdpa(query) or on_tensor_cores(query)
+    return through_sdpa(query) or (on_tensor_cores(query) and query.dtype != torch.float32)
 
 
 def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
