@@ -426,9 +426,12 @@ def test_causal_rows_ignore_later_keys(device: torch.device) -> None:
     before = attention(q, k, v, is_causal=True)
     k[..., 77:, :], v[..., 77:, :] = 1e4, -1e4
     after = attention(q, k, v, is_causal=True)
-    torch.testing.assert_close(
-        after[..., :77, :], before[..., :77, :], rtol=0, atol=1e-6 if device.type == "cpu" else 0
-    )
+    torch.testing.assert_close(after[..., :77, :], before[..., :77, :], rtol=0, atol=unseen_tolerance(q))
+
+
+def unseen_tolerance(query: torch.Tensor) -> float:
+    """On tensor cores the fp16 parts of fp32 values share a scale in each column of a tile of keys."""
+    return 1e-6 if query.device.type == "cpu" else 2e-6 if on_tensor_cores(query) else 0
 
 
 # ---- window, softcap, sinks --------------------------------------------------------------------------------
@@ -484,8 +487,7 @@ def test_a_window_ignores_keys_outside(device: torch.device) -> None:
     k[..., 1000:, :], v[..., 1000:, :] = float("nan"), float("nan")
     after = attention(q, k, v, window=(40, 0))
     kept = slice(340, 860)  # NaN values reach the rows of their tile
-    tolerance = 1e-6 if device.type == "cpu" else 0
-    torch.testing.assert_close(after[:, kept], before[:, kept], rtol=0, atol=tolerance)
+    torch.testing.assert_close(after[:, kept], before[:, kept], rtol=0, atol=unseen_tolerance(q))
 
 
 @pytest.mark.sanitize

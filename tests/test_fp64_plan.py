@@ -10,7 +10,7 @@ PROGRAM = r"""
 int main() {
   for (Question q; read(q);) {
     if (const auto f = make_plans(q.p, q.gpu, q.forced).fp64)
-      std::cout << info(f->tile).name << ' ' << f->vectors_a << ' ' << f->vectors_b << ' ' << f->blocks << ' '
+      std::cout << info(f->tile).name << ' ' << fp64_vectors_a(q.p) << ' ' << fp64_vectors_b(q.p) << ' ' << f->blocks << ' '
                 << f->segment << ' ' << f->share << ' ' << f->splits << ' ' << f->workspace_bytes << ' '
                 << 1e6 * f->seconds << std::endl;
     else

@@ -95,6 +95,16 @@ def test_layouts(device: torch.device, dtype: torch.dtype, layout_x: str, layout
         check(LAYOUTS[layout_x](x), gate, LAYOUTS[layout_w](up), randn(2 * n, dtype=dtype, device=device)[::2])
 
 
+def test_weights_aligned_differently(device: torch.device) -> None:
+    """Each of the two products looks at its own weight: one plan serves both."""
+    for dtype in FLOATING:
+        memory = randn(2, 64 * 32 + 1, dtype=dtype, device=device)
+        gate, up = memory[0, :-1].view(64, 32), memory[1, 1:].view(64, 32)
+        x = randn(33, 32, dtype=dtype, device=device)
+        check(x, gate, up)
+        check(x, up, gate)
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_empty(device: torch.device, dtype: torch.dtype) -> None:
     def new(*shape: int) -> torch.Tensor:

@@ -29,7 +29,7 @@ int main() {
     const Plans plans = make_plans(q.p, q.gpu, q.forced);
     if (const auto& f = plans.fp64) {
       std::cout << info(f->tile).name << " segment=" << f->segment << " share=" << f->share << " splits=" << f->splits
-                << " vectors=" << f->vectors_a << f->vectors_b << " workspace=" << f->workspace_bytes;
+                << " vectors=" << fp64_vectors_a(q.p) << fp64_vectors_b(q.p) << " workspace=" << f->workspace_bytes;
     } else if (const auto& s = plans.mma) {
       std::cout << info(s->tile).name << " raw_a=" << s->raw_a << " raw_b=" << s->raw_b;
     } else if (const auto& s = plans.small) {

@@ -48,8 +48,8 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
   const Fp64TileInfo& tile = info(plan.tile);
   const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns), tiles = rows * columns * p.batches;
   const Fp64Arguments g{.problem = p,
-                        .vectors_a = plan.vectors_a,
-                        .vectors_b = plan.vectors_b,
+                        .vectors_a = fp64_vectors_a(p),
+                        .vectors_b = fp64_vectors_b(p),
                         .totals = plan.splits == 1 && plan.blocks > plan.segment,
                         .plain = !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none,
                         .rows = static_cast<int>(rows),

@@ -39,6 +39,9 @@ double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double 
 
 }  // namespace
 
+bool fp64_vectors_a(const Problem& p) { return has_vectors(p, p.a, p.a.row_stride, p.a.col_stride, p.m); }
+bool fp64_vectors_b(const Problem& p) { return has_vectors(p, p.b, p.b.col_stride, p.b.row_stride, p.n); }
+
 // Enough segments that 64 rows of C fill a GPU: 128 CTAs of 64 columns and a segment each.
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kFp64TileK));
@@ -52,8 +55,6 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   if (p.m < 1 || p.n <= kGemvLines || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("fp64")) return {};
   Fp64Plan best{.tile = Fp64Tile::t64x64,
-                .vectors_a = has_vectors(p, p.a, p.a.row_stride, p.a.col_stride, p.m),
-                .vectors_b = has_vectors(p, p.b, p.b.col_stride, p.b.row_stride, p.n),
                 .blocks = ceil_div(p.k, kFp64TileK),
                 .segment = fp64_segment(p.n, p.k),
                 .share = 0,

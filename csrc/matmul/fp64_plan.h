@@ -45,14 +45,18 @@ constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<s
 
 struct Fp64Plan {
   Fp64Tile tile;
-  bool vectors_a, vectors_b;  ///< the operand is copied 16 bytes at a time, else 8
-  std::int64_t blocks;        ///< k-blocks
-  std::int64_t segment;       ///< k-blocks of a segment
-  std::int64_t share;         ///< k-blocks of a CTA: all, or whole segments
-  std::int64_t splits;  ///< CTAs that share a tile's k; more than 1: sums of segments through the workspace, a second launch
+  std::int64_t blocks;   ///< k-blocks
+  std::int64_t segment;  ///< k-blocks of a segment
+  std::int64_t share;    ///< k-blocks of a CTA: all, or whole segments
+  std::int64_t splits;   ///< CTAs that share a tile's k; more than 1: sums of segments through the workspace, a second launch
   std::int64_t workspace_bytes;
   double seconds;  ///< predicted
 };
+
+/// May an operand be copied 16 bytes at a time, not 8? Not part of the plan, which serves several products: those of a gated one,
+/// those of batch dims that a launch does not count.
+bool fp64_vectors_a(const Problem& p);
+bool fp64_vectors_b(const Problem& p);
 
 /// k-blocks of a segment.
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k);
