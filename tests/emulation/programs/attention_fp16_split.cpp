@@ -72,7 +72,7 @@ void check(const Case& c) {
   a.batches = static_cast<unsigned>(c.outer * c.inner);
   a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
   a.scale = 1.1 / std::sqrt(c.d);
-  a.causal = c.causal != 0, a.shift = c.shift;
+  a.first = -c.sq, a.last = c.causal != 0 ? c.shift + 1 : c.sk;
   const auto operand = [&](const Buffer<float>& x, int heads, int length, int columns, int group) {
     Operand o{.data = x.data(), .column = 1};
     const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
@@ -132,12 +132,13 @@ void check(const Case& c) {
     for (unsigned i = 0; i < arguments.batches; ++i) failed += arguments.failed[i] != 0;
     const Plan rest = make_plan({.batches = arguments.batches,
                                  .rows = std::int64_t{c.group} * c.sq,
-                                 .sk = c.sk,
+                                 .key_begin = std::clamp<std::int64_t>(arguments.first, 0, c.sk),
+                                 .key_end = std::clamp<std::int64_t>(c.sq - 1 + arguments.last, 0, c.sk),
                                  .d = c.d,
                                  .dv = c.dv,
                                  .sm_count = sm_count});
     arguments.row_tiles = static_cast<unsigned>(rest.row_tiles), arguments.splits = rest.splits;
-    arguments.parallel = rest.parallel;
+    arguments.parallel = rest.parallel, arguments.first_split = rest.first_split;
     const auto stride = kTiles[place(rest.tile)].head_size;
     const std::int64_t partial_rows = rest.partials * arguments.total_rows();
     Buffer<float> partials(place(partial_rows * (stride + 2)));
