@@ -207,7 +207,14 @@ def test_a_plotted_line_has_one_point_for_each_x() -> None:
         for axes in figure.axes
         for line in axes.lines
     ]
-    assert {name for name, _, _ in lines} == {"headline", "softmax", "log_softmax", "logsumexp", "attention"}
+    assert {name for name, _, _ in lines} == {
+        "headline",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "attention",
+        "models",
+    }
     for name, title, line in lines:
         x = list(line.get_xdata())
         assert x == sorted(set(x)), (name, title, line.get_label())
