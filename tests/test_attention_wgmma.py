@@ -81,8 +81,13 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
             for mask in (0, 1, 2, 3)
         )
     ]
+    for dtype in ("bf16", "fp16"):  # the tiles of short causal rows, and of many rows that see all keys
+        cases += [
+            Case(dtype, sm_count=3, sq=130, sk=150, last=1),
+            Case(dtype, sm_count=3, group=2, sq=520, sk=90, d=128, dv=128),
+        ]
     served = {(result.split()[1], case.dtype, case.mask) for case, result in zip(cases, attend(cases), strict=True)}
-    assert {tile for tile, _, _ in served} == {str(i) for i in range(11)}
+    assert {tile for tile, _, _ in served} == {str(i) for i in range(13)}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -178,15 +183,15 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, in
 
 
 def test_parts_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] | None]) -> None:
-    """So that a row's bits do not depend on the batch, the heads beside it or the mask's edges."""
+    """So that a row's bits do not depend on the batch or the heads beside it."""
     for sq, sk, group in [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (4096, 4096, 1)]:
-        found = {
-            (p["parts"], p["part_keys"], p["tile"])
-            for batches in (1, 7, 1000)
-            for causal in (False, True)
-            if (p := plan(sq, sk, batches=batches, group=group, causal=causal))
-        }
-        assert len(found) == 1, (sq, sk, group, found)
+        for causal in (False, True):
+            found = {
+                (p["parts"], p["part_keys"], p["tile"])
+                for batches in (1, 7, 1000)
+                if (p := plan(sq, sk, batches=batches, group=group, causal=causal))
+            }
+            assert len(found) == 1, (sq, sk, group, causal, found)
 
 
 def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
@@ -209,7 +214,7 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
 
 def test_decoding_packs_the_group(plan: Callable[..., dict[str, int] | None]) -> None:
     p = plan(1, 65536, batches=8, group=4)
-    assert p["packed"] == 4 and p["tiles"] == 8 and p["parts"] == 64 and p["ctas"] == 132 and p["part_rows"] == 4
+    assert p["packed"] == 4 and p["tiles"] == 8 and p["parts"] == 32 and p["ctas"] == 256 and p["part_rows"] == 4
 
 
 def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
