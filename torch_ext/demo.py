@@ -98,7 +98,9 @@ def text_files(folder: Path | None) -> tuple[list[Path], Path]:
         return sorted(f for f in found if not any(part.startswith(".") for part in f.relative_to(folder).parts)), folder
     package = Path(__file__).parent
     root = package.parent
-    files = [*root.glob("*.md"), *(root / "docs").glob("*.md")] if (root / "csrc").is_dir() else []
+    # Not the lab's pages, which are many and about experiments: a CPU embeds the first few passages of each file only.
+    pages = (f for f in (root / "docs").glob("*.md") if not f.name.startswith("lab_"))
+    files = [*root.glob("*.md"), *pages] if (root / "csrc").is_dir() else []
     return sorted(files or package.rglob("*.py")), root
 
 
