@@ -16,7 +16,7 @@ Ask = Callable[..., "dict[str, float | str] | str | None"]
 READER = r"""
 #include <iostream>
 #include <string>
-#include "matmul/plan.h"
+#include "matmul/simt/plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;
 struct Question {
@@ -61,7 +61,8 @@ def planners(factory: pytest.TempPathFactory) -> list[Path]:
     folder = factory.getbasetemp() / "matmul_planners"
     if not folder.exists():
         folder.mkdir()
-        compile_host_code(folder, "-c", *CSRC.glob("matmul/*plan.cpp"), CSRC / "matmul" / "choice.cpp")
+        for source in CSRC.glob("matmul/**/plan.cpp"):
+            compile_host_code(folder, "-c", source, "-o", f"{source.parent.name}.o")
     return sorted(folder.glob("*.o"))
 
 

@@ -9,7 +9,7 @@ from common import compile_program
 
 PROGRAM = r"""
 #include <iostream>
-#include "attention/plan.h"
+#include "attention/simt/plan.h"
 using namespace xgemm::attention;
 int main() {
   for (const Tile& t : kTiles)
@@ -55,7 +55,7 @@ class Planner:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Planner:
-    return Planner(compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/plan.cpp"))
+    return Planner(compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/simt/plan.cpp"))
 
 
 def test_tiles_fit_the_gpu(plan: Planner) -> None:

@@ -1,11 +1,11 @@
-"""The plan of kernels/direct_fp32.cuh, without a GPU: direct_plan.cpp is compiled and asked."""
+"""The plan of matmul/bf16x3/kernel.cuh, without a GPU: it is compiled and asked."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, IEEE, Ask, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/direct_plan.h"
+#include "matmul/bf16x3/plan.h"
 int main() {
   for (Question q; read(q);) {
     const auto d = plan_direct(q.p, q.gpu, q.forced);

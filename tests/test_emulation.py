@@ -9,7 +9,7 @@ from emulation.translate import translate
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
-MATMUL = [CSRC / "matmul" / f"{name}.cpp" for name in ("tensor_plan", "plan", "direct_plan", "mma_plan")]
+MATMUL = [CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3", "mma")]
 
 
 def run(path: Path, seeds: int) -> str:
@@ -19,10 +19,10 @@ def run(path: Path, seeds: int) -> str:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("tf32", [CSRC / "matmul" / "tf32_plan.cpp"]),
-        ("fp64", [CSRC / "matmul" / "fp64_plan.cpp"]),
+        ("tf32", [CSRC / "matmul" / "tf32" / "plan.cpp"]),
+        ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
         ("half", MATMUL),
-        ("attention", [CSRC / "attention" / "plan.cpp"]),
+        ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
     ],
 )
 def test_kernels_that_are_right_on_a_gpu(emulated, name, more):

@@ -1,4 +1,4 @@
-"""The plan of kernels/fp64_mma.cuh: it is compiled and asked."""
+"""The plan of matmul/fp64_mma/kernel.cuh: it is compiled and asked."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from matmul_plans import Ask, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/choice.h"
+#include "matmul/plan.h"
 int main() {
   for (Question q; read(q);) {
     if (const auto f = make_plans(q.p, q.gpu, q.forced).fp64)

@@ -1,4 +1,4 @@
-"""Which kernel, tile and split a product takes: choice.cpp is compiled and asked; its answers are compared with a file.
+"""Which kernel, tile and split a product takes: plan.cpp is compiled and asked; its answers are compared with a file.
 
 tests/golden/matmul_choice.txt holds a line for each product: the question, a colon, the decision. If a change of a plan
 is meant, ``XGEMM_WRITE_GOLDEN=1 python -m pytest tests/test_matmul_choice.py`` writes the new decisions to the file,
@@ -15,7 +15,7 @@ from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
 PROGRAM = r"""
-#include "matmul/choice.h"
+#include "matmul/plan.h"
 void print(const TensorOperand& x, const char* name) {
   if (x.copied || x.prepared)
     std::cout << (x.prepared ? " prepared_" : " copied_") << name;

@@ -1,4 +1,4 @@
-"""The plan of a matrix product, without a GPU: plan.cpp and tensor_plan.cpp of csrc/matmul are compiled and asked."""
+"""The plan of a matrix product, without a GPU: the planners of csrc/matmul are compiled and asked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/tensor_plan.h"
+#include "matmul/wgmma/plan.h"
 int main() {
   for (Question q; read(q);) {
     const Plan plan = make_plan(q.p, q.gpu, q.forced);

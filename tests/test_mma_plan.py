@@ -1,12 +1,12 @@
-"""The plan of kernels/mma_gemm.cuh: it is compiled and asked."""
+"""The plan of matmul/mma/kernel.cuh: it is compiled and asked."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import Ask, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/mma_plan.h"
-#include "matmul/tensor_plan.h"
+#include "matmul/mma/plan.h"
+#include "matmul/wgmma/plan.h"
 int main() {
   for (Question q; read(q);) {
     auto s = plan_mma(q.p, q.gpu, q.forced);

@@ -1,12 +1,12 @@
-"""The plan of kernels/sliced.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
+"""The plan of matmul/sliced/kernel.cuh and sweep.cuh, and of mirrored direct products: it is compiled and asked."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, IEEE, MEDIUM, Ask, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/direct_plan.h"
-#include "matmul/small_plan.h"
+#include "matmul/bf16x3/plan.h"
+#include "matmul/gemv/plan.h"
 int main() {
   for (Question q; read(q);) {
     const auto s = plan_small(q.p, q.gpu, q.forced);

@@ -1,11 +1,11 @@
-"""The plan of kernels/tf32.cuh, without a GPU: tf32_plan.cpp is compiled and asked."""
+"""The plan of matmul/tf32/kernel.cuh, without a GPU: it is compiled and asked."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 PROGRAM = r"""
-#include "matmul/tf32_plan.h"
+#include "matmul/tf32/plan.h"
 int main() {
   for (Question q; read(q);) {
     const auto t = plan_tf32(q.p, q.gpu, q.forced);

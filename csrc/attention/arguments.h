@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "attention/plan.h"
+#include "attention/simt/plan.h"
 #include "device/dtype.h"
 
 namespace xgemm::attention {

@@ -42,14 +42,14 @@ struct Problem {
   Operand up;                        ///< as b
   Operand bias_up;                   ///< as bias
   const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
-  const void* prepared_b = nullptr;  ///< fp32: b split before (tensor_plan.h, PreparedLayout)
+  const void* prepared_b = nullptr;  ///< fp32: b split before (wgmma/plan.h, PreparedLayout)
   bool wide_out = false;             ///< out is of the accumulator's type
   bool mirrored = false;             ///< the transposed product: a, b, m and n are those of out^T, everything else as out has it
   void* out = nullptr;
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// out^T = B^T A^T. For kernels that ask `mirrored` (direct_fp32.cuh) only.
+/// out^T = B^T A^T. For kernels that ask `mirrored` (bf16x3/kernel.cuh) only.
 inline Problem mirror(const Problem& p) {
   Problem t = p;
   t.mirrored = !p.mirrored, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;

@@ -12,7 +12,7 @@ namespace xgemm::attention {
 
 inline constexpr float kWeightScale = 0x1p15f;
 
-/// What the tensor core's truncation takes off a sum on average (matmul/kernels/wgmma_gemm.cuh).
+/// What the tensor core's truncation takes off a sum on average (matmul/wgmma/kernel.cuh).
 inline constexpr float kTruncation = 1.f + 0x1p-23f;
 
 /// What takes the power of two of a packed row's queries out again.

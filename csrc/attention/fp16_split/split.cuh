@@ -9,7 +9,8 @@
 // What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
 // 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
 // than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that are
-// dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (split_fp16.cuh of matmul has the bound).
+// dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (fp16_split/split.cuh of matmul has the
+// bound).
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/tile.h"

@@ -1,4 +1,4 @@
-// The tiles of the tensor-core kernel (kernel.cuh): one instantiation each for half and bf16, chosen by attention/plan.cpp.
+// The tiles of the tensor-core kernel (kernel.cuh): one instantiation each for half and bf16, chosen by plan.cpp.
 #pragma once
 #include <array>
 

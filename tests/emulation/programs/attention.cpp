@@ -1,7 +1,7 @@
 // csrc/attention/kernels against attention in double: ragged sizes, causal masks and windows, parts of the keys, softcap, sinks,
 // strided rows, several dtypes.
-#include "attention/kernels/launch.cuh"
-#include "attention/kernels/merge.cuh"
+#include "attention/simt/launch.cuh"
+#include "attention/simt/merge.cuh"
 #include "check.h"
 
 using namespace xgemm;

@@ -1,8 +1,7 @@
-// csrc/matmul/fp64.cu, host code and kernels, against products in long double: random sizes, strides, layouts, batches and
-// epilogues; every tile, segments added by one CTA and by several, with the same bits; NaN and Inf where they belong.
-#include "matmul/fp64.cu"
-
+// csrc/matmul/fp64_mma/launch.cu, host code and kernels, against products in long double: random sizes, strides, layouts, batches
+// and epilogues; every tile, segments added by one CTA and by several, with the same bits; NaN and Inf where they belong.
 #include "check.h"
+#include "matmul/fp64_mma/launch.cu"
 
 using namespace xgemm;
 using namespace xgemm::matmul;

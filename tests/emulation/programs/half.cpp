@@ -1,8 +1,8 @@
-// Half-precision products against double: csrc/matmul/kernels/wgmma_gemm.cuh (K- and MN-major operands, pairs of CTAs with
-// multicast, K split over a cluster) and kernels/mma_gemm.cuh, through csrc's own plans and host code.
+// Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, pairs of CTAs with
+// multicast, K split over a cluster) and matmul/mma/kernel.cuh, through csrc's own plans and host code.
 #include "check.h"
-#include "matmul/kernels/mma_launch.cuh"
-#include "matmul/kernels/wgmma_launch.cuh"
+#include "matmul/mma/launch.cuh"
+#include "matmul/wgmma/launch.cuh"
 
 using namespace xgemm;
 using namespace xgemm::matmul;

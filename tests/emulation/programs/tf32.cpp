@@ -1,8 +1,7 @@
-// csrc/matmul/tf32.cu, host code and kernels, against products in double: ragged sizes, both layouts of each operand, K split
-// over CTAs that meet, every epilogue.
-#include "matmul/tf32.cu"
-
+// csrc/matmul/tf32/launch.cu, host code and kernels, against products in double: ragged sizes, both layouts of each operand, K
+// split over CTAs that meet, every epilogue.
 #include "check.h"
+#include "matmul/tf32/launch.cu"
 
 using namespace xgemm;
 using namespace xgemm::matmul;

@@ -1,0 +1,15 @@
+// fp32, fp16 and bf16, many query rows: tiles of 64.
+#include "attention/simt/launch.cuh"
+
+namespace xgemm::attention {
+
+void launch_many_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream) {
+  switch (plan.tile) {
+    case 0: return launch_tile<0>(plan, arguments, stream);
+    case 1: return launch_tile<1>(plan, arguments, stream);
+    case 2: return launch_tile<2>(plan, arguments, stream);
+    default: return launch_tile<3>(plan, arguments, stream);
+  }
+}
+
+}  // namespace xgemm::attention

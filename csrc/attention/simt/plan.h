@@ -1,0 +1,80 @@
+// Which kernel computes an attention call, and how its rows and keys are cut up. Pure host code.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace xgemm::attention {
+
+/// A block is 8 groups of 16 threads; a group owns `thread_rows` query rows, and its threads share each row's keys and columns.
+inline constexpr int kThreads = 128, kLanes = 16, kGroups = kThreads / kLanes;
+
+/// Keys after which the online softmax starts afresh. The parts are merged in order, by one block that walks through them all or,
+/// where that would leave the GPU idle, by a second kernel: the same operations either way. A constant, so that the bits of a row
+/// depend on Sk, the head sizes and the dtype alone.
+inline constexpr int kSplitKeys = 1024;
+
+/// The constants of one instantiation of simt/tile.cuh.
+struct Tile {
+  bool fp64;         ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
+  int head_size;     ///< largest D and Dv
+  int thread_rows;   ///< query rows of a thread
+  int keys;          ///< keys of a step of the online softmax; divides kSplitKeys
+  int depth;         ///< head dims of a key slab in shared memory
+  int blocks;        ///< blocks that are to fit an SM: bounds the registers
+  bool caps = true;  ///< compiled for soft capping, which takes registers
+
+  constexpr int rows() const { return thread_rows * kGroups; }
+  constexpr int element_bytes() const { return fp64 ? 8 : 4; }
+  constexpr int vector() const { return 16 / element_bytes(); }  ///< elements of a 16-byte access
+
+  // Shared memory: query rows, the rows' softmax weights, two slabs of keys or values, and each row's maximum and sum. Rows that
+  // neighbouring groups or threads read together are padded by 16 bytes, which spreads them over the banks.
+  constexpr int query_stride() const { return head_size + vector(); }
+  constexpr int weight_stride() const { return keys + vector(); }
+  constexpr int key_stride() const { return depth + vector(); }
+  constexpr int value_rows() const { return keys * depth / head_size; }  ///< keys of a value slab: as many elements as a key slab
+  constexpr int slab() const { return keys * key_stride(); }
+  constexpr int shared_bytes() const { return (rows() * (query_stride() + weight_stride() + 2) + 2 * slab()) * element_bytes(); }
+};
+
+// Rows are many (prefill) or few (decoding): 64 rows make 8 x 8 sums of a thread, which the FMA units need; for a few rows they
+// would compute mostly padding. `keys` and `depth` are equal within a head-size class, so both give a row the same bits.
+inline constexpr std::array kTiles = {
+    Tile{.fp64 = false, .head_size = 32, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 0: small heads: P V not
+                                                                                                     // padded to 64
+    Tile{.fp64 = false, .head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 1
+    Tile{.fp64 = false, .head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
+    Tile{.fp64 = false, .head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},  // 3: half the keys: registers
+    Tile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},               // 4: few rows
+    Tile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},                // 5
+    Tile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},                  // 6
+    Tile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2, .caps = false},  // 7
+    Tile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},                 // 8: few rows
+};
+
+/// What the choice depends on.
+struct Problem {
+  bool fp64 = false;
+  std::int64_t batches = 0;                 ///< products of query rows with one key head
+  std::int64_t rows = 0;                    ///< query rows of each: Sq times the query heads that share the key head
+  std::int64_t key_begin = 0, key_end = 0;  ///< keys that some row sees
+  std::int64_t d = 0, dv = 0;
+  int sm_count = 0;
+  bool capped = false;  ///< soft capping of the scores
+};
+
+struct Plan {
+  int tile = 0;  ///< index into kTiles
+  std::int64_t row_tiles = 0;
+  int first_split = 0;    ///< the part of the first key that some row sees
+  int splits = 1;         ///< parts of the keys, of kSplitKeys each, from that one on
+  bool parallel = false;  ///< a block per part and a merge kernel; else each block walks through all parts
+  std::int64_t blocks = 0;
+  std::int64_t partials = 0;  ///< sets of partial results kept in the workspace: 0, 1 or `splits`
+};
+
+/// Total: any problem with at least one row gets a plan.
+Plan make_plan(const Problem& problem);
+
+}  // namespace xgemm::attention

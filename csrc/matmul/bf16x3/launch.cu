@@ -1,0 +1,101 @@
+#include "device/integer.h"
+#include "device/launch.h"
+#include "device/tensor_map.h"
+#include "matmul/bf16x3/kernel.cuh"
+#include "matmul/bf16x3/launch.h"
+
+namespace xgemm::matmul {
+namespace {
+
+enum class Kind { any_k, short_k, picks };
+
+template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
+struct DirectInstance {
+  static constexpr DirectConfig kValue{.rows = info(kTile).rows,
+                                       .k_major_b = kKMajorB,
+                                       .mirrored = kMirrored,
+                                       .picks = kKind == Kind::picks,
+                                       .short_k = kKind == Kind::short_k};
+};
+
+template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
+bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
+  using Instance = DirectInstance<kTile, kKMajorB, kMirrored, kKind>;
+  constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
+  constexpr auto kKernel = direct_fp32<Instance>;
+  if (!allow_shared<kKernel, kBytes>()) return false;
+  enqueue(
+      kKernel,
+      {.blocks = ctas, .threads = 32 * direct_detail::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
+      stream, g);
+  return true;
+}
+
+template <DirectTile kTile, Kind kKind>
+bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  if (plan.mirrored) return launch<kTile, true, true, kKind>(g, ctas, stream);
+  return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
+                        : launch<kTile, false, false, kKind>(g, ctas, stream);
+}
+
+template <DirectTile kTile>
+bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+  return plan.blocks <= kDirectShort ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+                                     : launch_tile<kTile, Kind::any_k>(plan, g, stream);
+}
+
+/// What kernels of both kinds are told; false: the driver refused the tensor map.
+bool describe(DirectArguments& g, const Problem& p, const DirectPlan& plan) {
+  bool shared_b = true;
+  for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
+  const int rows = info(plan.tile).rows;
+  g.tma = plan.b_tma;
+  g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
+  g.a_vectors = plan.a_vectors;
+  g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
+  g.batch_step_b = shared_b ? 0 : 1;
+  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kDirectColumns));
+  g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
+  g.units = static_cast<unsigned>(plan.units);
+  g.one_row = g.rows == 1 && p.batches == 1;
+  g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
+  g.problem = p;
+  if (plan.b_tma) {
+    const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;
+    const std::int64_t stride = other == 1 ? round_up(inner, 4) : plan.b_k_major ? p.b.col_stride : p.b.row_stride;
+    if (!make_tensor_map(g.b, {.data = p.b.data,
+                               .dtype = DType::f32,
+                               .sizes = {inner, other, shared_b ? 1 : p.batches},
+                               .strides = {stride, shared_b ? stride * other : p.b.batch_stride[0]},
+                               .box = {32, plan.b_k_major ? kDirectColumns : kDirectBlock},
+                               .swizzle_bytes = 128}))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+  DirectArguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
+  switch (plan.tile) {
+    case DirectTile::rows_32: return launch_tile<DirectTile::rows_32>(plan, g, stream);
+    case DirectTile::rows_64: return launch_tile<DirectTile::rows_64>(plan, g, stream);
+  }
+  return false;
+}
+
+bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPairs& only, const FailedProduct& failed,
+                        const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
+  DirectArguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.only = only, g.failed = failed, g.prepared = prepared, g.list = list;
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, Kind::picks>(g, ctas, stream)
+                        : launch<DirectTile::rows_64, false, false, Kind::picks>(g, ctas, stream);
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,19 @@
+// Launching a product planned for bf16x3/kernel.cuh. Free of torch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "matmul/bf16x3/plan.h"
+#include "matmul/simt/launch.h"
+
+namespace xgemm::matmul {
+
+/// Enqueues the product, mirrored where the plan is, on `stream`. `counters`: plan.counter_bytes() of zeros, zeros again
+/// afterwards; `partials`: plan.partial_bytes. False: the driver refused a tensor map, nothing was launched.
+bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream);
+
+/// The same for the elements that fp16 parts do not carry; a plan of plan_direct_rest, `list`: its direct_list_words.
+/// `prepared`: what was counted of a prepared B, or null.
+bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPairs& only, const FailedProduct& failed,
+                        const FailedLines* prepared, unsigned* list, cudaStream_t stream);
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,102 @@
+#include "matmul/bf16x3/plan.h"
+
+#include <algorithm>
+
+#include "device/integer.h"
+#include "matmul/simt/plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with; an H200's under load.
+constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
+constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
+
+/// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
+constexpr std::int64_t kLeastDepth = 64;
+
+/// One matrix for all batches?
+bool is_shared(const Problem& p, const Operand& x) {
+  return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+}
+
+/// Else its rows are contiguous.
+bool b_is_k_major(const Problem& p) { return p.b.row_stride == 1 || p.b.col_stride != 1; }
+
+/// May TMA load B: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim?
+bool tma_loads(const Problem& p, bool k_major) {
+  const std::int64_t inner = k_major ? p.b.row_stride : p.b.col_stride, other = k_major ? p.b.col_stride : p.b.row_stride;
+  const std::int64_t inner_size = k_major ? p.k : p.n, other_size = k_major ? p.n : p.k;
+  return (inner == 1 || inner_size == 1) && reinterpret_cast<std::uintptr_t>(p.b.data) % 16 == 0 &&
+         (other_size == 1 || (other % 4 == 0 && other >= inner_size)) &&
+         (is_shared(p, p.b) || (p.batch_dims == 1 && p.b.batch_stride[0] % 4 == 0 && p.b.batch_stride[0] > 0));
+}
+
+}  // namespace
+
+std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
+  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b)
+    return {};
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!forced.empty() && !forced.starts_with("direct")) return {};
+  if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
+  DirectPlan plan{};
+  plan.mirrored = p.mirrored;
+  plan.b_k_major = b_is_k_major(p);
+  plan.b_tma = tma_loads(p, plan.b_k_major);
+  if (p.mirrored && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
+  plan.a_vectors = a_is_vectorisable(p);
+  plan.blocks = ceil_div(p.k, kDirectBlock);
+  plan.seconds = 1e30;
+  const double bytes = 4.0 * (static_cast<double>(p.n * p.k) * (is_shared(p, p.b) ? 1.0 : static_cast<double>(p.batches)) +
+                              static_cast<double>(p.m * p.k) * (is_shared(p, p.a) ? 1.0 : static_cast<double>(p.batches)) +
+                              static_cast<double>(p.m * p.n * p.batches));
+  for (std::size_t i = 0; i < kDirectTiles.size(); ++i) {
+    const DirectTileInfo& tile = kDirectTiles[i];
+    if (forced.find('_') != forced.npos && forced != (p.mirrored ? tile.mirrored : tile.name)) continue;
+    const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+    if (tiles > kLimit / plan.blocks) continue;
+    const double block = tile.block;
+    for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
+      const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
+      const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
+      const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
+      const double cycles =
+          static_cast<double>(most * granule) * block +
+          static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
+      const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
+      // Mirrored, the last to come adds all of them.
+      const std::int64_t reads = pieces > kDirectFewPieces && !p.mirrored
+                                     ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
+                                     : tile.rows / 8 * ceil_div(pieces, 4);
+      const double sharing = kShare + static_cast<double>(reads) * kRead;
+      const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
+      const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
+      if (counted && seconds < plan.seconds) {
+        plan.seconds = seconds;
+        plan.tile = static_cast<DirectTile>(i);
+        plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;
+        plan.partial_bytes = shares ? 2 * ctas * tile.rows * kDirectColumns * 4 : 0;
+      }
+      if (granule == 1 || plan.blocks <= kDirectShort) break;
+    }
+  }
+  if (plan.seconds >= 1e30) return {};
+  if (!plan.b_tma) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
+  return plan;
+}
+
+std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count) {
+  constexpr DirectTile kTile = DirectTile::rows_64;
+  DirectPlan plan{};
+  plan.tile = kTile, plan.b_k_major = b_is_k_major(p), plan.a_vectors = a_is_vectorisable(p);
+  plan.b_tma = tma_loads(p, plan.b_k_major);
+  plan.tiles = ceil_div(p.m, info(kTile).rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+  if (p.batch_invariant || p.gated || plan.tiles >= std::int64_t{1} << 30) return {};
+  plan.blocks = plan.granule = ceil_div(p.k, kDirectBlock), plan.units = 1;
+  plan.ctas = std::min<std::int64_t>(plan.tiles, sm_count);
+  return plan;
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,74 @@
+// Problem -> the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cuh). Pure host code.
+#pragma once
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/problem.h"
+
+namespace xgemm::matmul {
+
+inline constexpr int kDirectColumns = 128;   ///< of C a CTA: two consumer warpgroups of 64
+inline constexpr int kDirectFewPieces = 16;  ///< of a shared tile: one CTA adds them
+inline constexpr int kDirectBlock = 64;      ///< k a block, after which sums are promoted
+inline constexpr int kDirectShort = 2;       ///< blocks whose tiles no CTAs share, and whose sums take more care
+
+/// Rows of C a CTA. The one place where they are written.
+enum class DirectTile : std::uint8_t { rows_32, rows_64 };
+struct DirectTileInfo {
+  std::string_view name, mirrored;  ///< rows by columns of C
+  int rows;
+  double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
+  double fixed;  ///< storing the tile
+  double fixed_mirrored;
+};
+inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
+    {"direct_32x128", "direct_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
+    {"direct_64x128", "direct_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
+}};
+constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
+
+/// Biased exponents of the largest magnitudes of A's and B's lines that add up to less keep k products' sums under 2^126.
+constexpr int direct_reach_limit(std::int64_t k) {
+  int limit = 379;
+  for (std::int64_t products = 1; products < k; products *= 2) --limit;
+  return limit;
+}
+
+struct DirectPlan {
+  DirectTile tile;
+  bool mirrored;               ///< of a mirrored problem; B is K-major then and comes by TMA
+  bool b_k_major;              ///< B's columns are contiguous (else its rows)
+  bool b_tma;                  ///< B comes by TMA, else by cp.async an element
+  bool a_vectors;              ///< quads of A are aligned accesses
+  std::int64_t tiles;          ///< of all batches
+  std::int64_t blocks;         ///< of k
+  std::int64_t granule;        ///< blocks a unit of work
+  std::int64_t units;          ///< a tile: ceil(blocks / granule)
+  std::int64_t ctas;           ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
+  std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
+  double seconds;              ///< predicted
+  std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 16 : 0; }
+};
+
+/// What the passes over fp32 operands count (fp16_split/split.cuh). Zeros before a product and after it.
+struct alignas(16) FailedLines {
+  unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
+  unsigned low;         ///< lines whose numbers three bf16 parts may not carry before they are lifted (fp16_split/line_scale.cuh)
+  /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
+  /// shares add up to 9/8. Below bit 16: CTAs of bf16x3/kernel.cuh that have read all this.
+  unsigned state;
+  static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
+};
+
+/// Whole tiles, for the elements that fp16 parts of this product do not carry; nothing where CUDA cores have to do them. Then
+/// `list` words hold the tiles' numbers.
+std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count);
+constexpr std::int64_t direct_list_words(const DirectPlan& plan) { return plan.tiles + plan.ctas; }
+
+/// A mirrored problem is planned as such: the caller asks of both and takes the better.
+/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
+std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,71 @@
+// Scales of the lines (rows of A, columns of B) of a split fp32 operand, and how well the split carries them: see
+// fp16_split/split.cuh.
+#pragma once
+#include <cstdint>
+
+#include "device/numeric.cuh"
+
+namespace xgemm::matmul {
+
+inline constexpr unsigned kInfinityBits = 0x7f800000u;
+
+/// What is known of a line after the split.
+struct alignas(16) LineStats {
+  unsigned max_bits;  ///< bits of the largest magnitude; from 0x7f800000 on: Inf or NaN
+  unsigned dense, lossy, nonzero;
+};
+
+/// Of a magnitude's bits: is it too small for three bf16 parts (under 2^-109), or finite and rounded to infinity by the first?
+__device__ __forceinline__ bool is_extreme(unsigned bits) {
+  constexpr unsigned kSmall = 18u << 23, kLarge = 0x7f7f8000u;
+  return bits - 1 < kSmall - 1 || bits - kLarge < kInfinityBits - kLarge;
+}
+
+/// Power of two that scales a line: its maximum lands in [2^14, 2^15). Between -113 and 163.
+__device__ __forceinline__ int split_exponent(unsigned max_bits) {
+  if (max_bits == 0 || max_bits >= kInfinityBits) return 0;
+  const int floor_log2 =
+      max_bits >= 0x00800000u ? static_cast<int>(max_bits >> 23) - 127 : -118 - __clz(static_cast<int>(max_bits));
+  return 14 - floor_log2;
+}
+
+/// 2^e as a float, for e in [-126, 127].
+__device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e + 127) << 23); }
+
+/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
+/// rounding.
+__device__ __forceinline__ float unscale(float x, int exponent) {
+  const int e = max(exponent, -252), half_e = e / 2;
+  return x * power_of_two(half_e) * power_of_two(e - half_e);
+}
+
+/// Power of two that brings the largest magnitude of a line below 2^-8 to [1, 2), or near it, so that three bf16 parts carry all
+/// that is within 2^-100 of it. Lines are raised only: that rounds nothing.
+__device__ __forceinline__ int lift_exponent(unsigned max_bits) {
+  constexpr int kLow = 127 - 8;
+  const int biased = static_cast<int>(max_bits >> 23);
+  return max_bits == 0 || biased >= kLow ? 0 : min(127 - biased, 126);
+}
+
+/// Quality of a line's split, for pairs_well(); both in 1/256 of K.
+struct LineQuality {
+  int density;  ///< dense elements; above that for zeros, far below for Inf and NaN
+  int filled;   ///< 1 + elements that are not zero, of a line that is carried exactly enough; 0 of one that is not
+};
+__device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
+  if (s.max_bits >= kInfinityBits) return {-4096, 0};
+  if (s.max_bits == 0) return {512, 1 << 14};
+  const float scale = __fdividef(256.f, static_cast<float>(k));
+  const auto share = [&](unsigned count) { return static_cast<int>(static_cast<float>(count) * scale); };
+  const bool few = static_cast<std::int64_t>(s.lossy) * 256 <= k;
+  return {few ? share(s.dense) : 0, s.lossy == 0 ? 1 + share(s.nonzero) : 0};
+}
+inline constexpr int kEnoughDense = 256 + 32, kEnoughFilled = 256 * 256 / 32;
+__device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {
+  return a.filled * b.filled >= kEnoughFilled || a.density + b.density >= kEnoughDense;
+}
+
+/// Does the line pair well with none but zeros?
+__device__ __forceinline__ bool pairs_with_none(LineQuality q) { return !pairs_well(q, {256, 257}); }
+
+}  // namespace xgemm::matmul

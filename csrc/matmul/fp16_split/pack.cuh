@@ -1,0 +1,216 @@
+// Copies operands (Bits: an element's, 16 or 32) that TMA cannot load (misaligned base, strides that are no multiple of 16 bytes,
+// no contiguous dim, several batch dims) to [batch][other][ld], ld a multiple of 16 bytes. Both operands of a product in one
+// launch. Measured beside loads into the main loop itself: docs/log/matmul.md. Floor: their bytes read and written once.
+#pragma once
+#include <algorithm>
+
+#include "device/arguments.cuh"
+#include "device/index_map.h"
+#include "device/launch.h"
+#include "device/ptx/grid.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/fp16_split/shifted_piece.cuh"
+#include "matmul/wgmma/plan.h"
+
+namespace xgemm::matmul {
+
+template <class Bits>
+struct PackOperand {
+  Operand operand;
+  std::int64_t inner_stride, other_stride;
+  const Bits* end;  ///< of the operand: nothing is read from there on
+  Bits* out;
+  std::int64_t ld, inner, other, batches;  ///< batches: 1 where all share the operand
+  std::int64_t pieces;                     ///< of 16 bytes, in all; 0: the operand is not copied
+  ShortDivider per_line;                   ///< pack_lines(): segments of a line
+};
+
+template <class Bits>
+struct PackArguments {
+  int batch_dims;  ///< as Problem's
+  std::int64_t batch[kMaxBatchDims];
+  PackOperand<Bits> operands[2];
+  unsigned blocks_first;            ///< pack(): blocks for the first operand
+  std::int64_t units_first, units;  ///< pack_lines(): segments of the first operand, and in all
+};
+
+/// Elements from matrix 0 of a batch to matrix `index`.
+template <class Bits>
+__device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>& g, const Operand& x, std::int64_t index) {
+  std::int64_t offset = 0;
+#pragma unroll 1
+  for (int d = g.batch_dims - 1; d >= 0; --d) {
+    offset += index % g.batch[d] * x.batch_stride[d];
+    index /= g.batch[d];
+  }
+  return offset;
+}
+
+inline constexpr int kPackThreads = 256, kPackBatch = 2;  // pieces that a thread has under way
+
+/// A thread two pieces of 16 bytes, neighbours along the inner dim in neighbouring threads.
+template <class Bits>
+__global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ PackArguments<Bits> g) {
+  constexpr int kPiece = ShiftedPiece<Bits>::kCount;
+  ptx::grid_wait();
+  ptx::grid_release();
+  const bool second = blockIdx.x >= g.blocks_first;
+  const PackOperand<Bits>& x = g.operands[second];
+  const unsigned block = second ? blockIdx.x - g.blocks_first : blockIdx.x,
+                 blocks = second ? gridDim.x - g.blocks_first : g.blocks_first;
+  const std::int64_t per_line = (x.inner + kPiece - 1) / kPiece;
+  constexpr std::int64_t kStep = kPackThreads * kPackBatch;
+  for (std::int64_t base = block * kStep; base < x.pieces; base += blocks * kStep) {
+    ShiftedPiece<Bits> pieces[kPackBatch];
+    unsigned shift[kPackBatch];
+    int count[kPackBatch];
+    Bits* to[kPackBatch];
+#pragma unroll
+    for (int j = 0; j < kPackBatch; ++j) {
+      const std::int64_t i = min(base + j * kPackThreads + static_cast<int>(threadIdx.x), x.pieces - 1);
+      const std::int64_t line = x.pieces >> 32 ? i / per_line : static_cast<unsigned>(i) / static_cast<unsigned>(per_line);
+      const std::int64_t first = (i - line * per_line) * kPiece, batch = x.batches == 1 ? 0 : line / x.other;
+      const Bits* const in = static_cast<const Bits*>(x.operand.data) + matrix_offset(g, x.operand, batch) +
+                             (line - batch * x.other) * x.other_stride + first * x.inner_stride;
+      count[j] = static_cast<int>(min(x.inner - first, std::int64_t{kPiece}));
+      to[j] = x.out + line * x.ld + first;  // beyond the last piece, it is written again
+      if (x.inner_stride == 1) {
+        shift[j] = misalignment(in);
+        pieces[j].load(in, count[j], x.end);
+      } else {
+        Pack<Bits> values;
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) values.values[e] = e < count[j] ? in[e * x.inner_stride] : Bits{0};
+        pieces[j].low = as_raw(values), shift[j] = 0;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPackBatch; ++j) *reinterpret_cast<uint4*>(to[j]) = pieces[j].value(shift[j], count[j]);
+  }
+}
+
+/// What a warp takes at a time: `unit` of PackArguments.
+template <class Bits>
+struct PackSegment {
+  const Bits* in;
+  Bits* out;
+  const Bits* end;  ///< of the operand
+  int count;
+};
+template <int kSegment, class Bits>
+__device__ __forceinline__ PackSegment<Bits> find_segment(const PackArguments<Bits>& g, std::int64_t unit) {
+  const bool second = unit >= g.units_first;
+  const PackOperand<Bits>& x = g.operands[second];
+  const int index = static_cast<int>(second ? unit - g.units_first : unit), row = x.per_line.divide(index),
+            first = (index - row * static_cast<int>(x.per_line.divisor)) * kSegment;
+  std::int64_t line = row;
+  const Bits* in = static_cast<const Bits*>(x.operand.data) + first;
+  if (x.batches > 1) {
+    const std::int64_t batch = line / x.other;
+    line -= batch * x.other, in += matrix_offset(g, x.operand, batch);
+  }
+  return {in + line * x.other_stride, x.out + row * x.ld + first, x.end,
+          static_cast<int>(min(x.inner - first, std::int64_t{kSegment}))};
+}
+
+/// For long lines: a warp has up to 1 KiB of one, a lane two pieces of 16 bytes, neighbours in neighbouring lanes. Small blocks
+/// of few registers, so that some wait for the launch before on multiprocessors that are still busy with it.
+template <class Bits>
+struct PackLines {
+  static constexpr int kWarps = 4, kPieces = 2, kBlocks = 10;  // a multiprocessor
+  static constexpr int kSegment = kPieces * 512 / static_cast<int>(sizeof(Bits));
+  static constexpr std::int64_t segments(std::int64_t inner) { return (inner + kSegment - 1) / kSegment; }
+};
+
+template <class Bits>
+__global__ void __launch_bounds__(32 * PackLines<Bits>::kWarps, PackLines<Bits>::kBlocks)
+    pack_lines(const __grid_constant__ PackArguments<Bits> g) {
+  using Shape = PackLines<Bits>;
+  constexpr int kPieces = Shape::kPieces;
+  constexpr int kPiece = ShiftedPiece<Bits>::kCount;
+  fetch_arguments(g);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t unit = std::int64_t{blockIdx.x} * Shape::kWarps + static_cast<int>(threadIdx.x) / 32;
+  if (unit >= g.units) return;
+  const PackSegment<Bits> s = find_segment<Shape::kSegment>(g, unit);
+  const unsigned shift = misalignment(s.in);
+  ptx::grid_wait();
+  ptx::grid_release();
+  ShiftedPiece<Bits> pieces[kPieces];
+#pragma unroll
+  for (int j = 0; j < kPieces; ++j) {
+    const int first = (32 * j + lane) * kPiece;
+    pieces[j].load(s.in + first, s.count - first, s.end);
+  }
+#pragma unroll
+  for (int j = 0; j < kPieces; ++j) {
+    const int first = (32 * j + lane) * kPiece;
+    if (first < s.count) *reinterpret_cast<uint4*>(s.out + first) = pieces[j].value(shift, s.count - first);
+  }
+}
+
+/// Behind the last element of an operand of `batches` matrices (1: all batches share it) of `other` lines of `inner`.
+template <class Bits>
+const Bits* end_of(const Problem& p, const Operand& x, std::int64_t inner, std::int64_t inner_stride, std::int64_t other,
+                   std::int64_t other_stride) {
+  std::int64_t last = (inner - 1) * inner_stride + (other - 1) * other_stride;
+  for (int d = 0; d < p.batch_dims; ++d) last += (p.batch[d] - 1) * x.batch_stride[d];
+  return static_cast<const Bits*>(x.data) + last + 1;
+}
+
+/// An operand for launch_pack(): to where its plan has its copy, if it has one.
+template <class Bits>
+PackOperand<Bits> pack_operand(const Problem& p, const Operand& x, const TensorOperand& t, std::int64_t line_stride,
+                               std::int64_t k_stride, unsigned char* workspace) {
+  constexpr std::int64_t kPiece = 16 / sizeof(Bits);
+  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
+  return {.operand = x,
+          .inner_stride = inner_stride,
+          .other_stride = other_stride,
+          .end = end_of<Bits>(p, x, t.inner, inner_stride, t.other, other_stride),
+          .out = reinterpret_cast<Bits*>(workspace + t.copy),
+          .ld = t.ld,
+          .inner = t.inner,
+          .other = t.other,
+          .batches = t.batches,
+          .pieces = t.copied ? t.batches * t.other * ((t.inner + kPiece - 1) / kPiece) : 0,
+          .per_line = {}};
+}
+
+/// Both in one launch, or none where nothing is to be copied.
+template <class Bits>
+void launch_pack(const Problem& p, const PackOperand<Bits>& first, const PackOperand<Bits>& second, cudaStream_t stream) {
+  using Lines = PackLines<Bits>;
+  const auto long_lines = [](const PackOperand<Bits>& x) {
+    return x.pieces == 0 ||
+           (x.inner_stride == 1 && x.inner * static_cast<std::int64_t>(sizeof(Bits)) >= 512 && x.pieces < std::int64_t{1} << 31);
+  };
+  const auto blocks = [](const PackOperand<Bits>& x) {
+    return static_cast<unsigned>(
+        std::min<std::int64_t>((x.pieces + kPackThreads * kPackBatch - 1) / (kPackThreads * kPackBatch), 1 << 20));
+  };
+  const auto units = [](const PackOperand<Bits>& x) {
+    return x.pieces == 0 ? 0 : x.other * x.batches * Lines::segments(x.inner);
+  };
+  const unsigned all = blocks(first) + blocks(second);
+  if (all == 0) return;
+  PackArguments<Bits> g{.batch_dims = p.batch_dims,
+                        .batch = {},
+                        .operands = {first, second},
+                        .blocks_first = blocks(first),
+                        .units_first = units(first),
+                        .units = units(first) + units(second)};
+  std::copy_n(p.batch, kMaxBatchDims, g.batch);
+  for (PackOperand<Bits>& x : g.operands) x.per_line = ShortDivider::of(Lines::segments(std::max<std::int64_t>(x.inner, 1)));
+  if (long_lines(first) && long_lines(second)) {
+    enqueue(pack_lines<Bits>,
+            {.blocks = dim3(static_cast<unsigned>((g.units + Lines::kWarps - 1) / Lines::kWarps)),
+             .threads = dim3(32 * Lines::kWarps),
+             .early = true},
+            stream, g);
+  } else {
+    enqueue(pack<Bits>, {.blocks = dim3(all), .threads = dim3(kPackThreads), .early = true}, stream, g);
+  }
+}
+
+}  // namespace xgemm::matmul

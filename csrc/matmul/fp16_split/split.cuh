@@ -1,0 +1,267 @@
+// fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its
+// largest magnitude to [2^14, 2^15) and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more
+// of every element within 2^17 of its line's maximum, and 2^-39 of the maximum below. Method: Ootomo & Yokota, arXiv 2203.03341,
+// with scaling, so that lo shares hi's scale and all three products one accumulator. With one part, x becomes hi alone: 11 bits,
+// as tf32.
+//
+// What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not
+// exactly it, "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
+//   - neither line has a lossy element (then every element is carried to 2^-22) and the shares of elements that are not zero
+//     multiply to 1/32 or more (with fewer products in a sum, SGEMM's few roundings of 2^-24 would beat 2^-22; a one-hot row
+//     stays exact), or
+//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8
+//     products are both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
+// With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic
+// bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
+// bf16x3/kernel.cuh does the elements that fail, and only those (gated and batch-invariant products: simt/kernel.cuh).
+//
+// Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
+// Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
+#pragma once
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/fp16_split/line_scale.cuh"
+#include "matmul/simt/launch.h"
+
+namespace xgemm::matmul {
+
+struct SplitArguments {
+  Problem problem;  ///< batch dims
+  Operand operand;  ///< A or B of it
+  std::int64_t line_stride, k_stride;
+  half* out;            ///< [batch][hi (, lo)][line or k][ld]
+  std::int64_t ld;      ///< a multiple of 8
+  LineStats* stats;     ///< [batch][line]
+  FailedLines* failed;  ///< null: nobody asks
+  bool of_b;
+  int lines, k, batches;  ///< batches: 1 where all share the operand
+  bool vectors;           ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
+};
+
+namespace split_detail {
+
+inline constexpr int kThreads = 256;
+
+struct Scale {
+  float first, second;  // 2^e in two factors, as e can exceed 127 (denormal lines)
+  __device__ __forceinline__ explicit Scale(unsigned max_bits) {
+    const int e = split_exponent(max_bits), half_e = e > 120 ? 100 : 0;
+    first = power_of_two(e - half_e);
+    second = power_of_two(half_e);
+  }
+};
+
+struct Count {
+  unsigned filled = 0, lossy = 0;  // filled: dense, and from bit 16 on elements that are not zero (a thread has under 2^15)
+  __device__ __forceinline__ unsigned dense() const { return filled & 0xffffu; }
+  __device__ __forceinline__ unsigned nonzero() const { return filled >> 16; }
+};
+
+template <int kParts>
+__device__ __forceinline__ void split(float x, const Scale& scale, half& hi, half& lo, Count& count) {
+  const float scaled = x * scale.first * scale.second;
+  hi = __float2half_rn(scaled);
+  const float rest = scaled - __half2float(hi);  // exact
+  const float magnitude = fabsf(scaled);
+  count.filled += (magnitude >= 32.f ? 1u : 0u) + (x != 0.f ? 1u << 16 : 0u);
+  if constexpr (kParts == 2) {
+    lo = __float2half_rn(rest);
+    count.lossy += magnitude < 0.125f && (__half2float(lo) != rest || (scaled == 0.f && x != 0.f));
+  } else {
+    count.lossy += magnitude < 0x1p-14f && (rest != 0.f || (scaled == 0.f && x != 0.f));
+  }
+}
+
+/// What becomes of a line's numbers: one thread calls it. Ordinary lines cost no atomic.
+__device__ __forceinline__ void note_line(const SplitArguments& s, std::int64_t at, const LineStats& stats) {
+  s.stats[at] = stats;
+  if (!s.failed || stats.max_bits == 0) return;
+  const std::int64_t k = s.k;
+  const bool low = stats.max_bits < 63u << 23;  // of a line that does not fail all numbers that matter are near the largest one
+  const bool ordinary = !low && stats.max_bits < kInfinityBits && 256ll * stats.lossy <= k;
+  const std::int64_t dense = ordinary ? 16ll * stats.dense : 0;
+  if (dense >= 12 * k) return;
+  const unsigned levels = 4u | (dense < 9 * k ? 2u : 0u) | (dense < 6 * k ? 1u : 0u);
+  atomicOr(&s.failed->state, levels << (s.of_b ? FailedLines::kLevelsOfB : FailedLines::kLevelsOfA));
+  const bool failed = pairs_with_none(line_quality(stats, k));
+  if (failed) atomicAdd(s.of_b ? &s.failed->of_b : &s.failed->of_a, 1u);
+  if (low || (failed && lift_exponent(stats.max_bits) > 0)) atomicAdd(&s.failed->low, 1u);
+}
+
+__device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+/// Four neighbours along the fast dim, zeros beyond its end.
+__device__ __forceinline__ Vector<float, 4> load4(const float* p, std::int64_t stride, int at, int end, bool vectors) {
+  if (vectors && at + 4 <= end) return load_vector<4>(p + at);
+  Vector<float, 4> v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = at + i < end ? p[(at + i) * stride] : 0.f;
+  return v;
+}
+
+template <class Op>
+__device__ __forceinline__ unsigned block_reduce(unsigned value, unsigned* scratch, Op op) {
+  value = warp_reduce(value, op);
+  __syncthreads();  // scratch may still be read from the call before
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = scratch[0];
+#pragma unroll
+  for (int w = 1; w < kThreads / 32; ++w) value = op(value, scratch[w]);
+  return value;
+}
+
+}  // namespace split_detail
+
+/// K-major (or any strides): a CTA a line; the second read comes from L1 or L2. Grid: lines * batches.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __grid_constant__ SplitArguments s) {
+  using namespace split_detail;
+  __shared__ unsigned scratch[kThreads / 32];
+  ptx::grid_wait();
+  ptx::grid_release();
+  const int batch = static_cast<int>(blockIdx.x) / s.lines, line = static_cast<int>(blockIdx.x) - batch * s.lines;
+  const float* const in =
+      static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
+  unsigned top = 0;
+#pragma unroll 4
+  for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
+    const auto x = load4(in, s.k_stride, k, s.k, s.vectors);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) top = max(top, magnitude_bits(x[i]));
+  }
+  top = block_reduce(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
+
+  const Scale scale(top);
+  const std::int64_t plane = s.lines * s.ld;
+  half* const hi_out = s.out + kParts * batch * plane + line * s.ld;
+  Count count;
+#pragma unroll 4
+  for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
+    const auto x = load4(in, s.k_stride, k, s.k, s.vectors);
+    Vector<half, 4> hi, lo;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split<kParts>(x[i], scale, hi[i], lo[i], count);
+    store_vector(hi_out + k, hi);
+    if constexpr (kParts == 2) store_vector(hi_out + plane + k, lo);
+  }
+  const auto add = [](unsigned a, unsigned b) { return a + b; };
+  const unsigned dense = block_reduce(count.dense(), scratch, add), lossy = block_reduce(count.lossy, scratch, add),
+                 nonzero = block_reduce(count.nonzero(), scratch, add);
+  if (threadIdx.x == 0) note_line(s, blockIdx.x, {top, dense, lossy, nonzero});
+}
+
+namespace split_detail {
+
+inline constexpr int kCluster = 8;         // CTAs that share a strip, each with its part of k
+inline constexpr int kStrip = 32;          // lines of a strip: a row of 128 bytes, eight lanes of four
+inline constexpr int kStripThreads = 512;  // 64 rows at a time
+inline constexpr int kStripRows = kStripThreads / 8;
+
+/// `values` of the thread's four lines, reduced over the CTA: thread i < kStrip gets line i's. One CTA barrier before the result
+/// is used.
+template <class Op>
+__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip],
+                                                 Op op) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned value = op(values[i], __shfl_xor_sync(0xffffffffu, values[i], 8));
+    value = op(value, __shfl_xor_sync(0xffffffffu, value, 16));
+    if (lane < 8) scratch[warp][4 * lane + i] = value;
+  }
+  __syncthreads();
+  unsigned value = 0;
+  if (threadIdx.x < kStrip) {
+    value = scratch[0][threadIdx.x];
+#pragma unroll
+    for (int w = 1; w < kStripThreads / 32; ++w) value = op(value, scratch[w][threadIdx.x]);
+  }
+  return value;
+}
+
+}  // namespace split_detail
+
+/// MN-major: a cluster a strip of lines, each CTA an eighth of k. The maxima meet through distributed shared memory; the second
+/// read comes from L1 or L2 (64 KiB a CTA at K = 4096, two CTAs a multiprocessor). Grid: strips * batches clusters.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using namespace split_detail;
+  __shared__ unsigned scratch[kStripThreads / 32][kStrip];
+  __shared__ unsigned tops[kCluster][kStrip], counts[3][kCluster][kStrip];
+  ptx::grid_wait();
+  ptx::grid_release();
+  const int rank = static_cast<int>(ptx::cluster_rank()), strips = (s.lines + kStrip - 1) / kStrip;
+  const int cluster = static_cast<int>(blockIdx.x) / kCluster, batch = cluster / strips;
+  const int first = (cluster - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 8);
+  const int span = (s.k + kCluster - 1) / kCluster;
+  const int k_begin = rank * span + static_cast<int>(threadIdx.x) / 8, k_end = min(s.k, (rank + 1) * span);
+  const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
+  unsigned top[4] = {};
+  if (line < s.lines) {
+#pragma unroll 8
+    for (int k = k_begin; k < k_end; k += kStripRows) {
+      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
+    }
+  }
+  const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
+  ptx::cluster_sync();  // every CTA runs, so its shared memory is there
+  if (threadIdx.x < kStrip)
+#pragma unroll
+    for (int r = 0; r < kCluster; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);
+  ptx::cluster_sync();
+  const auto line_top = [&](int i) {
+    unsigned value = tops[0][i];
+#pragma unroll
+    for (int r = 1; r < kCluster; ++r) value = max(value, tops[r][i]);
+    return value;
+  };
+
+  const std::int64_t plane = s.k * s.ld;
+  half* const hi_out = s.out + kParts * batch * plane;
+  Count count[4];
+  if (line < s.lines) {
+    const Scale scales[4] = {Scale(line_top(line - first)), Scale(line_top(line - first + 1)), Scale(line_top(line - first + 2)),
+                             Scale(line_top(line - first + 3))};
+#pragma unroll 4
+    for (int k = k_begin; k < k_end; k += kStripRows) {
+      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
+      Vector<half, 4> hi, lo;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
+      store_vector(hi_out + k * s.ld + line, hi);
+      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + line, lo);
+    }
+  }
+  const auto add = [](unsigned a, unsigned b) { return a + b; };
+  const unsigned dense = reduce_strip({count[0].dense(), count[1].dense(), count[2].dense(), count[3].dense()}, scratch, add);
+  const unsigned lossy = reduce_strip({count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy}, scratch, add);
+  const unsigned nonzero =
+      reduce_strip({count[0].nonzero(), count[1].nonzero(), count[2].nonzero(), count[3].nonzero()}, scratch, add);
+  if (threadIdx.x < kStrip) {
+    ptx::store_remote(ptx::remote_address(&counts[0][rank][threadIdx.x], 0), dense);
+    ptx::store_remote(ptx::remote_address(&counts[1][rank][threadIdx.x], 0), lossy);
+    ptx::store_remote(ptx::remote_address(&counts[2][rank][threadIdx.x], 0), nonzero);
+  }
+  ptx::cluster_sync();
+  if (rank == 0 && threadIdx.x < kStrip && first + static_cast<int>(threadIdx.x) < s.lines) {
+    LineStats stats{line_top(static_cast<int>(threadIdx.x)), 0, 0, 0};
+#pragma unroll
+    for (int r = 0; r < kCluster; ++r) {
+      stats.dense += counts[0][r][threadIdx.x];
+      stats.lossy += counts[1][r][threadIdx.x];
+      stats.nonzero += counts[2][r][threadIdx.x];
+    }
+    note_line(s, static_cast<std::int64_t>(batch) * s.lines + first + static_cast<int>(threadIdx.x), stats);
+  }
+#endif
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,72 @@
+#include <algorithm>
+
+#include "device/integer.h"
+#include "device/launch.h"
+#include "matmul/fp64_mma/kernel.cuh"
+#include "matmul/fp64_mma/launch.h"
+
+namespace xgemm::matmul {
+namespace {
+
+template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
+void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
+  constexpr Fp64TileInfo kInfo = info(kTile);
+  constexpr auto kKernel = fp64_mma<kTile, kAlongKA, kAlongKB>;
+  allow_shared<kKernel, std::max(kInfo.shared_bytes(false), kInfo.slots_beside_totals ? kInfo.shared_bytes(true) : 0)>();
+  enqueue(kKernel,
+          {.blocks = static_cast<unsigned>(ctas),
+           .threads = kInfo.threads(),
+           .shared_bytes = static_cast<std::size_t>(kInfo.shared_bytes(g.totals)),
+           .early = true},
+          stream, g);
+}
+
+template <Fp64Tile kTile>
+void launch_layout(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
+  const Problem& p = g.problem;
+  // Neither stride is 1: an element at a time, whichever way.
+  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
+  if (a)
+    b ? launch<kTile, true, true>(g, ctas, stream) : launch<kTile, true, false>(g, ctas, stream);
+  else
+    b ? launch<kTile, false, true>(g, ctas, stream) : launch<kTile, false, false>(g, ctas, stream);
+}
+
+void launch_tile(Fp64Tile tile, const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
+  switch (tile) {
+    case Fp64Tile::t128x128: return launch_layout<Fp64Tile::t128x128>(g, ctas, stream);
+    case Fp64Tile::t128x64: return launch_layout<Fp64Tile::t128x64>(g, ctas, stream);
+    case Fp64Tile::t64x64: return launch_layout<Fp64Tile::t64x64>(g, ctas, stream);
+    case Fp64Tile::t32x64: return launch_layout<Fp64Tile::t32x64>(g, ctas, stream);
+    case Fp64Tile::t16x64: return launch_layout<Fp64Tile::t16x64>(g, ctas, stream);
+  }
+}
+
+}  // namespace
+
+void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
+  const Fp64TileInfo& tile = info(plan.tile);
+  const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns), tiles = rows * columns * p.batches;
+  const Fp64Arguments g{.problem = p,
+                        .vectors_a = fp64_vectors_a(p),
+                        .vectors_b = fp64_vectors_b(p),
+                        .totals = plan.splits == 1 && plan.blocks > plan.segment,
+                        .plain = !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none,
+                        .rows = static_cast<int>(rows),
+                        .per_split = ShortDivider::of(tiles),
+                        .per_batch = ShortDivider::of(rows * columns),
+                        .per_group = ShortDivider::of(kFp64Group * columns),
+                        .last_rows = ShortDivider::of((rows - 1) % kFp64Group + 1),
+                        .blocks = static_cast<int>(plan.blocks),
+                        .segment = static_cast<int>(plan.segment),
+                        .share = static_cast<int>(plan.share),
+                        .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
+  launch_tile(plan.tile, g, tiles * plan.splits, stream);
+  if (plan.splits == 1) return;
+  const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);
+  enqueue(fp64_finish,
+          {.blocks = static_cast<unsigned>(std::min<std::int64_t>(ctas, 65536)), .threads = kFp64FinishThreads, .early = true},
+          stream, g);
+}
+
+}  // namespace xgemm::matmul

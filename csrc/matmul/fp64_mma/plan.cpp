@@ -1,0 +1,102 @@
+#include "matmul/fp64_mma/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "device/integer.h"
+#include "matmul/simt/plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with, in microseconds; an H200's under load.
+constexpr double kBytesPerMicrosecond = 4.0e6, kL2BytesPerMicrosecond = 12.0e6;
+constexpr double kLaunch = 0.5, kFinish = 1.7;
+constexpr double kHidden = 0.3;  // of all but the longest of products, memory and L2 that shows all the same
+
+constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
+constexpr std::int64_t kMostSegments = 128;
+
+bool has_vectors(const Problem& p, const Operand& x, std::int64_t line_stride, std::int64_t k_stride, std::int64_t lines) {
+  bool ok = (line_stride == 1 || k_stride == 1) && (k_stride == 1 ? line_stride | p.k : k_stride | lines) % 2 == 0 &&
+            reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+  for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 2 == 0;
+  return ok;
+}
+
+double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
+  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+  return 8.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
+}
+
+/// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
+double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
+  const auto round = [&](double resident) { return blocks * std::max(tile.alone, resident * tile.busy) + tile.fixed; };
+  const double full = std::floor(ctas / (sm_count * per_sm)), left = std::ceil((ctas - full * sm_count * per_sm) / sm_count);
+  return full * round(per_sm) + (left > 0 ? round(left) : 0);
+}
+
+}  // namespace
+
+bool fp64_vectors_a(const Problem& p) { return has_vectors(p, p.a, p.a.row_stride, p.a.col_stride, p.m); }
+bool fp64_vectors_b(const Problem& p) { return has_vectors(p, p.b, p.b.col_stride, p.b.row_stride, p.n); }
+
+// Enough segments that 64 rows of C fill a GPU: 128 CTAs of 64 columns and a segment each.
+std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kFp64TileK));
+  const std::int64_t wanted = std::clamp<std::int64_t>(128 / ceil_div(n, 64), 1, kMostSegments);
+  return ceil_div(blocks, std::clamp<std::int64_t>(blocks / kShortest, 1, wanted));
+}
+
+std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
+  if (gpu.major != 9 || p.dtype != DType::f64) return {};
+  if (p.m < 1 || p.n <= kGemvLines || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!forced.empty() && !forced.starts_with("fp64")) return {};
+  Fp64Plan best{.tile = Fp64Tile::t64x64,
+                .blocks = ceil_div(p.k, kFp64TileK),
+                .segment = fp64_segment(p.n, p.k),
+                .share = 0,
+                .splits = 1,
+                .workspace_bytes = 0,
+                .seconds = 0};
+  double best_us = 1e30;
+  const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(best.blocks, best.segment));
+  const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
+  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + 8 * elements) / kBytesPerMicrosecond;
+  const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
+  for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
+    const Fp64TileInfo& tile = kFp64Tiles[i];
+    if (forced.find('_') != forced.npos && forced.substr(0, forced.find('/')) != tile.name) continue;
+    const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns);
+    if (rows > kLimit / columns / p.batches / segments) continue;
+    const auto tiles = static_cast<double>(rows * columns * p.batches);
+    for (std::int64_t segments_each = segments;; segments_each = ceil_div(segments_each, 2)) {
+      const std::int64_t splits = ceil_div(segments, segments_each);
+      const bool totals = splits == 1 && segments > 1;
+      if ((!totals || tile.slots_beside_totals > 0) && (wanted.empty() || wanted == std::to_string(splits))) {
+        const std::int64_t share = std::min(best.blocks, segments_each * best.segment);
+        const auto room = static_cast<double>(gpu.smem_per_sm / static_cast<std::size_t>(tile.shared_bytes(totals) + 1024));
+        const double ctas = tiles * static_cast<double>(splits);
+        const double products =
+            products_us(tile, ctas, static_cast<double>(share), std::min<double>(room, tile.per_sm), gpu.sm_count);
+        const double l2 = 8 * (tiles * static_cast<double>(tile.rows + tile.columns) * static_cast<double>(p.k) + elements) /
+                          kL2BytesPerMicrosecond;
+        const double longest = std::max({products, memory, l2});
+        double us = kLaunch + longest + kHidden * (products + memory + l2 - longest);
+        if (splits > 1) us += kFinish + 16 * elements * static_cast<double>(segments) / kBytesPerMicrosecond;
+        if (us < best_us) {
+          best_us = us, best.tile = static_cast<Fp64Tile>(i), best.share = share, best.splits = splits;
+          best.workspace_bytes = splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;
+        }
+      }
+      if (segments_each == 1) break;
+    }
+  }
+  if (best_us >= 1e30) return {};
+  best.seconds = 1e-6 * best_us;
+  return best;
+}
+
+}  // namespace xgemm::matmul

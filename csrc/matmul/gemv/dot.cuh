@@ -1,0 +1,209 @@
+// fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along k: warps along the lines.
+//
+//   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
+//   strides. Batch as simt.cuh.
+//
+//   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a block has several groups or one.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where K
+//   is
+//           no multiple of 4, no line but the first is aligned: a lane's "quad" is then four elements 32 apart, so that a warp's
+//           loads of 4 bytes are neighbours.
+//   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
+//   Error   what the last additions round off is added up beside (compensated.cuh), and where K is short the first quad's. Else
+//           every sum's first product would be rounded where one chain rounds one: 1.15 of SGEMM's error on sparse data.
+//   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
+//
+// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB a multiprocessor.
+#pragma once
+#include "device/ptx/grid.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/gemv/compensated.cuh"
+#include "matmul/simt/plan.h"
+
+namespace xgemm::matmul {
+
+struct DotArguments {
+  Problem problem;
+  bool stream_b;   ///< few rows: w is B (else few columns: w is A)
+  int warps;       ///< a group
+  unsigned tiles;  ///< blocks a batch
+};
+
+namespace dot {
+
+/// Below these k a sum may be so few products that the rounding of each one shows, and of the lanes' and warps' sums.
+inline constexpr std::int64_t kExact = 768, kJoins = 2048;
+
+/// How a quad is loaded: an aligned access (whole quads only); an element at a time, the same elements (any strides, any
+/// alignment); elements 32 apart (K no multiple of 4; any strides).
+enum class Loads { vectors, elements, strided };
+
+/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
+template <int kX, int kLines, Loads kLoads>
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
+                              : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
+                                                                                      : 4;
+
+/// One line of an operand along k. kWhole: all of the quad's elements are known to exist.
+template <Loads kLoads>
+struct Line {
+  const float* data;
+  std::int64_t stride;
+
+  /// w: read once, so that it need not push x out of L1.
+  template <bool kWhole>
+  __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
+    Vector<float, 4> v;
+    if constexpr (kLoads == Loads::vectors) {
+      asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                   : "l"(data + std::int64_t{4} * quad));
+    } else {
+      v = load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
+    }
+    return v;
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ Vector<float, 4> load(int quad, [[maybe_unused]] std::int64_t k) const {
+    const std::int64_t first = std::int64_t{4} * quad;
+    if constexpr (kLoads == Loads::vectors) {
+      return load_vector<4>(data + first);
+    } else if constexpr (kLoads == Loads::strided) {
+      const std::int64_t at = first - 3 * (quad % kWarpSize), step = kWarpSize * stride;
+      const float* const from = data + at * stride;
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = kWhole || at + kWarpSize * i < k ? from[i * step] : 0.f;
+      return v;
+    } else {
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = first + i < k ? data[(first + i) * stride] : 0.f;
+      return v;
+    }
+  }
+};
+
+}  // namespace dot
+
+/// kExact: for k below dot::kExact.
+template <int kX, int kLines, dot::Loads kLoads, bool kExact>
+__global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
+  using Quad = Vector<float, 4>;
+  constexpr int kAhead = dot::kAhead<kX, kLines, kLoads>;
+  const Problem& p = args.problem;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int part = warp % args.warps, groups = static_cast<int>(blockDim.x) / kWarpSize / args.warps;
+  const std::int64_t batch = blockIdx.x / args.tiles;
+  const std::int64_t first_line = static_cast<std::int64_t>(blockIdx.x % args.tiles) * groups * kLines;
+  const std::int64_t lines = args.stream_b ? p.n : p.m;
+  const int x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
+  const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
+  const std::int64_t w_step = args.stream_b ? wo.col_stride : wo.row_stride,
+                     x_step = args.stream_b ? xo.row_stride : xo.col_stride;
+  [[maybe_unused]] const std::int64_t x_k = args.stream_b ? xo.col_stride : xo.row_stride;
+
+  // Lines that do not exist repeat the last one; nobody stores their sums.
+  const std::int64_t w_batch = batch ? batch_offset(p, wo, batch) : 0, x_batch = batch ? batch_offset(p, xo, batch) : 0;
+  dot::Line<kLoads> w[kLines], x[kX];
+#pragma unroll
+  for (int r = 0; r < kLines; ++r) {
+    const std::int64_t line = first_line + warp / args.warps * kLines + r;
+    w[r] = {static_cast<const float*>(wo.data) + w_batch + (line < lines ? line : lines - 1) * w_step, 1};
+  }
+#pragma unroll
+  for (int j = 0; j < kX; ++j)
+    x[j] = {static_cast<const float*>(xo.data) + x_batch + (j < x_lines ? j : x_lines - 1) * x_step, x_k};
+
+  ptx::grid_release();
+  ptx::grid_wait();
+  constexpr bool kStrided = kLoads == dot::Loads::strided;
+  constexpr int kSums = kStrided ? 1 : 4;
+  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {};
+  const int quads = static_cast<int>(kStrided ? (p.k + 127) / 128 * kWarpSize : (p.k + 3) / 4), step = kWarpSize * args.warps;
+  const int own_first = part * kWarpSize + lane;
+  const auto add = [&]<bool kWhole>(int quad) {
+    Quad of_w[kAhead][kLines];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int r = 0; r < kLines; ++r) {
+        // Beyond the last quad that one again: a condition would part the loads, which are to be under way together.
+        of_w[u][r] = w[r].template stream<kWhole>(min(quad + u * step, quads - 1), p.k);
+      }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int j = 0; j < kX; ++j) {
+        const Quad of_x = x[j].template load<kWhole>(min(quad + u * step, quads - 1), p.k);
+#pragma unroll
+        for (int r = 0; r < kLines; ++r) {
+          if (kWhole || u == 0 || quad + u * step < quads) {
+            if (kExact && u == 0 && quad == own_first) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                float& sum = sums[r][j][i % kSums];
+                if (i < kSums) {  // from zero
+                  sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
+                  off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
+                } else {
+                  off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
+                }
+              }
+            } else {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
+            }
+          }
+        }
+      }
+  };
+  int quad = own_first;
+  if constexpr (kStrided)
+    for (; std::int64_t{4} * (quad - lane + (kAhead - 1) * step) + 128 <= p.k; quad += kAhead * step)
+      add.template operator()<true>(quad);
+  for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
+
+  const bool joins = kExact || p.k < dot::kJoins;
+  __shared__ Compensated of_warps[kDotMaxWarps][kX][kLines];
+#pragma unroll
+  for (int j = 0; j < kX; ++j)
+#pragma unroll
+    for (int r = 0; r < kLines; ++r) {
+      const float(&s)[kSums] = sums[r][j];
+      Compensated own{s[0], off[r][j]};
+      if (joins) {
+        if constexpr (!kStrided) {
+          own.add({s[1], 0});
+          own.add(Compensated::of(s[2], s[3]));
+        }
+        own = warp_sum(own);
+      } else {
+        if constexpr (!kStrided) own.sum = plus(plus(s[0], s[1]), plus(s[2], s[3]));
+        own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
+      }
+      if (lane == 0) of_warps[warp][j][r] = own;
+    }
+  __syncthreads();
+  const int here = groups * kLines, thread = static_cast<int>(threadIdx.x), j = thread / here;
+  const std::int64_t line = first_line + thread % here;
+  if (j >= x_lines || line >= lines) return;
+  const int group = thread % here / kLines, r = thread % here % kLines;
+  Compensated total = of_warps[group * args.warps][j][r];
+  for (int i = 1; i < args.warps; ++i) {
+    const Compensated& more = of_warps[group * args.warps + i][j][r];
+    if (joins)
+      total.add(more);
+    else
+      total.sum = plus(total.sum, more.sum);
+  }
+  const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
+  const std::int64_t row = args.stream_b ? j : line, column = args.stream_b ? line : j;
+  static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total.value(), row, column);
+}
+
+}  // namespace xgemm::matmul

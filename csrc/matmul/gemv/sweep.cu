@@ -1,0 +1,52 @@
+#include "device/integer.h"
+#include "device/launch.h"
+#include "matmul/gemv/launch.h"
+#include "matmul/gemv/sweep.cuh"
+#include "matmul/simt/plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+template <int kX, bool kVector, int kBuffers, bool kExact>
+void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+  constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
+  constexpr int kBytes = kExact ? sweep_bytes(kX) : 0;
+  if constexpr (kBytes > 48 * 1024) allow_shared<kSweep, kBytes>();
+  const auto shares = static_cast<unsigned>(plan.shares);
+  enqueue(kSweep,
+          {.blocks = static_cast<unsigned>(plan.tiles) * shares,
+           .threads = 32 * kSweepWarps,
+           .shared_bytes = kBytes,
+           .cluster = shares,
+           .early = true},
+          stream, SweepArguments{p, stream_b, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
+}
+
+template <int kX, bool kVector, int kBuffers>
+void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+  p.k <= kSweepExact ? launch_groups<kX, kVector, kBuffers, true>(p, plan, stream_b, stream)
+                     : launch_groups<kX, kVector, kBuffers, false>(p, plan, stream_b, stream);
+}
+
+template <int kX, bool kVector>
+void launch(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+  // Many blocks of one line of x fit twice in a multiprocessor; else a block is alone, and needs more bytes under way.
+  if (kX > 1 || plan.shares > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
+  if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
+}
+
+}  // namespace
+
+void launch_sweep(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+  const bool stream_b = p.m <= kGemvLines && p.b.col_stride == 1;
+  const bool vector = stream_b ? !b_along_k(p) && b_is_vectorisable(p) : !a_along_k(p) && a_is_vectorisable(p);
+  const std::int64_t x_lines = stream_b ? p.m : p.n;
+  if (x_lines == 1)
+    vector ? launch<1, true>(p, plan, stream_b, stream) : launch<1, false>(p, plan, stream_b, stream);
+  else if (x_lines == 2)
+    vector ? launch<2, true>(p, plan, stream_b, stream) : launch<2, false>(p, plan, stream_b, stream);
+  else
+    vector ? launch<4, true>(p, plan, stream_b, stream) : launch<4, false>(p, plan, stream_b, stream);
+}
+
+}  // namespace xgemm::matmul

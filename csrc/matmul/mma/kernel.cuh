@@ -1,0 +1,382 @@
+// Half-precision products that are small, or tall and narrow: one launch, a block a tile of C, nothing that must be fetched or
+// set up before the first load.
+//
+//   out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch.
+//
+//   Load    cp.async of 16 bytes straight to swizzled shared memory, up to `stages` k-blocks of 64 at once: all of a short K.
+//           Rows that start anywhere come as the aligned pieces that they lie in, and are shifted to their place before use.
+//   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
+//   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
+//           where it does not cut K (tensor_splits).
+//   Store   through shared memory, each warp its own, in pieces of eight along a row.
+//   Archs   sm_90: on others mma.sync need not round as wgmma does. Limits: sizes and tiles under 2^30.
+//
+// Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 1.5 us. A k-block of 64 costs at least the
+// latency of four dependent mma, 130 cycles.
+#pragma once
+#include "device/bytes16.cuh"
+#include "device/ptx/cp_async.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/ptx/mma.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/mma/plan.h"
+
+namespace xgemm::matmul {
+
+struct MmaArguments {
+  Problem problem;
+  bool raw_a, raw_b;        ///< rows of the operand start anywhere, else at multiples of 16 bytes
+  bool plain;               ///< nothing but alpha and bias in the epilogue, one bias for all batches
+  int slots;                ///< of shared memory: stages, or all of K's blocks where they are fewer
+  unsigned columns, tiles;  ///< of a batch: tiles a row of tiles, and all
+};
+
+namespace mma_detail {
+
+/// One operand: its k-blocks in shared memory, and what this thread copies of them.
+template <int kLines, bool kAlongK, int kThreads>
+struct Panel {
+  static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // bytes; how many
+  static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
+  static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // as copied from rows that start anywhere
+  static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
+  static_assert(kStep % 8 == 0, "a thread's rows are swizzled alike");
+
+  const unsigned char* piece[kCount];  // the thread's, one a row, at the next block's k
+  std::int64_t advance;                // bytes to the next block
+  int to, rows, bytes;                 // place of its first piece; rows from its first on, and bytes of a row from its piece on
+
+  template <class T>
+  __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
+    const std::int64_t across = 2 * (kAlongK ? line_stride : k_stride);
+    advance = kAlongK ? 2 * kMmaTileK : kMmaTileK * across;
+    to = place(first(), at());
+    rows = (kAlongK ? lines : depth) - first(), bytes = 2 * (kAlongK ? depth : lines) - 16 * at();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      piece[i] = reinterpret_cast<const unsigned char*>(from) + (first() + i * kStep) * across + 16 * at();
+      asm volatile("" : "+l"(piece[i]));  // found before the wait for the grid before
+    }
+    asm volatile("" : "+l"(advance), "+r"(to), "+r"(rows), "+r"(bytes));
+  }
+  static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kPieces); }
+  static __device__ __forceinline__ int at() { return static_cast<int>(threadIdx.x % kPieces); }
+
+  /// Eight rows' pieces at one place of the row lie in different banks.
+  static __device__ __forceinline__ int place(int row, int at) {
+    return row * kRow + (at ^ (kPieces == 4 ? row / 2 % 4 : row % 8)) * 16;
+  }
+
+  __device__ __forceinline__ void step() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) piece[i] += advance;
+    (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
+  }
+
+  /// The next block, where all its k exist and its rows start at multiples of 16 bytes. (For a line that does not exist the last
+  /// one would do, too, but all blocks asking for it would be more than its slice of L2 can give.)
+  __device__ __forceinline__ void copy_whole(unsigned char* slot) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      cp_async_or_zeros(slot + to + i * (kStep * kRow), piece[i], kAlongK ? i * kStep < rows : bytes > 0);
+    step();
+  }
+
+  /// The next block. `raw`: rows start and end anywhere; from the aligned 16 bytes that they start in, one piece more, and with
+  /// what lies behind a row as far as the matrix goes: it ends at `end`.
+  __device__ __forceinline__ void copy(unsigned char* slot, bool raw, const unsigned char* end) {
+    unsigned char* const target = slot + (raw ? first() * kRawRow + 16 * at() : to);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int shift = raw ? static_cast<int>(misalignment(piece[i])) : 0, some = i * kStep < rows ? bytes + shift : 0;
+      const unsigned char* const from = piece[i] - shift;
+      const auto move = [&](int offset) {
+        unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow) + offset;
+        const int count = some - offset;
+        if (count > 0 && from + offset + 16 > end)
+          *reinterpret_cast<uint4*>(here) =
+              load_front<std::uint16_t>(reinterpret_cast<const char*>(from + offset), static_cast<unsigned>(min(count, 15)));
+        else
+          cp_async_or_zeros(here, from + offset, count > 0);
+      };
+      move(0);
+      if (raw && at() == 0) move(kRow);
+    }
+    step();
+  }
+
+  /// From a raw slot, whose block has `depth` of k, to where read() looks.
+  __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot, int depth) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const unsigned char* const from = slot + (first() + i * kStep) * kRawRow + 16 * at();
+      uint4 straight = shift_bytes(load_aligned16(from), load_aligned16(from + 16), misalignment(piece[i]));
+      if (kAlongK && depth < kMmaTileK) {  // what lies behind the rows is not k
+        const auto keep = [&](unsigned word, int at_word) {
+          const int left = depth - 8 * at() - 2 * at_word;
+          return left >= 2 ? word : left == 1 ? word & 0xffffu : 0u;
+        };
+        straight = {keep(straight.x, 0), keep(straight.y, 1), keep(straight.z, 2), keep(straight.w, 3)};
+      }
+      *reinterpret_cast<uint4*>(target + to + i * (kStep * kRow)) = straight;
+    }
+  }
+};
+
+/// Where a lane reads kFragments of 16 lines from `line` on. Four 8 x 8 matrices each: kLinesFirst: (lines 0-7, k 0-7),
+/// (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); else the middle two exchanged.
+template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>
+struct Reader {
+  int offset[kAlongK ? kMmaTileK / 16 : kFragments];  // the swizzle goes with the step, or with the fragment
+  __device__ __forceinline__ Reader(int line, int lane) {
+    const int matrix = lane / 8, upper_line = kLinesFirst ? matrix % 2 : matrix / 2,
+              upper_k = kLinesFirst ? matrix / 2 : matrix % 2;
+#pragma unroll
+    for (int i = 0; i < (kAlongK ? kMmaTileK / 16 : kFragments); ++i)
+      offset[i] = kAlongK ? Panel::place(line + 8 * upper_line + lane % 8, 2 * i + upper_k)
+                          : Panel::place(8 * upper_k + lane % 8, line / 8 + 2 * i + upper_line);
+#pragma unroll
+    for (int& x : offset) asm volatile("" : "+r"(x));  // found before the wait for the grid before
+  }
+  __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step) const {
+    if constexpr (kAlongK)
+      ptx::ldmatrix(r, panel + offset[step] + fragment * 16 * Panel::kRow);
+    else
+      ptx::ldmatrix_transposed(r, panel + offset[fragment] + step * 16 * Panel::kRow);
+  }
+};
+
+template <MmaTile kTile, bool kAlongKA, bool kAlongKB>
+struct Shape {
+  static constexpr MmaTileInfo kInfo = info(kTile);
+  static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
+  static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
+  using A = Panel<kInfo.rows, kAlongKA, kThreads>;
+  using B = Panel<kInfo.columns, kAlongKB, kThreads>;
+  static constexpr int kPitch = kColumns + 4;  // floats of a row of a warp's sums
+  static constexpr int kSums = 4 * kWarps * kRows * kPitch;
+  static constexpr int shared_bytes(int slots, bool raw_a, bool raw_b) {
+    const int slot = (raw_a ? A::kRawBytes : A::kBytes) + (raw_b ? B::kRawBytes : B::kBytes);
+    const int all = slots * slot + (raw_a || raw_b ? A::kBytes + B::kBytes : 0);
+    return all > kSums ? all : kSums;
+  }
+};
+
+/// Calls f(d, place in dim d) for batch `index`. Short code: it has to come before the first load.
+template <class F>
+__device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index, const F& f) {
+#pragma unroll 1
+  for (int d = p.batch_dims - 1; d >= 0; --d) {
+    const auto size = static_cast<unsigned>(p.batch[d]);
+    f(d, static_cast<std::int64_t>(index % size));
+    index /= size;
+  }
+}
+
+}  // namespace mma_detail
+
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
+__global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::kThreads, info(kTile).beside)
+    mma_gemm(const __grid_constant__ MmaArguments g) {
+  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
+  using A = typename Shape::A;
+  using B = typename Shape::B;
+  constexpr int kStages = Shape::kInfo.stages, kRows = Shape::kRows, kColumns = Shape::kColumns;
+  extern __shared__ __align__(1024) unsigned char ring[];
+
+  const Problem& p = g.problem;
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const unsigned batch = g.tiles == gridDim.x ? 0 : blockIdx.x / g.tiles, tile = blockIdx.x - batch * g.tiles;
+  const unsigned tile_row = tile / g.columns;
+  const int row0 = static_cast<int>(tile_row) * Shape::kInfo.rows,
+            column0 = static_cast<int>(tile - tile_row * g.columns) * Shape::kInfo.columns;
+  const int rows = static_cast<int>(p.m) - row0, columns = static_cast<int>(p.n) - column0;
+  const T* a = static_cast<const T*>(p.a.data) + row0 * p.a.row_stride;
+  const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
+  mma_detail::each_batch_dim(p, batch,
+                             [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
+  const bool raw_a = g.raw_a, raw_b = g.raw_b;
+  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
+  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
+  const int slot_a = raw_a ? A::kRawBytes : A::kBytes, slot_bytes = slot_a + (raw_b ? B::kRawBytes : B::kBytes);
+  const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
+            whole = raw_a || raw_b ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
+  const int ring_bytes = g.slots * slot_bytes;
+  int next = 0, slot = 0;  // to be filled, to be used
+
+  const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
+  const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
+  const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
+  const int k = static_cast<int>(p.k);
+  const auto start_copy = [&](int block) {
+    unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
+    next = next + slot_bytes == ring_bytes ? 0 : next + slot_bytes;
+    if (block < whole) {
+      of_a.copy_whole(to_a), of_b.copy_whole(to_b);
+    } else if (block < blocks) {
+      int last_row = rows - 1, last_column = columns - 1;
+      asm volatile("" : "+r"(last_row), "+r"(last_column));  // found here, not before the loop
+      const T *const end_a = a + last_row * p.a.row_stride + (k - 1) * p.a.col_stride + 1, *const end_b =
+                                                                                               b + last_column * p.b.col_stride +
+                                                                                               (k - 1) * p.b.row_stride + 1;
+      of_a.copy(to_a, raw_a, reinterpret_cast<const unsigned char*>(end_a));
+      of_b.copy(to_b, raw_b, reinterpret_cast<const unsigned char*>(end_b));
+    }
+    cp_async_commit();  // an empty group too: the wait counts groups
+  };
+  const unsigned char *panel_a, *panel_b;
+  // Everyone's copies of the next block are there, and everyone has read the one before.
+  const auto meet = [&](int block) {
+    __syncthreads();
+    panel_a = ring + slot, panel_b = panel_a + slot_a;
+    slot = slot + slot_bytes == ring_bytes ? 0 : slot + slot_bytes;
+    if (raw_a || raw_b) {
+      unsigned char* const straight = ring + ring_bytes;
+      if (raw_a) of_a.straighten(straight, panel_a, k - block * kMmaTileK), panel_a = straight;
+      if (raw_b) of_b.straighten(straight + A::kBytes, panel_b, k - block * kMmaTileK), panel_b = straight + A::kBytes;
+      __syncthreads();
+    }
+  };
+  constexpr int kSteps = kMmaTileK / 16;
+  // Blocks that are read before they are multiplied: a small tile's few products would wait for each read.
+  constexpr int kAhead = kRows * kColumns <= 512 ? 1 : 0;
+  std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's
+  const auto read = [&](int step) {
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i) reader_a.read(fa[step][i], panel_a, i, step);
+#pragma unroll
+    for (int j = 0; j < kColumns / 16; ++j) reader_b.read(fb[step][j], panel_b, j, step);
+  };
+
+  ptx::grid_wait();
+  ptx::grid_release();
+  int copies = 0;
+#pragma unroll 1
+  for (; copies < min(blocks, kStages - 1 + kAhead); ++copies) start_copy(copies);
+#pragma unroll 1
+  for (; copies < kStages - 1 + kAhead; ++copies) cp_async_commit();
+  // The lane's columns of each 8 columns. -0: adding it changes nothing.
+  float add[kColumns / 8][2];
+  const T* const bias = g.plain ? static_cast<const T*>(p.bias.data) : nullptr;
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int column = min(column0 + warp_column + 8 * j + lane % 4 * 2 + c, static_cast<int>(p.n) - 1);
+      add[j][c] = bias ? convert<float>(bias[column * p.bias.col_stride]) : -0.f;
+    }
+  if constexpr (kAhead > 0) {
+    cp_async_wait<kStages - 1>();
+    meet(0);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) read(step);
+  }
+  float sums[kRows / 16][kColumns / 8][4] = {};
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block) {
+    const bool more = block + kAhead < blocks;
+    if (more) {
+      cp_async_wait<kStages - 2>();
+      meet(block + kAhead);
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (kAhead == 0) read(step);
+#pragma unroll
+      for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j)
+          ptx::mma<T>(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
+      if (kAhead > 0 && more) read(step);
+    }
+    start_copy(block + kStages - 1 + kAhead);
+  }
+
+  __syncthreads();  // the sums take the slots' place
+  const int row1 = row0 + warp_row, column1 = column0 + warp_column, rows_left = rows - warp_row,
+            columns_left = columns - warp_column;
+  T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
+  constexpr int kPieces = kColumns / 8, kTurn = 32 / kPieces;  // of a row; rows a warp does at a time
+  const int at_row = lane / kPieces, piece = lane % kPieces;
+  // From the warp's rounded results, in rows of `pitch` bytes.
+  const auto store = [&](const unsigned char* own, auto pitch) {
+    __syncwarp();
+    if (p.n % 8 == 0) {
+      if (8 * piece >= columns_left) return;
+      T* const to = out + at_row * p.n + 8 * piece;
+#pragma unroll
+      for (int r = 0; r < kRows; r += kTurn)
+        if (at_row + r < rows_left)
+          *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
+    } else {  // neighbours in a row are neighbouring lanes: of pieces shifted to aligned places the ends alone are as many stores
+      const int column = lane % kColumns;
+      if (column >= columns_left) return;
+#pragma unroll 4
+      for (int r = lane / kColumns; r < min(kRows, rows_left); r += 32 / kColumns)
+        out[r * p.n + column] = *reinterpret_cast<const T*>(own + r * pitch + 2 * column);
+    }
+  };
+  if (g.plain) {  // alpha and bias alone: rounded in the registers
+    constexpr int kPitch = 2 * kColumns + 16;
+    unsigned char* const own = ring + warp * (kRows * kPitch);
+    const auto alpha = static_cast<float>(p.alpha);
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          Vector<T, 2> results;
+#pragma unroll
+          for (int c = 0; c < 2; ++c)  // + 0: -0 to +0, see epilogue.cuh
+            results[c] = convert<T>(plus(fmaf(alpha, sums[i][j][2 * h + c], 0.f), add[j][c]));
+          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4), results);
+        }
+    store(own, std::integral_constant<int, kPitch>{});
+    return;
+  }
+  constexpr int kPitch = Shape::kPitch;
+  float* const own = reinterpret_cast<float*>(ring) + warp * (kRows * kPitch);
+#pragma unroll
+  for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        store_vector(own + (16 * i + 8 * h + lane / 4) * kPitch + 8 * j + lane % 4 * 2,
+                     Vector<float, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
+  __syncwarp();
+  auto e = make_epilogue_at<T, float>(p);
+  mma_detail::each_batch_dim(p, batch, [&](int d, std::int64_t at) {
+    if (e.c) e.c += at * p.c.batch_stride[d];
+    if (e.bias) e.bias += at * p.bias.batch_stride[d];
+    if (e.residual) e.residual += at * p.residual.batch_stride[d];
+  });
+  const int first = column1 + 8 * piece, last = static_cast<int>(p.n) - 1;
+#pragma unroll 1
+  for (int row = at_row; row < kRows; row += kTurn) {
+    float* const from = own + row * kPitch;
+    const Vector<float, 4> low = load_vector<4>(from + 8 * piece), high = load_vector<4>(from + 8 * piece + 4);
+    const std::int64_t r = min(row1 + row, static_cast<int>(p.m) - 1);
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = fmaf(e.alpha, i < 4 ? low[i % 4] : high[i % 4], 0.f);
+    const auto each = [&](const auto& f) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = f(x[i], static_cast<std::int64_t>(min(first + i, last)));
+    };
+    if (e.c) each([&](float v, std::int64_t c) { return fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), v); });
+    if (e.bias) each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.bias[c * e.bias_col])); });
+    activate_all<T>(x, e.activation);
+    if (e.residual)
+      each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.residual[r * e.residual_row + c * e.residual_col])); });
+    Pack<T> results;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);
+    __syncwarp();  // the rows' sums are read: the results take their place
+    *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(from) + 16 * piece) = as_raw(results);
+  }
+  store(reinterpret_cast<const unsigned char*>(own), std::integral_constant<int, 4 * kPitch>{});
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,80 @@
+#include "matmul/mma/plan.h"
+
+#include <algorithm>
+
+#include "device/integer.h"
+#include "matmul/wgmma/plan.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
+constexpr double kBytesPerMicrosecond = 3.9e6, kL2BytesPerMicrosecond = 5.5e6, kStart = 1.0;
+constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
+constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
+constexpr double kRaw = 3.5;                  // a k-block whose pieces are shifted to their places, in k-blocks
+constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
+
+bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {
+  bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && along % 8 == 0;
+  for (int d = 0; d < p.batch_dims; ++d) aligned = aligned && x.batch_stride[d] % 8 == 0;
+  return !aligned;
+}
+
+double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
+  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+  return 2.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
+}
+
+}  // namespace
+
+std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
+  if (gpu.major != 9 || !is_half(p.dtype) || p.gated || p.wide_out || p.factor) return {};
+  if (!forced.empty() && !forced.starts_with("mma")) return {};
+  for (const std::int64_t x : {p.m, p.n, p.k})
+    if (x < 1 || x >= kLimit) return {};
+  if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
+  if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
+  if (tensor_splits(p.n, p.k) > 1) return {};  // the order of additions is another
+
+  const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
+  MmaPlan best{.tile = MmaTile::t32x32,
+               .raw_a = is_raw(p, p.a, along_a ? p.a.row_stride : p.a.col_stride, along_a ? p.k : p.m),
+               .raw_b = is_raw(p, p.b, along_b ? p.b.col_stride : p.b.row_stride, along_b ? p.k : p.n),
+               .seconds = 0};
+  double best_us = 1e30;
+  const bool raw = best.raw_a || best.raw_b;
+  const bool whole =
+      (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
+  if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
+  const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
+  const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
+  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + elements) / kBytesPerMicrosecond;
+  const auto rounds = [&](int rows, int columns) {
+    return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
+  };
+  for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
+    const MmaTileInfo& t = kMmaTiles[i];
+    if (forced.find('_') != forced.npos && forced != t.name) continue;
+    const double block = (raw ? kRaw : 1) * blocks;
+    const double busy =
+        t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + (raw ? kRawMore : 0) + t.more_block * block);
+    // Each tile takes in its rows and columns, from L2 at best.
+    const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
+                             static_cast<double>((t.rows + t.columns) * p.k) +
+                         elements;
+    const double floor =
+        kStart + std::max(memory, taken / kL2BytesPerMicrosecond);  // tiles that all reach it: the one with the least to do
+    const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.01 * std::min(busy, floor);
+    if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
+  }
+  if (best_us >= 1e30) return {};  // no such tile
+  best.seconds = 1e-6 * best_us;
+  return best;
+}
+
+// The other's prediction is 1.1 to 1.3 times what such small products take (docs/log/matmul.md).
+bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor) { return mma.seconds < 0.85 * tensor.seconds; }
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,48 @@
+// Problem -> the one-launch half-precision kernel for small and for narrow products, mma/kernel.cuh. Pure host code.
+#pragma once
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/problem.h"
+
+namespace xgemm::matmul {
+
+enum class MmaTile : std::uint8_t { t32x32, t32x64, t64x64, t128x32 };
+
+/// A tile of mma/kernel.cuh, and what the plan's model counts for it (microseconds of an H200; measured). The one place
+/// where the sizes are written.
+struct MmaTileInfo {
+  std::string_view name;
+  int rows, columns;              ///< of C
+  int warps_rows, warps_columns;  ///< of a block
+  int stages;                     ///< k-blocks under way, at most
+  int beside;                     ///< blocks a multiprocessor that registers leave room for
+  double start, block;            ///< the first tile of a multiprocessor: before and after its k-blocks, and each of them
+  double more, more_block;        ///< each further tile
+};
+inline constexpr int kMmaTileK = 64;
+inline constexpr std::array<MmaTileInfo, 4> kMmaTiles{{
+    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.10, 0.20, 0.30, 0.10},
+    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.20, 0.26, 0.33, 0.13},
+    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.28, 0.38, 0.42, 0.20},
+    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.47, 0.20},
+}};
+constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
+
+struct MmaPlan {
+  MmaTile tile;
+  bool raw_a, raw_b;  ///< the operand's rows do not start and end at multiples of 16 bytes
+  double seconds;     ///< predicted
+};
+
+/// Nothing where the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
+std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+struct TensorPlan;
+
+/// The bits are those of wgmma/kernel.cuh, so the choice between the two may look at M.
+bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor);
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,7 @@
+#include "matmul/simt/launch.cuh"
+
+namespace xgemm::matmul {
+
+template void launch_simt<bf16>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
+
+}  // namespace xgemm::matmul

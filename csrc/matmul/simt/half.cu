@@ -1,0 +1,7 @@
+#include "matmul/simt/launch.cuh"
+
+namespace xgemm::matmul {
+
+template void launch_simt<half>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,102 @@
+// Host side of simt/kernel.cuh and gemv/gemv.cuh: grid and shared memory.
+#pragma once
+#include <algorithm>
+
+#include "device/launch.h"
+#include "matmul/gemv/gemv.cuh"
+#include "matmul/simt/kernel.cuh"
+
+namespace xgemm::matmul {
+
+template <class T, Kernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
+void launch_tile(const SimtArguments& args, cudaStream_t stream) {
+  constexpr Tile kTile = info(kKernel).tile;
+  const Problem& p = args.problem;
+  const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
+  const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
+  constexpr int kShared = kTile.shared_bytes(sizeof(Accumulator<T>));
+  constexpr auto kGemm = simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>;
+  if constexpr (kShared > 48 * 1024) allow_shared<kGemm, kShared>();
+  kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);
+}
+
+/// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
+template <class T>
+void launch_large(const SimtArguments& args, cudaStream_t stream) {
+  constexpr Kernel kKernel = Kernel::simt_128x128;
+  if (args.a.along_k)
+    args.b.along_k ? launch_tile<T, kKernel, true, Along::k, Along::k>(args, stream)
+                   : launch_tile<T, kKernel, true, Along::k, Along::lines>(args, stream);
+  else
+    args.b.along_k ? launch_tile<T, kKernel, true, Along::lines, Along::k>(args, stream)
+                   : launch_tile<T, kKernel, true, Along::lines, Along::lines>(args, stream);
+}
+
+template <class T, bool kVector>
+void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream) {
+  switch (kernel) {
+    case Kernel::simt_128x128:
+      if constexpr (std::is_same_v<T, float> && kVector)
+        launch_large<T>(args, stream);
+      else if constexpr (!std::is_same_v<T, double>)
+        launch_tile<T, Kernel::simt_128x128, kVector>(args, stream);
+      break;
+    case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
+    case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
+    case Kernel::gemv:
+    case Kernel::dot: break;  // launch_gemv, launch_dot
+  }
+}
+
+template <class T, int kLines, bool kAlongK>
+void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
+  const Problem& p = args.simt.problem;
+  const std::int64_t tiles = ((args.stream_b ? p.n : p.m) + 31) / 32;
+  constexpr int kShared = gemv::kSharedBytes<T, kLines>;
+  constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
+  if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
+  kGemv<<<static_cast<unsigned>(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
+}
+
+template <class T>
+void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
+  const Problem& p = simt.problem;
+  const bool stream_b = p.m <= p.n, a_vectors = a_is_vectorisable(p), b_vectors = b_is_vectorisable(p);
+  // x is always laid out along k; its pieces are vectors only if they run that way in memory.
+  const GemvArguments args{.simt = simt,
+                           .stream_b = stream_b,
+                           .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
+                           .w_vectors = stream_b ? b_vectors : a_vectors};
+  const bool along_k = stream_b ? simt.b.along_k : simt.a.along_k;
+  if (std::min(p.m, p.n) == 1)
+    along_k ? launch_gemv<T, 1, true>(args, stream) : launch_gemv<T, 1, false>(args, stream);
+  else
+    along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
+}
+
+template <class T>
+void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
+  const SimtArguments args{.problem = p,
+                           .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
+                           .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
+                           .chunk = plan.chunk,
+                           .chunks = plan.chunks,
+                           .splits = plan.splits,
+                           .partial = workspace,
+                           .only = only,
+                           .exact = plan.kernel == Kernel::gemv && gemv_is_exact(p)};
+  if (plan.kernel == Kernel::dot)
+    return launch_dot(p, stream);  // fp32 alone has such plans
+  else if (plan.kernel == Kernel::gemv)
+    launch_gemv<T>(args, stream);
+  else if (plan.vector)
+    launch_kernel<T, true>(plan.kernel, args, stream);
+  else
+    launch_kernel<T, false>(plan.kernel, args, stream);
+  if (plan.splits > 1) {
+    const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
+    simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
+  }
+}
+
+}  // namespace xgemm::matmul

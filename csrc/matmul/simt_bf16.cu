@@ -1,7 +1,0 @@
-#include "matmul/kernels/simt_launch.cuh"
-
-namespace xgemm::matmul {
-
-template void launch_simt<bf16>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
-
-}  // namespace xgemm::matmul

@@ -1,7 +1,0 @@
-#include "matmul/kernels/simt_launch.cuh"
-
-namespace xgemm::matmul {
-
-template void launch_simt<double>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
-
-}  // namespace xgemm::matmul

@@ -1,0 +1,53 @@
+#include "device/integer.h"
+#include "device/launch.h"
+#include "matmul/gemv/launch.h"
+#include "matmul/sliced/kernel.cuh"
+
+namespace xgemm::matmul {
+namespace {
+
+template <SmallKernel kKernel, bool kAlongKA, bool kAlongKB>
+void launch(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+  using Shape = sliced::Shape<kKernel, kAlongKA, kAlongKB>;
+  constexpr auto kGemm = sliced_gemm<kKernel, kAlongKA, kAlongKB>;
+  allow_shared<kGemm, Shape::kBytes>();
+  const auto shares = static_cast<unsigned>(plan.shares);
+  const SlicedArguments args{
+      .problem = p,
+      .a_vectors = a_is_vectorisable(p),
+      .b_vectors = b_is_vectorisable(p),
+      .plain = !p.c.data && !p.bias.data && !p.residual.data && !p.factor && p.activation == Activation::none,
+      .apart = plan.apart,
+      .shares = static_cast<int>(shares),
+      .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
+      .tiles = static_cast<unsigned>(plan.tiles / p.batches),
+      .all_tiles = static_cast<unsigned>(plan.tiles)};
+  enqueue(kGemm,
+          {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
+                                : static_cast<unsigned>(plan.tiles) * shares,
+           .threads = sliced::kThreads,
+           .shared_bytes = Shape::kBytes,
+           .cluster = shares,
+           .early = true},
+          stream, args);
+}
+
+template <SmallKernel kKernel>
+void launch_layout(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+  if (a_along_k(p))
+    b_along_k(p) ? launch<kKernel, true, true>(p, plan, stream) : launch<kKernel, true, false>(p, plan, stream);
+  else
+    b_along_k(p) ? launch<kKernel, false, true>(p, plan, stream) : launch<kKernel, false, false>(p, plan, stream);
+}
+
+}  // namespace
+
+void launch_small(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+  switch (plan.kernel) {
+    case SmallKernel::sliced_32x32: return launch_layout<SmallKernel::sliced_32x32>(p, plan, stream);
+    case SmallKernel::sliced_32x64: return launch_layout<SmallKernel::sliced_32x64>(p, plan, stream);
+    case SmallKernel::sweep: return launch_sweep(p, plan, stream);
+  }
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <climits>
+
+#include "device/integer.h"
+#include "device/launch.h"
+#include "device/tensor_map.h"
+#include "matmul/fp16_split/pack.cuh"
+#include "matmul/tf32/kernel.cuh"
+#include "matmul/tf32/launch.h"
+
+namespace xgemm::matmul {
+namespace {
+
+template <Tf32Tile kTile, bool kKMajorX>
+struct Tf32Instance {
+  static constexpr Tf32Config kValue{.tile = kTile, .k_major_x = kKMajorX};
+};
+
+template <class Instance>
+bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
+  constexpr int kBytes = tf32_detail::Shared<Instance>::kBytes;
+  constexpr auto kKernel = tf32_gemm<Instance>;
+  if (!allow_shared<kKernel, kBytes>()) return false;
+  enqueue(
+      kKernel,
+      {.blocks = ctas, .threads = Instance::kValue.threads(), .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
+      stream, g);
+  return true;
+}
+
+template <Tf32Tile kTile>
+bool launch_tile(bool k_major_x, const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
+  return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
+}
+
+}  // namespace
+
+bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
+                 cudaStream_t stream) {
+  const Tf32TileInfo& tile = info(plan.tile);
+  const int depth = tile.blocks * kTf32TileK;
+  Tf32Arguments g{};
+  g.problem = p;
+  g.swapped = plan.swapped;
+  g.plain = !p.c.data && !p.residual.data && p.activation == Activation::none;
+  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
+  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
+  g.splits = static_cast<unsigned>(plan.splits);
+  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
+  g.counters = counters, g.partials = partials;
+  const TensorOperand &x = plan.swapped ? plan.b : plan.a, &y = plan.swapped ? plan.a : plan.b;
+  const bool k_major_x = x.k_major;
+  // Lines that there are not are not asked for: what is left in shared memory there goes to sums that nobody stores.
+  const auto box = [](int size, std::int64_t lines) {
+    return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
+  };
+  const int box_x = k_major_x ? box(tile.x, plan.swapped ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swapped ? p.m : p.n);
+  const auto last = [](bool overlap, std::int64_t lines, int tile) {
+    return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
+  };
+  const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
+  g.last_x = last(k_major_x && (columns || !plan.swapped), plan.swapped ? p.n : p.m, tile.x);
+  g.last_y = last(columns || plan.swapped, plan.swapped ? p.m : p.n, tile.y);
+  g.slot_bytes = (box_x + box_y) * depth * 4;
+  const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
+    return make_tensor_map(to, {.data = t.copied ? workspace + t.copy : operand.data,
+                                .dtype = DType::f32,
+                                .sizes = {t.inner, t.other, t.batches},
+                                .strides = {t.ld, t.plane},
+                                .box = {32, t.k_major ? lines : depth},
+                                .swizzle_bytes = 128,
+                                .tf32 = true});
+  };
+  g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
+  if (!map(g.x, x, plan.swapped ? p.b : p.a, box_x) || !map(g.y, y, plan.swapped ? p.a : p.b, box_y)) return false;
+  launch_pack(p, pack_operand<std::uint32_t>(p, p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
+              pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  switch (plan.tile) {
+    case Tf32Tile::wide: return launch_tile<Tf32Tile::wide>(k_major_x, g, ctas, stream);
+    case Tf32Tile::square: return launch_tile<Tf32Tile::square>(k_major_x, g, ctas, stream);
+    case Tf32Tile::shared: return launch_tile<Tf32Tile::shared>(k_major_x, g, ctas, stream);
+    case Tf32Tile::deep: return launch_tile<Tf32Tile::deep>(k_major_x, g, ctas, stream);
+    case Tf32Tile::small: return launch_tile<Tf32Tile::small>(k_major_x, g, ctas, stream);
+  }
+  return false;
+}
+
+}  // namespace xgemm::matmul

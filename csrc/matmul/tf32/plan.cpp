@@ -1,0 +1,98 @@
+#include "matmul/tf32/plan.h"
+
+#include <algorithm>
+
+#include "device/integer.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with; an H200's under load.
+constexpr double kHertz = 1.7e9, kBytesPerSecond = 4.05e12, kCopyBytesPerSecond = 3.0e12;
+constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
+constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
+constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
+
+TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride) {
+  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+  TensorOperand t{};
+  t.k_major = k_stride == 1 || line_stride != 1;
+  t.inner = t.k_major ? p.k : lines;
+  t.other = t.k_major ? lines : p.k;
+  t.batch_step = shared ? 0 : 1;
+  t.batches = shared ? 1 : p.batches;
+  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
+  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
+  t.copied = !((inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+               (t.other == 1 || (other_stride % 4 == 0 && other_stride >= t.inner)) &&
+               (shared || (p.batch_dims == 1 && x.batch_stride[0] % 4 == 0 && x.batch_stride[0] > 0)));
+  t.ld = t.copied       ? round_up(t.inner, kTf32TileK)
+         : t.other == 1 ? round_up(t.inner, 4)
+                        : other_stride;  // copies: whole lines of L2
+  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+  return t;
+}
+
+}  // namespace
+
+std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
+  if (gpu.major != 9 || p.dtype != DType::f32 || (p.precision != Precision::high && p.precision != Precision::medium) ||
+      p.batch_invariant || p.gated || p.prepared_b)
+    return {};
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!forced.empty() && !forced.starts_with("tf32")) return {};
+  Tf32Plan plan{};
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride), plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride);
+  if (!plan.a.k_major && !plan.b.k_major) return {};
+  plan.seconds = 1e30;
+  const auto bytes_of = [](const TensorOperand& x) { return 4.0 * static_cast<double>(x.ld * x.other * x.batches); };
+  const double bytes =
+      bytes_of(plan.a) + bytes_of(plan.b) + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
+  double copying = 0;
+  for (TensorOperand* x : {&plan.a, &plan.b}) {
+    if (!x->copied) continue;
+    copying = std::max(copying, kCopyLaunch) + 2 * bytes_of(*x) / kCopyBytesPerSecond;
+    x->copy = plan.workspace_bytes;
+    plan.workspace_bytes = round_up(plan.workspace_bytes + 4 * x->plane * x->batches, 256);
+  }
+  for (std::size_t i = 0; i < kTf32Tiles.size(); ++i) {
+    const Tf32TileInfo& tile = kTf32Tiles[i];
+    if (forced.find('_') != forced.npos && forced != tile.name) continue;
+    for (const bool swapped : {true, false}) {  // where both do, the first is a little faster
+      if (!(swapped ? plan.a.k_major : plan.b.k_major)) continue;
+      const std::int64_t tiles_x = ceil_div(swapped ? p.n : p.m, tile.x), tiles_y = ceil_div(swapped ? p.m : p.n, tile.y);
+      const std::int64_t blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
+      if (tiles_x > kLimit / tiles_y / p.batches / blocks) continue;
+      const std::int64_t tiles = tiles_x * tiles_y * p.batches, slots = std::int64_t{gpu.sm_count} * tile.per_sm;
+      const std::int64_t most = std::clamp<std::int64_t>(slots / tiles, 1, blocks);
+      for (std::int64_t wanted = 1;; wanted = std::min(2 * wanted, most)) {
+        const std::int64_t split_blocks = ceil_div(blocks, wanted), splits = ceil_div(blocks, split_blocks);
+        const std::int64_t ctas = std::min(slots, tiles * splits), turns = ceil_div(tiles * splits, ctas);
+        const double cycles = static_cast<double>(turns) *
+                              (static_cast<double>(split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
+        std::int64_t levels = 0, adds = 0;  // adds: one after the other
+        for (std::int64_t sums = splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
+          adds += std::min<std::int64_t>(sums, kTf32Fan);
+        const double merging =
+            static_cast<double>(levels) * kMerge + static_cast<double>(adds * tile.x * tile.y * 4) / kMergeBytesPerSecond;
+        const double products = cycles / kHertz, memory = bytes / kBytesPerSecond;
+        const double seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying;
+        if (seconds < plan.seconds) {
+          plan.seconds = seconds;
+          plan.tile = static_cast<Tf32Tile>(i);
+          plan.swapped = swapped;
+          plan.tiles_x = tiles_x, plan.tiles_y = tiles_y, plan.blocks = blocks;
+          plan.splits = splits, plan.split_blocks = split_blocks, plan.ctas = ctas;
+          plan.partial_bytes = splits > 1 ? ctas * tile.x * tile.y * 4 : 0;
+          plan.counter_bytes = levels * ctas * (tile.x / 64) * 4;
+        }
+        if (wanted == most) break;
+      }
+    }
+  }
+  if (plan.seconds >= 1e30) return {};
+  return plan;
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "device/launch.h"
+#include "matmul/bf16x3/launch.h"
+#include "matmul/fp16_split/pack.cuh"
+#include "matmul/fp16_split/split.cuh"
+#include "matmul/simt/launch.h"
+#include "matmul/wgmma/launch.h"
+
+namespace xgemm::matmul {
+namespace {
+
+/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs a cluster.
+template <class Arguments>
+void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
+            cudaStream_t stream) {
+  enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(threads), .cluster = cluster, .early = true}, stream, arguments);
+}
+
+/// What TMA cannot load as it lies, in one launch (gated: two).
+void launch_copies(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
+  const auto of = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
+    return pack_operand<std::uint16_t>(p, x, t, line_stride, k_stride, workspace);
+  };
+  launch_pack(p, of(p.a, plan.a, p.a.row_stride, p.a.col_stride), of(p.b, plan.b, p.b.col_stride, p.b.row_stride), stream);
+  if (p.gated) launch_pack(p, of(p.up, plan.up, p.up.col_stride, p.up.row_stride), {}, stream);
+}
+
+template <int kParts>
+void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride,
+                  unsigned char* workspace, FailedLines* failed, bool of_b, cudaStream_t stream) {
+  using namespace split_detail;
+  const std::int64_t other_stride = t.k_major ? line_stride : k_stride;
+  SplitArguments s{.problem = p,
+                   .operand = x,
+                   .line_stride = line_stride,
+                   .k_stride = k_stride,
+                   .out = reinterpret_cast<half*>(workspace + t.copy),
+                   .ld = t.ld,
+                   .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
+                   .failed = failed,
+                   .of_b = of_b,
+                   .lines = static_cast<int>(t.k_major ? t.other : t.inner),
+                   .k = static_cast<int>(t.k_major ? t.inner : t.other),
+                   .batches = static_cast<int>(t.batches),
+                   .vectors = (t.k_major ? k_stride : line_stride) == 1 && is_aligned(x.data, 16) && other_stride % 4 == 0};
+  for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.batch_stride[d] % 4 == 0;
+  const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
+  if (t.k_major)
+    launch(split_rows<kParts>, lines * batches, kThreads, 1, s, stream);
+  else
+    launch(split_columns<kParts>, (lines + kStrip - 1) / kStrip * batches * kCluster, kStripThreads, kCluster, s, stream);
+}
+
+/// What was counted of a prepared b lies behind it.
+FailedLines* failed_of(const Problem& p, int parts, void* prepared) {
+  return reinterpret_cast<FailedLines*>(static_cast<unsigned char*>(prepared) + prepared_layout(p.n, p.k, parts).bytes);
+}
+
+}  // namespace
+
+void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream) {
+  const auto split = parts == 2 ? launch_split<2> : launch_split<1>;
+  FailedLines* const failed = failed_of(p, parts, prepared);
+  cudaMemsetAsync(failed, 0, sizeof(FailedLines), stream);
+  split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), failed,
+        true, stream);
+}
+
+bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
+                   cudaStream_t stream) {
+  unsigned char* const space = static_cast<unsigned char*>(workspace);
+  FailedProduct failed{};
+  if (plan.direct_rest) {
+    failed.lines = static_cast<FailedLines*>(counters);
+    if (plan.parts == 2) {
+      failed.lines_a = static_cast<unsigned>(p.m * plan.a.batches);
+      if (!plan.b.prepared) failed.lines_b = static_cast<unsigned>(p.n * plan.b.batches);
+    }
+  }
+  const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride, bool of_b) {
+    if (plan.parts == 2)
+      launch_split<2>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
+    else
+      launch_split<1>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
+  };
+  if (plan.parts == 0) {
+    launch_copies(p, plan, space, stream);
+  } else {
+    split(p.a, plan.a, p.a.row_stride, p.a.col_stride, false);
+    if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride, true);
+    if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride, true);
+  }
+  const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream, failed};
+  if (plan.b_as_it_lies) return launch_few_rows(launch);
+  if (plan.parts == 0)
+    return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
+  FailedPairs only{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),
+                   .b = reinterpret_cast<const LineStats*>(memory_of(plan.b, p, space) + plan.b.stats),
+                   .batch_step_a = plan.a.batch_step,
+                   .batch_step_b = plan.b.batch_step};
+  const bool launched = p.gated           ? launch_wgmma_gated(launch)
+                        : plan.parts == 2 ? launch_wgmma_fp16x3(launch)
+                                          : launch_wgmma_fp16x1(launch);
+  if (!launched || (plan.direct_rest &&
+                    !launch_direct_rest(p, *plan.direct_rest, only, failed,
+                                        plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr,
+                                        reinterpret_cast<unsigned*>(space + plan.list), stream))) {
+    if (failed.lines) cudaMemsetAsync(failed.lines, 0, sizeof(FailedLines), stream);
+    return false;
+  }
+  if (plan.direct_rest) return true;
+  if (!p.gated) {
+    launch_simt<float>(p, plan.rest, nullptr, stream, only);
+    return true;
+  }
+  // The two products agree on which elements failed: the first leaves its sums in out, and the second multiplies by them.
+  only.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
+  launch_simt<float>(up_product(p, p.out), plan.rest_up, nullptr, stream, only);
+  launch_simt<float>(gate_product(p, p.out), plan.rest, nullptr, stream, only);
+  return true;
+}
+
+}  // namespace xgemm::matmul

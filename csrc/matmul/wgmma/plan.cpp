@@ -1,0 +1,460 @@
+#include "matmul/wgmma/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "device/integer.h"
+
+namespace xgemm::matmul {
+namespace {
+
+// What the model counts with; an H200's under load (fitted to runs of all tiles, docs/log/matmul.md). Only ratios matter for the
+// choice.
+constexpr double kHertz = 1.65e9;
+constexpr double kBytesPerSecond = 3.3e12;
+constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kLaunch = 2.5e-6;
+constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
+constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
+constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
+// Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
+// Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
+// to 128 rows of A, which all ask for at once).
+constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
+
+/// What a tile costs, in cycles: half precision's k-block of 64 while others want little of L2, filling the pipeline and storing
+/// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
+struct Cost {
+  double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
+  double line = 0;  // mirrored: of a block, what a line of B takes that a tile has or not
+};
+constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
+    {1050, 2600, 1024 / 0.90, 1500, 1500},
+    {830, 2200},
+    {600, 1520, 512 / 0.82, 1200, 4500},
+    {500, 600},
+    {330, 1420, 256 / 0.53, 1000, 1900},
+    {670, 1420},
+    {330, 1200},
+    {280, 860},
+    {210, 860, 240, 1000, 900},
+    {140, 130},
+    {.block = 1075, .fixed = 2800, .line = 3.6},
+    {.block = 600, .fixed = 1000, .line = 1.7},
+}};
+constexpr Cost kFewRowsCost{150, 400};  // of wgmma_64x64 where one row of tiles is all
+constexpr double kPairCycles = 1200;    // a cluster's start
+constexpr double kRowOutside = 4;       // a row of A's box beyond the matrix: TMA is slower there than within
+
+/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
+/// clusters of 8 and 32 of 4 take two waves on 132).
+std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
+}
+
+struct Choice {
+  TensorTile tile;
+  std::int64_t splits, cluster, spread, columns;
+  bool pairs = false;
+  double cycles = 1e30;
+};
+
+/// `sums`: parts of K that a CTA adds in registers or with its cluster.
+bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t sums) {
+  if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
+  if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
+  if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
+  const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_256 ||
+                         t == TensorTile::few_rows_128 || t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32 ||
+                         info(t).mirrored;
+  if (half_only && (parts != 0 || p.gated)) return false;
+  // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
+  if (p.gated && (sums > 1 || t == TensorTile::small)) return false;
+  if (p.gated && parts != 0 && t != TensorTile::middle) return false;
+  if (t == TensorTile::few_rows_256) return b_k_major;
+  if (info(t).mirrored) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
+  return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
+}
+
+std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
+  return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
+}
+
+/// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes.
+std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
+  const Cost& cost = kCosts[static_cast<std::size_t>(t)];
+  const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
+  const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
+  std::int64_t best = most;
+  double least = 1e30;
+  for (std::int64_t across = fewest; across <= std::max(fewest, tiles_n); ++across) {
+    const std::int64_t lines = std::min(most, round_up(ceil_div(p.n, across), 16));
+    const double block = cost.block - cost.line * static_cast<double>(most - lines),
+                 time = static_cast<double>(ceil_div(rows * ceil_div(p.n, lines), sm_count)) *
+                        (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + cost.fixed);
+    if (time < least) least = time, best = lines;
+  }
+  return best;
+}
+
+/// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
+std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
+  const std::int64_t most = columns(p, t);
+  if (info(t).mirrored) return mirrored_lines(p, t, sm_count);
+  if (t == TensorTile::few_rows_256 && splits == 1 && p.batches == 1) {
+    const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
+    return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
+  }
+  if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
+  if (splits > 1) {  // clusters: on half of the multiprocessors, or most; more of them meet more slowly
+    constexpr std::int64_t kLeast = 40;
+    for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
+      const std::int64_t wanted = round_up(ceil_div(p.n, clusters_at_once(splits, busy)), 8);
+      if (wanted <= most) return std::max(wanted, kLeast);
+    }
+    return most;
+  }
+  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
+  constexpr std::int64_t kStays = 1 << 24;  // elements of B that stay in L2: in several waves of them, fewer tiles cost less
+  if (tiles > sm_count && p.n * p.k <= kStays) return most;
+  return std::min(most, round_up(ceil_div(p.n, tiles), 8));
+}
+
+/// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
+/// lines of L2 that a row of the operands' boxes lies in.
+Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
+              double lines_of_a = 1, double lines_of_b = 1) {
+  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
+  const Problem turned = mirror(problem);
+  const std::int64_t products = parts == 2 ? 3 : 1;
+  const bool one = forced.find('_') != forced.npos;  // tile is asked for
+  Choice best{.tile = problem.gated ? TensorTile::middle : TensorTile::small,
+              .splits = std::max<std::int64_t>(1, splits),
+              .cluster = 1,
+              .spread = 1,
+              .columns = 64};
+  for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
+    const TensorTile t = static_cast<TensorTile>(i);
+    const WgmmaTile& tile = info(t);
+    const Problem& p = tile.mirrored ? turned : problem;
+    const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
+    const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
+    // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
+    const bool between =
+        problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
+    if (tile.mirrored && (problem.gated || parts != 0 || (!one && !between))) continue;
+    if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
+      if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+      const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
+      const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
+      const bool half = parts == 0 && !p.gated;
+      // Few rows are bound by reading B, which narrower tiles divide more evenly: in memory's time all are alike, but with B in
+      // L2 a second wave costs more than its width saves. More rows in several waves: by what wider ones read less of.
+      const bool few = p.m <= 64, again = tiles > sm_count;
+      if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
+      if (!one && few && tile.n == 32 && again) continue;
+      // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
+      if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
+      const Cost& cost = half && few && t == TensorTile::few_rows_64 ? kFewRowsCost : kCosts[i];
+      const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
+      const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
+      const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
+      const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+      constexpr std::int64_t kRowsToShare = 16;  // of A: nothing is saved by fewer
+      // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
+      // cluster's start always do; else it is requests that pairs save.
+      const bool can_pair =
+                     half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
+                 always = can_pair && tile.m == 64 && tile.n > 32 && !tile.mirrored && tiles_m == 2 && tiles <= sm_count &&
+                          p.batches == 1 && cut == 1 && p.k >= 2048;
+      const bool overlaps = k_major_a(p);
+      const double outside =
+          half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
+      const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
+        if (!half) return cost.block_fp32;
+        double block = cost.block - cost.line * static_cast<double>(tile.n - wide);
+        const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
+                     from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
+                                lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
+                               128;
+        const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
+        const double lines_rate = p.m > 128 ? kLinesRate : kSameLinesRate;
+        double busy = std::min(all, static_cast<double>(sm_count));
+        if (straddles) {  // requests are what binds, of all multiprocessors and of one
+          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
+          block = std::max(block, kLineCycles * from_l2 / 128);
+        }
+        // Tiles of the same rows or columns read them from memory once.
+        const double from_memory =
+            128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
+        return std::max({block,
+                         from_l2 * busy /
+                             (straddles       ? lines_rate
+                              : tile.mirrored ? kL2RateMirrored
+                                              : kL2Rate),
+                         from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
+      };
+      const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
+        if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
+        const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
+        const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
+        if (half && std::max(cluster, spread) > 1 && tile.m == 64 && tile.n > 64) return;  // measured slower than it should be
+        if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
+        // One CTA for two multiprocessors, which share their way to L2, is faster.
+        const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
+        const double extra = spread > 1    ? bytes / kPartialRate
+                             : cluster > 1 ? (half ? kMergeCycles + crowd + bytes / kPartialRate : 5000)
+                                           : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
+        const std::int64_t waves =
+            pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));
+        const double cycles =
+            static_cast<double>(waves) *
+                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * spread) + fixed + extra) +
+            static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
+            (pair && !always ? kPairCycles : 0);
+        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, pair, cycles};
+      };
+      if (splits || cut == 1) {
+        if (!always) consider(1, 1);
+        // 300x4104x4104 in three waves of 64x64: 58 us in pairs, 41 in 128x128.
+        if (always || (can_pair && straddles && (tile.m == 128 || tiles <= sm_count))) consider(1, 1, true);
+      }
+      if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
+      if (cut > 1 && parts == 0 && !p.gated && !tile.mirrored && tiles * cut <= sm_count)
+        consider(1, cut);  // at once, so that all can stay to add
+    }
+  }
+  return best;
+}
+
+/// `along_k`: the kernel takes it contiguous along k only.
+TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
+                    bool copied, bool along_k) {
+  bool shared = true;
+  for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
+  TensorOperand t{};
+  t.k_major = k_stride == 1 || line_stride != 1 || along_k;
+  t.inner = t.k_major ? p.k : lines;
+  t.other = t.k_major ? lines : p.k;
+  t.batch_step = shared ? 0 : 1;
+  t.batches = shared ? 1 : p.batches;
+  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
+  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
+  const bool loadable = (inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+                        (t.other == 1 || (other_stride % 8 == 0 && other_stride >= t.inner)) &&
+                        (shared || (p.batch_dims == 1 && x.batch_stride[0] % 8 == 0 && x.batch_stride[0] > 0));
+  t.copied = copied || !loadable;
+  // Copies' lines are whole lines of L2: a box whose rows straddle two takes up to twice as long.
+  t.ld = t.copied && t.inner > 64 ? round_up(t.inner, 64) : t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
+  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+  return t;
+}
+
+/// Lines of L2 that a box's row of 128 bytes lies in, on average: each is a request. (Of the base the plan knows too little.)
+double lines_a_row(const TensorOperand& x) {
+  if (x.copied || x.other == 1 || x.inner <= 64) return 1;
+  return 2 - static_cast<double>(std::gcd(2 * x.ld, std::int64_t{128})) / 128;
+}
+
+/// Seconds of a half-precision product with operands a and b.
+double half_seconds(const Problem& p, const Choice& choice, const TensorOperand& a, const TensorOperand& b) {
+  double bytes = 2.0 * static_cast<double>(p.m * p.n * p.batches), copies = 0;
+  for (const TensorOperand* x : {&a, &b}) {
+    const double all = 2.0 * static_cast<double>(x->inner * x->other * x->batches);
+    bytes += all;
+    copies += x->copied ? 2 * all : 0;
+  }
+  return kHalfStart + (copies > 0 ? kHalfCopies + copies / kCopyRate : 0) +
+         std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
+}
+
+/// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
+/// itself costs more, as it brings all of its B.
+double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
+  const bool cut = plan.splits > 1;
+  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
+  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
+                     waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
+                     part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
+  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
+}
+
+/// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
+/// of the product by copies.
+bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying, int sm_count, std::string_view forced) {
+  constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
+  constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
+  const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
+                     across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
+  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster && along == 1 &&
+                   across >= plan.b.inner && plan.b.other >= kEqual &&
+                   (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
+  if (!forced.empty()) return can && forced == "wgmma_few_rows";
+  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
+}
+
+/// Seconds of a fp32 product, passes over the operands included.
+double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
+  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
+  // cost their start.
+  const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
+    if (x.prepared) return 0.0;
+    const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
+    const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
+    const double slower = plan.parts == 1 && !vectors ? 2 : 1;  // element by element (of two parts not measured)
+    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
+  };
+  const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
+  const double seconds = choice.cycles / kHertz + kLaunch + launches + passes(plan.a, p.m, a_is_vectorisable(p)) +
+                         passes(plan.b, p.n, b_is_vectorisable(p)) + (p.gated ? passes(plan.up, p.n, b_is_vectorisable(p)) : 0);
+  return plan.parts == 1 ? 1.40 * seconds : seconds;  // measured beside tf32/kernel.cuh: docs/log/matmul.md
+}
+
+}  // namespace
+
+TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
+  const PreparedLayout layout = prepared_layout(n, k, parts);
+  return {.copied = true,
+          .prepared = true,
+          .k_major = true,
+          .inner = k,
+          .other = n,
+          .ld = layout.ld,
+          .plane = n * layout.ld,
+          .batch_step = 0,
+          .batches = 1,
+          .copy = 0,
+          .stats = layout.stats};
+}
+
+std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
+  std::int64_t splits = 1;
+  if (n <= 512 && k >= 16384) {  // long: enough parts for 64 columns a CTA to fill the GPU, at least 1024 each
+    splits = std::min(kMaxSplits / ceil_div(n, 64), k / 1024);
+    while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
+    return splits;
+  }
+  const std::int64_t most = n <= 512 ? kMaxCluster : 4;  // few clusters of 8 run at once
+  while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
+  return splits;
+}
+
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
+  const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
+  if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
+  if (!forced.empty() && !any) return {};
+  if (fp32 && p.precision == Precision::ieee) return {};
+  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit ||
+      ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
+    return {};
+
+  TensorPlan plan{};
+  plan.parts = fp32 ? split_parts(p.precision) : 0;
+  // Below, a product's own error (2^-22) shows beside SGEMM's sum.
+  if (plan.parts == 2 && p.k < 128 && !any) return {};
+  // A line's one lossy element fails it, as one of 500 normal lines has one: half the product again. Three bf16 parts have no
+  // such.
+  if (plan.parts == 2 && p.k < 256 && !any && !p.batch_invariant && !p.gated && !p.prepared_b) return {};
+  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32, p.gated);
+  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
+                                : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32, p.gated);
+  if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32, p.gated);
+  // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
+  const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
+  const auto choose_for = [&](const TensorOperand& a, const TensorOperand& b) {
+    const double lines_a = fp32 ? 1 : lines_a_row(a), lines_b = fp32 ? 1 : lines_a_row(b);
+    const Choice choice = choose(plan.parts, b.k_major, p, splits, gpu.sm_count, forced, lines_a, lines_b);
+    if (choice.cycles < 1e30) return choice;
+    return choose(plan.parts, b.k_major, p, splits, gpu.sm_count, {}, lines_a, lines_b);  // that tile cannot do it
+  };
+  Choice choice = choose_for(plan.a, plan.b);
+  if (!fp32 && !p.gated) {  // rows that straddle lines of L2: copies where they pay
+    const TensorOperand as_they_lie[2] = {plan.a, plan.b};
+    double least = half_seconds(p, choice, plan.a, plan.b);
+    for (int copies = 1; copies < 4; ++copies) {
+      TensorOperand x[2] = {as_they_lie[0], as_they_lie[1]};
+      if (((copies & 1) && lines_a_row(x[0]) == 1) || ((copies & 2) && lines_a_row(x[1]) == 1)) continue;
+      if (copies & 1) x[0] = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, true, false);
+      if (copies & 2) x[1] = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, true, false);
+      const Choice other = choose_for(x[0], x[1]);
+      const double seconds = half_seconds(p, other, x[0], x[1]);
+      if (seconds < 0.97 * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
+    }
+  }
+  plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
+  plan.cluster = choice.cluster, plan.spread = choice.spread, plan.pairs = choice.pairs;
+  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
+    plan.b_as_it_lies = true, plan.b.copied = false;
+    plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
+    plan.tile = TensorTile::few_rows_64, plan.columns = info(plan.tile).n;
+    plan.cluster = plan.splits, plan.spread = 1, plan.pairs = false;
+  }
+  plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
+  if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
+    const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
+    plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
+  }
+
+  if (!fp32) {
+    if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
+  } else {
+    plan.seconds = tensor_seconds(plan, p, choice);
+    Problem ieee = p;  // what CUDA cores do
+    ieee.precision = Precision::ieee;
+    if (!any) {
+      Problem q = p;
+      TensorPlan many = plan;
+      Choice alone = choice;
+      if (p.batch_invariant) {  // as of many aligned rows along k: a row alone may lie otherwise than among others
+        q.m = kManyRows, q.batches = 1, q.batch_dims = 0;
+        for (std::int64_t& size : q.batch) size = 1;
+        q.a = {.row_stride = p.k, .col_stride = 1};
+        q.b.data = q.up.data = nullptr;
+        many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
+        alone = choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {});
+      }
+      if (1.1 * tensor_seconds(many, q, alone) > make_plan(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
+    }
+    const auto make_rest = [&](const Problem& r) {
+      Plan rest = make_plan(r, gpu);
+      if (rest.kernel == Kernel::gemv || rest.kernel == Kernel::dot)  // they do whole products only
+        rest = make_plan(r, gpu, info(Kernel::simt_16x128).name);
+      rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
+      return rest;
+    };
+    plan.rest = make_rest(ieee);
+    if (p.gated) plan.rest_up = make_rest(up_product(ieee, nullptr));
+  }
+
+  std::int64_t bytes = 0;
+  const auto take = [&](std::int64_t size) {
+    const std::int64_t at = bytes;
+    bytes = round_up(bytes + size, 256);
+    return at;
+  };
+  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
+    if (!x->copied || x->prepared) continue;  // nor is what is not there
+    x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
+    if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+  }
+  const std::int64_t tiles = ceil_div(p.m, info(plan.tile).m) * ceil_div(p.n, plan.columns) * p.batches;
+  const std::int64_t tile_bytes = info(plan.tile).m * info(plan.tile).n * 4;
+  if (fp32 && (plan.direct_rest = plan_direct_rest(p, gpu.sm_count))) {
+    plan.list = take(4 * direct_list_words(*plan.direct_rest));
+    plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
+  }
+  if (plan.spread > 1) {
+    plan.partial_bytes = tiles * plan.spread * tile_bytes;
+    plan.counter_bytes = tiles * 8;
+  }
+  plan.workspace_bytes = bytes;
+  return plan;
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,129 @@
+// Problem -> tensor-core kernel (wgmma/kernel.cuh), tile, split and workspace. Pure host code, tested without a GPU.
+//
+// Order of additions: a function of N, K and the dtype (see `chunk` and `splits`), never of M, the batch or the tile.
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "device/properties.h"
+#include "matmul/bf16x3/plan.h"
+#include "matmul/simt/plan.h"
+
+namespace xgemm::matmul {
+
+inline constexpr int kWgmmaTileK = 64;
+inline constexpr int kMaxCluster = 8;     ///< CTAs of a cluster
+inline constexpr int kMaxSplits = 128;    ///< parts of K
+inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
+
+/// A tile of C that one CTA computes. (What the plan's model counts for it: plan.cpp.)
+struct WgmmaTile {
+  std::string_view name;
+  int m, n;
+  int blocks;             ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  bool mirrored = false;  ///< the kernel computes C^T (mirror in problem.h), of which m and n are
+};
+enum class TensorTile : std::uint8_t {
+  large,
+  wide,
+  middle,
+  narrow,
+  small,
+  few_rows_256,
+  few_rows_128,
+  few_rows_96,
+  few_rows_64,
+  few_rows_32,
+  mirrored_128,
+  mirrored_64
+};
+inline constexpr std::array<WgmmaTile, 12> kWgmmaTiles{{
+    {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
+    {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x96", 128, 96, 1},    // half precision, a K-major B: where it fills the GPU and 128 columns do not
+    {"wgmma_128x64", 128, 64, 2},    // small products: tiles for every multiprocessor
+    {"wgmma_64x256", 64, 256, 1},    // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once
+    {"wgmma_64x128", 64, 128, 2},    // half precision: as many tiles for less shared-memory traffic
+    {"wgmma_64x96", 64, 96, 2},      // the same with a K-major B
+    {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
+    {"wgmma_64x32", 64, 32, 2},      // half precision, a K-major B
+    // Half precision, a K-major A, alpha, bias and activation: as many rows of C a tile as fill the GPU evenly.
+    {"wgmma_256x128", 128, 256, 1, true},
+    {"wgmma_256x64", 64, 256, 1, true},
+}};
+/// n of a mirrored tile's wgmmas: the least that holds the tile's lines of B.
+inline constexpr int kWgmmaWidths[] = {96, 128, 144, 160, 176, 192, 224, 256};
+constexpr int wgmma_width(std::int64_t lines) {
+  for (const int width : kWgmmaWidths)
+    if (lines <= width) return width;
+  return 256;
+}
+/// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
+constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
+constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
+
+/// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
+struct TensorOperand {
+  bool copied;
+  bool prepared;              ///< the copy was made before: its offsets are in Problem::prepared_b
+  bool k_major;               ///< contiguous along k, else along its lines (rows of A, columns of B)
+  std::int64_t inner, other;  ///< sizes of the contiguous dim and of the other
+  std::int64_t ld, plane;     ///< strides in elements: of the other dim, and of batches (of parts)
+  int batch_step;             ///< 0: one matrix for all batches
+  std::int64_t batches;       ///< matrices: 1 or the problem's
+  std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
+};
+
+/// A weight (n, k) that was split before: its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
+struct PreparedLayout {
+  std::int64_t ld, stats, bytes;  ///< ld in elements
+};
+constexpr PreparedLayout prepared_layout(std::int64_t n, std::int64_t k, int parts) {
+  const std::int64_t ld = (k + 7) / 8 * 8, stats = (2 * parts * n * ld + 255) / 256 * 256;
+  return {ld, stats, stats + 16 * n};
+}
+/// As an operand of a product.
+TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts);
+
+/// Parts that fp32 operands are split in; 0: they are not.
+constexpr int split_parts(Precision precision) {
+  return precision == Precision::highest ? 2 : precision == Precision::ieee ? 0 : 1;
+}
+
+struct TensorPlan {
+  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+  TensorTile tile;
+  std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
+  std::int64_t columns;       ///< of C a tile (mirrored: rows): the tile's, or fewer to keep all multiprocessors equally busy
+  std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
+  bool pairs;                 ///< CTAs pair and bring each other half of what both need (shares_a)
+  std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
+  std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
+  TensorOperand a, b;
+  TensorOperand up;   ///< of a gated problem
+  bool b_as_it_lies;  ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
+  Plan rest;          ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  Plan rest_up;       ///< the same of a gated problem's other product
+  double seconds;     ///< predicted
+  std::int64_t workspace_bytes;
+  std::int64_t partial_bytes;             ///< sums of spread parts
+  std::int64_t counter_bytes;             ///< zeros that the launch needs, and leaves
+  std::optional<DirectPlan> direct_rest;  ///< instead of `rest`
+  std::int64_t list;                      ///< offset in the workspace of what it needs
+};
+
+/// Parts of K for half precision: more than one where N is small, so that few tiles still fill the GPU; at least 768 long each.
+/// Large M adds the parts in registers of `middle`, which costs it some per cent.
+std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
+
+/// Columns of C that a tile has: gated, half of its columns are the other weight's.
+constexpr int columns(const Problem& p, TensorTile t) { return p.gated ? info(t).n / 2 : info(t).n; }
+
+/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
+/// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and
+/// layout only; fp32's at M, too, unless the problem is batch_invariant.
+std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul

@@ -1,7 +1,0 @@
-#include "matmul/kernels/wgmma_launch.cuh"
-
-namespace xgemm::matmul {
-
-bool launch_wgmma_bf16(const WgmmaLaunch& launch) { return launch_half_type<bf16>(launch); }
-
-}  // namespace xgemm::matmul

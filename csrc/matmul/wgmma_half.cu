@@ -1,7 +1,0 @@
-#include "matmul/kernels/wgmma_launch.cuh"
-
-namespace xgemm::matmul {
-
-bool launch_wgmma_half(const WgmmaLaunch& launch) { return launch_half_type<half>(launch); }
-
-}  // namespace xgemm::matmul
