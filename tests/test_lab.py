@@ -10,7 +10,7 @@ from common import SANITIZED, componentwise_error, misaligned, poison, randn, sa
 import torch_ext.lab
 from benchmarks import lab as runner
 from benchmarks import results
-from torch_ext.lab import calculators, experiments, ladders, measure
+from torch_ext.lab import calculators, experiments, ladders, measure, memory
 
 lab = torch.ops.xgemm_lab
 STEPS = range(1, 8)
@@ -618,10 +618,10 @@ def test_pointer_chase_walks():
         (97, 4, 1000, True),
         (5000, 32, 77, False),
     ):
-        following = experiments.cycle(lines, stride, "cuda")
+        following = memory.cycle(lines, stride, "cuda")
         start = stride * (lines // 2)
         i, numbers = start, following.tolist()
-        for _ in range(experiments.WARM_UP + steps):
+        for _ in range(memory.WARM_UP + steps):
             i = numbers[i]
         end, cycles = lab.pointer_chase(following, steps, start, shared).tolist()
         assert end == i and cycles >= 10 * steps  # no memory answers within 10 cycles

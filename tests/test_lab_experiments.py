@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from torch_ext import device, lab
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import conclusions, experiments, ladders, measure
+from torch_ext.lab import conclusions, experiments, ladders, measure, memory, roofline
 from torch_ext.lab.experiment import Experiment
 
 H200 = device.KNOWN["H200"]
@@ -51,7 +51,7 @@ class OnCpu(TorchFunctionMode):
 
 def chase(following, steps, start=0, shared=False):
     i, numbers = start, following.tolist()
-    for _ in range(experiments.WARM_UP + steps):
+    for _ in range(memory.WARM_UP + steps):
         i = numbers[i]
     return torch.tensor([i, 100 * steps])
 
@@ -83,7 +83,7 @@ def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
 
 
 STAND_INS = SimpleNamespace(
-    strided_copy=lambda x, stride, threads=128, loads=1: experiments.strided(x, stride),
+    strided_copy=lambda x, stride, threads=128, loads=1: memory.strided(x, stride),
     empty_launch=lambda x, threads: torch.tensor([-(-x.numel() // threads), threads]),
     best_block_size=lambda x: torch.tensor([1024, 264, 16]),
     kernel_attributes=kernel_attributes,
@@ -118,7 +118,7 @@ def on_cpu(monkeypatch):
         return us, (us - 1, us + 1)
 
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda other: 1.0)
-    for module in (experiments, ladders):
+    for module in (experiments, ladders, memory, roofline):
         monkeypatch.setattr(module, "lab", STAND_INS)
         monkeypatch.setattr(module, "time_us", time_us)
     monkeypatch.setattr(ladders, "limits", lambda: H200)
@@ -126,8 +126,8 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(device, "limits", lambda: H200)
     monkeypatch.setattr(experiments, "TILE", 4)
     monkeypatch.setattr(conclusions, "TILE", 4)
-    monkeypatch.setattr(experiments, "MARKED", 32)
-    monkeypatch.setattr(experiments.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
+    monkeypatch.setattr(roofline, "MARKED", 32)
+    monkeypatch.setattr(roofline.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
     first = [{"branch": 90.0, "arithmetic": 30.0}, {"branch": 10.0, "arithmetic": 10.0}]
     process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
     monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
@@ -277,7 +277,7 @@ def test_the_process_of_first_launches_is_python():
 
 def test_cycle_visits_every_line_once():
     for lines, stride in ((1, 1), (2, 32), (37, 4)):
-        following, seen, i = experiments.cycle(lines, stride, "cpu"), [], 0
+        following, seen, i = memory.cycle(lines, stride, "cpu"), [], 0
         for _ in range(lines):
             seen.append(i)
             i = following[i].item()
@@ -295,6 +295,6 @@ def test_energy_fit_finds_its_terms():
         }
         for flops, gbps in ((0, 4000), (5, 3900), (20, 3000), (40, 2000), (60, 200), (55, 900))
     ]
-    flop, byte, watts, residual = experiments.fit_energy(rows)
+    flop, byte, watts, residual = roofline.fit_energy(rows)
     assert (flop, byte, watts) == pytest.approx((2e-12, 3e-11, 80)) and residual < 1e-9
-    assert experiments.fit_energy(rows[:3]) is None
+    assert roofline.fit_energy(rows[:3]) is None

@@ -1,6 +1,6 @@
 """All experiments and ladders of the lab, by name."""
 
-from torch_ext.lab import conclusions, experiments, ladders, plots
+from torch_ext.lab import conclusions, experiments, ladders, memory, plots, roofline
 from torch_ext.lab.experiment import Experiment
 
 _SINGLE = ("csrc/device", "csrc/lab/experiments")
@@ -111,7 +111,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "the further apart a warp's accesses, the more sectors are read for the same bytes",
             "S1-04 to S1-06",
             _SINGLE,
-            experiments.coalescing,
+            memory.coalescing,
             "elements",
             (1 << 26,),
             (1 << 24,),
@@ -137,7 +137,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "bytes in flight decide, as threads, loads or wider loads",
             "S4-11 to S4-14",
             _SINGLE,
-            experiments.copy,
+            memory.copy,
             "elements",
             (1 << 26,),
             (1 << 22,),
@@ -224,7 +224,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "L1, L2 and memory as steps of a staircase",
             "S1-02",
             _SINGLE,
-            experiments.latency,
+            memory.latency,
             "bytes",
             tuple(1 << e for e in range(12, 31)),
             tuple(1 << e for e in (14, 22, 28)),
@@ -263,7 +263,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "rate over operations a byte: a slope, a knee, a ceiling; energy has no knee",
             "S4-01 to S4-04, S1-10, S1-11",
             ("csrc/device", "csrc/lab", "csrc/matmul"),
-            experiments.roofline,
+            roofline.roofline,
             "elements",
             (1 << 26,),
             (1 << 24,),

@@ -3,8 +3,9 @@
 import itertools
 
 from torch_ext.lab.experiment import Conclusion, find, need
-from torch_ext.lab.experiments import TILE, fit_energy
+from torch_ext.lab.experiments import TILE
 from torch_ext.lab.measure import Row
+from torch_ext.lab.roofline import fit_energy
 
 
 def _largest(rows: list[Row], key: str) -> float:

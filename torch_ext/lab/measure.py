@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 Row = dict[str, Any]
+Call = Callable[[], torch.Tensor]
 
 
 def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[float, float]]:
@@ -156,3 +157,19 @@ def write_results(folder: Path, document: dict[str, Any]) -> Path:
     rows = ",\n".join("  " + json.dumps(row) for row in document["rows"])
     path.write_text(f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n')
     return path
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+def exact(call: Call, expected: torch.Tensor, what: str) -> None:
+    require(torch.equal(call(), expected), what)
+
+
+def close(call: Call, reference: torch.Tensor, scale: torch.Tensor, roundings: float, what: str) -> dict[str, float]:
+    """Every element within `roundings` roundings of `scale`; returns the error for the row."""
+    result = call()
+    difference = (result.double() - reference).abs()
+    require(bool((difference <= roundings * 2**-24 * scale).all()), what)
+    return errors(result, reference)

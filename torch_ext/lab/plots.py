@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from torch_ext import device
 from torch_ext.lab import ladders
 from torch_ext.lab.experiment import find
-from torch_ext.lab.experiments import fit_energy
 from torch_ext.lab.measure import Row
+from torch_ext.lab.roofline import fit_energy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,160 @@
+"""Experiments on memory: what strides, loads in flight and distance cost.
+
+Each function yields the rows of one experiment, as in experiments.py. See docs/lab.md.
+"""
+
+import itertools
+import statistics
+from collections.abc import Iterator
+
+import torch
+
+from torch_ext import device
+from torch_ext.lab.experiments import attributes
+from torch_ext.lab.measure import Row, exact, randn, require, row, time_us
+
+lab = torch.ops.xgemm_lab
+
+
+STRIDES = (1, 2, 4, 8, 16, 32)
+
+
+def strided(x: torch.Tensor, stride: int) -> torch.Tensor:
+    """What strided_copy must give: x[(i * stride) % n]."""
+    return x[torch.arange(x.numel(), device=x.device) * stride % x.numel()]
+
+
+def coalescing(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S1-04 to S1-06: copies of stride 1 to 32, one load or eight in flight a thread, and an empty kernel."""
+    documents = {1: "T4 559 us, 4090 119 us", 2: "T4 764 us (1.37x), 4090 205 us (1.72x)"}
+    n = 1 << 24  # of the document
+    x = randn(n)
+    best = lab.best_block_size(x)[0].item()
+    for stride, threads in ((1, 128), (2, 128), (1, best)):
+
+        def call(stride: int = stride, threads: int = threads) -> torch.Tensor:
+            return lab.strided_copy(x, stride, threads)
+
+        exact(call, strided(x, stride), f"copy of stride {stride}")
+        document = documents[stride] if threads == 128 else "4090 118.7 us (block 768)"
+        yield row(
+            f"the document's kernel, 2^24 elements, block {threads}" + (" (the API's best)" if threads == best else ""),
+            f"stride {stride}",
+            time_us(call, budget),
+            shape={"n": n, "stride": stride, "threads": threads, "loads": 1},
+            bytes_moved=8 * n,
+            document=document,
+        )
+    for n in sizes:
+        x = randn(n)
+        expected = {stride: strided(x, stride) for stride in STRIDES}
+        for loads, threads in [(1, 128), (1, 1024), *((8, threads) for threads in (128, 256, 512, 1024))]:
+            case = f"{loads} load{'s' * (loads > 1)} a thread, block {threads}"
+            shape = {"n": n, "threads": threads, "loads": loads}
+            blocks = -(-n // (threads * loads))
+
+            def nothing(threads: int = threads, loads: int = loads, x: torch.Tensor = x) -> torch.Tensor:
+                return lab.empty_launch(x[: -(-x.numel() // loads)], threads)
+
+            require(nothing().tolist() == [blocks, threads], "grid of the empty kernel")
+            yield row(case, "empty kernel", time_us(nothing, budget), shape=shape | {"stride": 0, "blocks": blocks})
+            for stride in STRIDES:
+
+                def call(stride: int = stride, threads: int = threads, loads: int = loads, x: torch.Tensor = x):
+                    return lab.strided_copy(x, stride, threads, loads)
+
+                exact(call, expected[stride], f"copy of stride {stride}, {loads} loads")
+                yield row(
+                    case,
+                    f"stride {stride}",
+                    time_us(call, budget),
+                    shape=shape | {"stride": stride},
+                    bytes_moved=8 * n,
+                )
+
+
+COPY_THREADS = (32, 64, 128, 256, 512, 1024)
+COPY_VARIANTS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4))
+
+
+def copy(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S4-11 to S4-14: copy rate over threads, loads in flight and their width, with a full grid and a block an SM."""
+    gpu = device.limits()
+    # The slides' set-up has a full grid; "small blocks" on their axis.
+    documents = {(1, 1): 0.25, (2, 1): 0.41, (4, 1): 0.62, (8, 1): 0.64, (1, 2): 0.43, (1, 4): 0.65}
+    for n, grid in itertools.product(sizes, ("full", "one_per_sm")):
+        x = randn(n)
+        for threads, (loads, width) in itertools.product(COPY_THREADS, COPY_VARIANTS):
+            registers = attributes(f"copy {loads}x{width}")["registers"]
+            resident = device.occupancy(gpu, threads, registers)
+            blocks = resident.blocks if grid == "full" else 1
+
+            def call(shape: tuple = (threads, loads, width, grid), x: torch.Tensor = x) -> torch.Tensor:
+                return lab.concurrent_copy(x, *shape)
+
+            exact(call, x, f"copy of {loads} x {width}")
+            timing = time_us(call, budget / 2)
+            document = documents[loads, width] if grid == "full" and threads == 32 else None
+            yield row(
+                f"{'full grid' if grid == 'full' else 'one block an SM'}, blocks of {threads}",
+                f"{loads} load{'s' * (loads > 1)} of {4 * width} B",
+                timing,
+                shape={"n": n, "grid": grid, "threads": threads, "loads": loads, "width": width},
+                bytes_moved=8 * n,
+                of_peak=round(8 * n / timing[0] * 1e6 / gpu.bandwidth, 4) if gpu.bandwidth else None,
+                registers=registers,
+                occupancy=round(blocks * threads / gpu.threads, 4),
+                in_flight=blocks * threads * loads * width * 4,
+                document=f"{document:.2f} of peak (M2090)" if document else None,
+            )
+
+
+def cycle(lines: int, stride: int, where: torch.device | str) -> torch.Tensor:
+    """next[] of one cycle through every `stride`-th of lines * stride elements, in random order, from 0."""
+    order = torch.randperm(lines, device=where)
+    order = order.roll(-int((order == 0).nonzero())) * stride
+    following = torch.zeros(lines * stride, dtype=torch.int32, device=where)
+    following[order] = order.roll(-1).int()
+    return following
+
+
+WARM_UP = 4096  # steps that pointer_chase takes before it looks at the clock
+
+
+def latency(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S1-02: cycles of a dependent load, over the size of the array that it walks through; `sizes`: bytes."""
+    documents = {"shared": "23 (Ampere)", 1 << 14: "33 (Ampere, L1)", 1 << 22: "200 (Ampere, L2)"}
+    documents |= {1 << 30: "290 (Ampere, global)"}
+    for bytes_, shared in [(1 << 14, True), *((size, False) for size in sizes)]:
+        stride = 32  # a line of 128 bytes a step
+        following = cycle(bytes_ // (4 * stride), stride, "cuda")
+        steps = 4096 if bytes_ > 1 << 25 else 16384
+        # Where the walk ends, by doubling the step on the GPU.
+        count = bytes_ // (4 * stride)
+        position = torch.randint(count, (5,), device="cuda")
+        starts, jump, left = (position * stride).tolist(), following[::stride].long() // stride, WARM_UP + steps
+        while left:
+            if left & 1:
+                position = jump[position]
+            jump, left = jump[jump], left >> 1
+        walks, times = [], []
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        lab.pointer_chase(following, steps, starts[0], shared)  # module load
+        for start in starts[1:]:  # elsewhere each time: what a walk has read is in L2 afterwards
+            begin.record()
+            walks.append(lab.pointer_chase(following, steps, start, shared))
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3 / (WARM_UP + steps))
+        ends, cycles = torch.stack(walks).cpu().T
+        require(torch.equal(ends, position[1:].cpu() * stride), f"walk through {bytes_} bytes")
+        low, median, high = statistics.quantiles(times, n=4)
+        yield row(
+            "shared memory" if shared else f"{bytes_ >> 10} KiB",
+            "a dependent load",
+            (median, (low, high)),
+            shape={"bytes": bytes_, "shared": shared, "steps": steps},
+            dtype="int32",
+            cycles=round(cycles.double().median().item() / steps, 1),
+            document=documents.get("shared" if shared else bytes_),
+        )

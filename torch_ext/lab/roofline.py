@@ -1,0 +1,157 @@
+"""The measured roofline: rates and energy over operations a byte.
+
+Rows as in experiments.py. See docs/lab_roofline.md.
+"""
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator
+
+import torch
+
+from torch_ext import device
+from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
+
+lab = torch.ops.xgemm_lab
+
+
+STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def roofline(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S4-01 to S4-04, S1-10: multiply-adds between load and store, float and double, and the library's ops beside them.
+
+    `sizes`: elements of float; double has half as many.
+    """
+    gpu = device.limits()
+    peaks = {torch.float32: gpu.fp32_flops, torch.float64: gpu.fp64_flops}
+    with Energy() as energy:
+        for n, dtype in itertools.product(sizes, (torch.float32, torch.float64)):
+            size = torch.finfo(dtype).bits // 8
+            x = torch.randn(n * 4 // size, device="cuda", dtype=dtype)
+            for steps in STEPS:
+
+                def call(steps: int = steps, x: torch.Tensor = x) -> torch.Tensor:
+                    return lab.intensity(x, steps)
+
+                # y <- y / 2 + 1 halves the distance to 2 each time.
+                reference = 2 + (x.double() - 2) * 2.0**-steps
+                difference = (call().double() - reference).abs()
+                require(bool((difference <= 8 * torch.finfo(dtype).eps * (x.abs() + 2)).all()), f"intensity {steps}")
+                flops, moved = 2 * steps * x.numel(), 2 * size * x.numel()
+                timing = time_us(call, budget)
+                attainable = min(peaks[dtype], flops / moved * gpu.bandwidth)
+                yield row(
+                    f"{str(dtype).removeprefix('torch.')}, {moved >> 20} MiB",
+                    f"{steps} steps",
+                    timing,
+                    shape={"n": x.numel(), "steps": steps},
+                    dtype=str(dtype).removeprefix("torch."),
+                    flops=flops,
+                    bytes_moved=moved,
+                    intensity=flops / moved,
+                    attainable_tflops=round(attainable * 1e-12, 4) if steps else None,
+                    joules=energy.of(call, timing[0]),
+                )
+        yield from _marks(sizes[0], budget)
+
+
+MARKED = 4096  # n of the products that are marked on the roofline, rows of the softmax
+
+
+def _marks(n: int, budget: float) -> Iterator[Row]:
+    """Kernels of the ladders to be marked on the roofline: operations and bytes by their floors."""
+    x, y = randn(n), randn(MARKED, n // MARKED)
+    a, b = randn(MARKED, MARKED), randn(MARKED, MARKED)
+    product, bytes_of_product = 2 * MARKED**3, 12 * MARKED**2
+    calls: list[tuple[str, Call, int, int]] = [
+        ("copy", lambda: lab.concurrent_copy(x, 1024, 1, 4, "full"), 0, 8 * n),
+        ("reduction v7", lambda: lab.reduce_sum(x, 7), n - 1, 4 * n),
+        ("softmax online4", lambda: lab.softmax(y, "online4"), 5 * n, 8 * n),  # maximum, difference, exp, sum, product
+        *(
+            (f"SGEMM {step:02}", lambda step=step: lab.sgemm(a, b, step=step), product, bytes_of_product)
+            for step in range(1, 8)
+        ),
+        ("SGEMM 08", lambda: torch.ops.xgemm.matmul(a, b, precision="ieee"), product, bytes_of_product),
+    ]
+    expected, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    for name, call, flops, moved in calls:
+        if name.startswith("SGEMM"):
+            close(call, expected, scale, 2 * MARKED**0.5 + 8, name)
+        elif name == "copy":
+            exact(call, x, name)
+        elif name == "reduction v7":
+            require(bool((call().double() - x.double().sum()).abs() <= 2**-14 * x.abs().sum()), name)
+        else:
+            reference = torch.softmax(y.double(), -1)
+            close(call, reference, reference, 64 + y.shape[1] / 256, name)
+        yield row(
+            "kernels of the ladders",
+            name,
+            time_us(call, budget),
+            shape={"n": n},
+            flops=flops or None,
+            bytes_moved=moved,
+            intensity=flops / moved,
+        )
+
+
+class Energy:
+    """The GPU's energy counter by NVML; measures nothing where there is none."""
+
+    SECONDS = 0.4  # of work a measurement: the counter moves every 20 to 100 ms
+
+    def __init__(self) -> None:
+        self._read: Callable[[], float] | None = None
+
+    def __enter__(self) -> "Energy":
+        try:
+            nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            handle, millijoules = ctypes.c_void_p(), ctypes.c_ulonglong()
+            uuid = f"GPU-{torch.cuda.get_device_properties().uuid}".encode()
+            if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)):
+                return self
+
+            def read() -> float:
+                torch.cuda.synchronize()
+                nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
+                return millijoules.value / 1e3
+
+            if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)) == 0:
+                self._read = read
+        except (OSError, AttributeError):
+            pass
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._read = None
+
+    def of(self, call: Call, us: float) -> float | None:
+        """Joules of a call that takes `us`, from many of them."""
+        if self._read is None:
+            return None
+        count = max(1, round(self.SECONDS / us * 1e6))
+        before = self._read()
+        for _ in range(count):
+            call()
+        return (self._read() - before) / count
+
+
+def fit_energy(rows: list[Row]) -> tuple[float, float, float, float] | None:
+    """(joules a flop, joules a byte, watts at rest, largest relative residual) of E = W e_f + Q e_m + P0 T (S4-03)."""
+    used = [r for r in rows if r.get("joules") and r["dtype"] == "float32"]
+    if len(used) < 5:
+        return None
+    energy = torch.tensor([r["joules"] for r in used], dtype=torch.float64)
+    seconds = [r["us"] * 1e-6 for r in used]
+    terms = torch.tensor(
+        [[(r["tflops"] or 0) * 1e12 * t, r["gbps"] * 1e9 * t, t] for r, t in zip(used, seconds, strict=True)],
+        dtype=torch.float64,
+    )
+    weighted = terms / energy[:, None]  # relative residuals
+    scale = weighted.norm(dim=0)
+    solution = (
+        torch.linalg.lstsq(weighted / scale, torch.ones(len(used), 1, dtype=torch.float64)).solution[:, 0] / scale
+    )
+    residual = (weighted @ solution - 1).abs().max().item()
+    return (*solution.tolist(), residual)
