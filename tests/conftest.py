@@ -1,6 +1,7 @@
 """Shared set-up: the device fixture, the cuda marker, poisoned memory."""
 
 import functools
+import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,8 +14,19 @@ from emulation.build import build, cuda_include
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
 
 
+# Set in a process of pytest-xdist (`-n`): its name.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
+    if WORKER:
+        torch.set_num_threads(max(1, torch.get_num_threads() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of `-n auto`: one on a GPU, whose memory large tests need to themselves; each takes 2 GB of the host's."""
+    return 1 if torch.cuda.is_available() else min(4, len(os.sched_getaffinity(0)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,7 +62,7 @@ def emulated() -> Callable[..., Path]:
         cuda_include()
     except RuntimeError as error:
         pytest.skip(str(error))
-    folder = Path(__file__).resolve().parents[1] / "build" / "emulation"
+    folder = Path(__file__).resolve().parents[1] / "build" / f"emulation{WORKER}"  # builds do not take turns
 
     @functools.cache
     def make(name: str, *more: Path) -> Path:

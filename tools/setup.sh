@@ -45,7 +45,8 @@ case ${1:-} in
     command -v cmake >/dev/null 2>&1 || stop "no cmake on PATH or beside $python: '$python -m pip install cmake ninja'"
     "$python" - torch "$@" <<'EOF' || exit 1
 import importlib.metadata, importlib.util, sys
-missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+packages = {"xdist": "pytest-xdist"}  # called otherwise than what they are imported as
+missing = [packages.get(name, name) for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 if sys.version_info < (3, 10):
     sys.exit(f"xgemm: {sys.executable} is Python {sys.version.split()[0]}: use 3.10 or newer")
 if missing:
