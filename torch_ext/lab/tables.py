@@ -27,23 +27,22 @@ def rate(row: Row) -> str:
     return f"{row['gbps']:,.0f} GB/s" if row["gbps"] else ""
 
 
+# What an experiment may have found beside times, by the row's field.
+FOUND = {
+    "of_peak": "{:.3f} of peak",
+    "cycles": "{:.0f} cycles",
+    "registers": "{} registers",
+    "blocks": "{} blocks an SM",
+    "predicted": "{:.0%} predicted",
+    "intensity": "{:.3g} operations a byte",
+}
+
+
 def details(row: Row) -> str:
     """What else the experiment found."""
-    found = []
-    if row.get("of_peak") is not None:
-        found.append(f"{row['of_peak']:.3f} of peak")
-    if row.get("cycles") is not None:
-        found.append(f"{row['cycles']:.0f} cycles")
-    if row.get("registers") is not None:
-        found.append(f"{row['registers']} registers")
-    if row.get("blocks") is not None:
-        found.append(f"{row['blocks']} blocks an SM")
+    found = [text.format(row[field]) for field, text in FOUND.items() if row.get(field) is not None]
     if row.get("in_flight") is not None:
         found.append(f"{row['in_flight'] / 1024:.1f} KiB in flight an SM")
-    if row.get("predicted") is not None:
-        found.append(f"{row['predicted']:.0%} predicted")
-    if row.get("intensity") is not None:
-        found.append(f"{row['intensity']:.3g} operations a byte")
     if row.get("joules"):
         found.append(f"{row['joules'] / row['us'] * 1e6:.0f} W")
     return ", ".join([*found, *filter(None, [row.get("remark")])])
