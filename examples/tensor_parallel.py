@@ -97,8 +97,11 @@ def work(rank: int, size: int, meeting: str, options: argparse.Namespace) -> Non
         print(f"  torch {torchs:12.0f} tokens/s")
         print(f"  xgemm {ours:12.0f} tokens/s, {ours / torchs:.2f} times; the outputs differ by {difference:.1e}")
         left = {key: n for key, n in report.calls.items() if key[1] != "xgemm"}
-        print(f"  calls that stayed on torch: {left or 'none'}")
+        print(f"  calls that stayed on torch: {left or 'none'}", flush=True)
     dist.destroy_process_group()
+    # DTensor's caches keep the process group, and one of its gloo threads may still hold a tensor: where Python shuts down
+    # meanwhile, the thread's wait for Python's lock aborts the process (pytorch/pytorch#190489).
+    os._exit(0)
 
 
 def main() -> None:
