@@ -99,7 +99,7 @@ def work(rank: int, size: int, meeting: str, options: argparse.Namespace) -> Non
         left = {key: n for key, n in report.calls.items() if key[1] != "xgemm"}
         print(f"  calls that stayed on torch: {left or 'none'}", flush=True)
     dist.destroy_process_group()
-    # DTensor's caches keep the process group, and one of its gloo threads may still hold a tensor: where Python shuts down
+    # DTensor's caches keep the process group, and a gloo thread of it may still hold a tensor: where Python shuts down
     # meanwhile, the thread's wait for Python's lock aborts the process (pytorch/pytorch#190489).
     os._exit(0)
 

@@ -13,7 +13,6 @@ from emulation.build import build, cuda_include
 
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
 
-
 # Set in a process of pytest-xdist (`-n`): its name.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
@@ -25,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Processes of `-n auto`: one on a GPU, whose memory large tests need to themselves; each takes 2 GB of the host's."""
+    """Processes of `-n auto`: one on a GPU, of which large tests need all the memory; each takes 2 GB of the host's."""
     return 1 if torch.cuda.is_available() else min(4, len(os.sched_getaffinity(0)))
 
 
