@@ -38,12 +38,8 @@ struct RowSoftmax {
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], const float (&scale)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float largest = fmaxf(scores[2 * h], scores[2 * h + 1]);
-#pragma unroll
-      for (int j = 1; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
-      largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
       const float before = maximum[h];
-      maximum[h] = fmaxf(before, largest);
+      maximum[h] = fmaxf(before, row_maximum(scores, h));
       factor[h] = rescale_factor(before, maximum[h], scale[h]);
     }
   }

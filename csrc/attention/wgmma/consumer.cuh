@@ -1,10 +1,8 @@
-// The main loop of a consumer warpgroup: 64 rows against their keys. Two schedules (tile.h).
+// The main loop of a consumer warpgroup: 64 rows against their keys.
 //
-//   exclusive   S = Q K^T, softmax, O += P V, one after the other; while one warpgroup is at its exponentials, another
-//   multiplies.
-//               The warpgroups take turns at the exponentials, which share one unit. (cuDNN's order on Hopper.)
-//   overlapped  Step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and does the softmax of S(n) under the latter. The
-//               warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
+// Several warpgroups: step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and does the softmax of S(n) under the latter. The
+// warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
+// One warpgroup, whose keys and values come slower than it computes: S, softmax and O += P V in turn.
 //
 // P becomes an A operand in registers only when no wgmma is in flight that reads the one before: else ptxas runs each wgmma alone
 // (C7513), or reuses registers that one still reads.
@@ -99,6 +97,7 @@ struct Consumer {
   __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
   __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
 
+  /// What the producer has announced; it has asked for it long before.
   __device__ __forceinline__ int next_item() {
     shared.item_slots.wait(told);
     const int next = shared.items[told.slot];
@@ -115,7 +114,7 @@ struct Consumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   using Mask = TileMask<kKeys, kMasking>;
 
-  /// `kTest`: the tile may be one where a row does not see a key.
+  /// `kTest`: in this tile a row may not see a key, or scores are capped.
   template <bool kTest>
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
     if constexpr (kTest) {
@@ -143,7 +142,7 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run_exclusive(Walk& walk, Mask& mask) {
+  __device__ __forceinline__ void run_in_turn(Walk& walk, Mask& mask) {
     walk_on(walk, [&](auto test) {
       wait_keys();
       multiply_keys();
@@ -153,11 +152,9 @@ struct Consumer {
       release_keys();
       mask_scores<test.value>(walk, mask);
       softmax.raise_maximum(scores, g.scale_log2);
-      turns.wait();
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       convert_weights();
-      turns.pass();
       wait_values();
       multiply_values();
       ptx::wgmma_wait<0>();
@@ -228,8 +225,8 @@ struct Consumer {
       for (float& output : outputs) output = 0;
 
       shared.query_slots.wait(query);
-      if constexpr (kTile.schedule == Schedule::exclusive)
-        run_exclusive(walk, mask);
+      if constexpr (kTile.consumers == 1)
+        run_in_turn(walk, mask);
       else
         run_overlapped(walk, mask);
 

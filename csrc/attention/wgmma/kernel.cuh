@@ -1,14 +1,12 @@
 // Attention on Hopper's tensor cores (sm_90a): half or bf16.
 //
-// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
-// masks.
-//   Operands   query (outer, inner, group, Sq, D), key and value (outer, inner, Sk, D or Dv), any strides that are multiples of
-//   16
-//              bytes, columns adjacent; output contiguous, Dv a multiple of 8. D and Dv up to kTile's, zeros beyond; scale > 0.
+// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any
+// shift, windows, masks, soft capping, sinks.
+//   Operands   query (outer, inner, group, Sq, D), key and value (outer, inner, Sk, D or Dv), columns adjacent, other strides
+//              multiples of 16 bytes; output contiguous, Dv a multiple of 8. D and Dv up to kTile's, zeros beyond; scale > 0.
 //   Roles      persistent CTAs; warpgroup 0 loads (producer.cuh), each other one owns 64 rows (consumer.cuh): scores, weights and
 //              outputs stay in registers, the weights as wgmma's A operand.
-//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype and the kind of mask, and on how plan.cpp cuts
-//   the
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and how plan.cpp cuts the
 //              keys for this many rows: tiles of kTile.keys from key 0 on, walked from the last to the first of a part; tiles
 //              that a row does not see leave its state as it is; parts are merged in order (parts.cuh).
 //   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.

@@ -57,6 +57,15 @@ __device__ __forceinline__ float log_sum(float maximum, float sum, float scale) 
   return (isinf(maximum) ? 0.f : maximum * scale) + logf(sum);
 }
 
+/// The largest score of row h in this tile, in all four lanes that share it.
+template <int kCount>
+__device__ __forceinline__ float row_maximum(const float (&scores)[kCount], int h) {
+  float largest = fmaxf(scores[2 * h], scores[2 * h + 1]);
+#pragma unroll
+  for (int j = 1; j < kCount / 4; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
+  return warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
+}
+
 template <int kKeys, Masking kMasking>
 struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
@@ -68,10 +77,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float largest = fmaxf(scores[2 * h], scores[2 * h + 1]);
-#pragma unroll
-      for (int j = 1; j < kKeys / 8; ++j) largest = fmaxf(largest, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
-      largest = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
+      const float largest = row_maximum(scores, h);
       const float before = maximum[h];
       if (!(before > -INFINITY) || Exponentials<kMasking>::outgrown(before, largest, scale_log2))
         maximum[h] = fmaxf(before, largest);

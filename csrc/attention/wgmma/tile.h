@@ -4,12 +4,6 @@
 
 namespace xgemm::attention {
 
-/// When a consumer warpgroup issues its products (consumer.cuh).
-enum class Schedule {
-  exclusive,  ///< scores, softmax, values in turn; the warpgroups take turns at the exponentials
-  overlapped  ///< the scores of the next keys are computed under the softmax, the warpgroups take turns at issuing
-};
-
 /// What the kernel is compiled to know of a mask; the edges (causal, window, the last keys) it always does.
 enum class Masking {
   edges,
@@ -24,14 +18,14 @@ enum TileClass : unsigned char {
   kMixed
 };
 
-/// Which problems a tile is for, beside its size and masks; those of one kind only have no mask.
+/// Which problems a tile is for, beside its sizes and masks. A tile for one kind of problem serves no mask.
 enum class Serving {
   any,
   short_causal,  ///< causal, at most 1024 rows a key head
-  long_full      ///< not causal, more
+  long_full      ///< not causal, more rows than that
 };
 
-inline constexpr int kItemSlots = 2;  ///< of what the producer tells the consumers about the next item
+inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
 struct WgmmaTile {
   int head_size, value_size;  ///< D and Dv at most; TMA fills what is missing with zeros
@@ -41,8 +35,7 @@ struct WgmmaTile {
   int stages;                 ///< tiles of keys, and of values, in shared memory
   int ctas = 1;               ///< on an SM at a time
   Serving serving = Serving::any;
-  Schedule schedule = consumers == 1 ? Schedule::exclusive : Schedule::overlapped;
-  bool additive = true, others = true;  ///< which masks it is compiled for: an additive one takes registers
+  bool additive = true, others = true;  ///< masks it is compiled for; an additive one takes registers
 
   static constexpr int kBlockBytes = 128;  ///< of a row in one block of 64 columns: the width of the swizzle
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
