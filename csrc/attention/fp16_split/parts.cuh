@@ -61,35 +61,4 @@ __device__ __forceinline__ void merge_split_parts(const SplitArguments& g, const
   }
 }
 
-/// Leaves this item's results of the warpgroup's rows; the last warpgroup of these rows to come merges. `flag`: in shared memory.
-template <int kIndex, Masking kMasking>
-__device__ __forceinline__ void store_split_part(const float (&outputs)[kSplitTiles[kIndex].value_size / 2],
-                                                 const RowSoftmax<kSplitTiles[kIndex].keys>& softmax, const SplitArguments& g,
-                                                 const RowTile& tile, unsigned* flag) {
-  constexpr WgmmaTile kTile = kSplitTiles[kIndex];
-  const Place place;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = place.row(h);
-    if (row >= g.part_rows || tile.output_row(g, tile.row + row) < 0) continue;
-    const std::int64_t to = part_row(g, tile.index, tile.part, row);
-    if (place.lane % 4 == 0) g.part_states[to] = {softmax.maximum[h], softmax.sum[h]};
-    float* const line = g.part_outputs + to * kTile.value_size + 2 * (place.lane % 4);
-#pragma unroll
-    for (int j = 0; j < kTile.value_size / 8; ++j)
-      store_vector(line + 8 * j, Vector<float, 2>{{outputs[4 * j + 2 * h], outputs[4 * j + 2 * h + 1]}});
-  }
-  ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
-  if (threadIdx.x % 128 == 0) {
-    unsigned* const counter = g.counters + static_cast<std::int64_t>(tile.index) * kTile.consumers + place.warpgroup;
-    __threadfence();
-    const bool last = atomicAdd(counter, 1u) == g.parts.divisor - 1;
-    if (last) *counter = 0;
-    *flag = last;
-    __threadfence();
-  }
-  ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
-  if (*flag) merge_split_parts<kIndex, kMasking>(g, tile, 64 * place.warpgroup);
-}
-
 }  // namespace xgemm::attention

@@ -237,8 +237,9 @@ struct Consumer {
         release(shared.query_slots, query);
       } else {
         release(shared.query_slots, query);
-        store_part<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.flags + warpgroup,
-                                              shared.maxima + 64 * warpgroup);
+        leave_part<kTile.consumers>(outputs, softmax.maximum, softmax.sum, g, tile, shared.flags + warpgroup, [&](int first_row) {
+          merge_parts<Element, kIndex, kMasking>(g, tile, first_row, shared.maxima + 64 * warpgroup);
+        });
       }
       __syncwarp();
     }
