@@ -1,12 +1,11 @@
 // The main loop of a consumer warpgroup: 64 rows against their keys, S, softmax and P V in turn; while one warpgroup is at its
-// exponentials, another multiplies (the order `exclusive` of attention/wgmma/consumer.cuh).
+// exponentials, another multiplies (cuDNN's order on Hopper).
 //
 //   S = Qlo Khi + Qhi Klo + Qhi Khi    one accumulator: the parts share a scale. Small products first.
 //   P = Phi + Plo                      in registers, where the scores were
 //   part = Plo Vhi + Phi Vlo + Phi Vhi from zero
-//   O = part * scale + O * factor      on CUDA cores, rounded to nearest: the promotion of the tensor core's truncated sums is
-//   the
-//                                      rescale of the online softmax
+//   O = part * scale + O * factor      on CUDA cores, rounded to nearest: the promotion of the tensor core's truncated sums
+//                                      is the rescale of the online softmax
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/mask.cuh"
