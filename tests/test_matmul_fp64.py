@@ -1,11 +1,10 @@
 """fp64 on tensor cores (fp64_*): every tile, layout and split, with the same bits."""
 
-import math
-
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
-from test_matmul import assert_special_as, check, forced, has_wgmma, matmul
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from test_matmul import check, forced, has_wgmma, matmul
 
 TILES = ["fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_32x64", "fp64_16x64"]
 EDGES = [(1, 5, 1), (31, 33, 15), (16, 64, 16), (65, 63, 17), (129, 127, 130), (200, 136, 1000), (300, 24, 513)]
@@ -18,13 +17,8 @@ pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="need
 @pytest.mark.parametrize("tile", TILES)
 def test_small_case_of_every_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 72, 136), (133, 33, 601)]:
-            a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
-            for x in (a, transposed(a)):
-                for y in (b, transposed(b)):
-                    check(x, y)
+        for a, b in small_cases(F64):
             check(misaligned(a), sliced(b))
-            check(a.expand(3, m, k), transposed(randn(3, k, n, dtype=F64, device="cuda")))
 
 
 @pytest.mark.parametrize("shape", EDGES, ids=str)
@@ -88,36 +82,14 @@ def test_rows_do_not_depend_on_the_batch() -> None:
 @pytest.mark.parametrize("tile", TILES)
 def test_batches_and_graphs(tile: str) -> None:
     with forced(tile):
-        for shape_a, shape_b in [
-            ((5, 40, 70), (5, 70, 90)),
-            ((2, 3, 40, 72), (3, 72, 88)),
-            ((9, 1, 33, 65), (1, 4, 65, 31)),
-            ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5)),  # more batch dims than a kernel takes
-        ]:
-            check(randn(*shape_a, dtype=F64, device="cuda"), randn(*shape_b, dtype=F64, device="cuda"))
-        a, b = randn(200, 1000, dtype=F64, device="cuda"), randn(1000, 48, dtype=F64, device="cuda")
-        out = matmul(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first = matmul(a, b)
-            second = matmul(first.mT, first)  # may begin while the first ends, and reads what it wrote
-        wanted = matmul(out.mT, out)
-    for _ in range(5):
-        first.fill_(math.nan), second.fill_(math.nan)
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, wanted)
+        check_batches(F64, ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5)))  # more batch dims than a kernel takes
+        check_graph(F64)
 
 
 @pytest.mark.parametrize("tile", TILES)
 def test_nan_and_inf_where_torch_has_them(tile: str) -> None:
-    a, b = randn(150, 900, dtype=F64, device="cuda"), randn(900, 60, dtype=F64, device="cuda")
-    a[3, 5], a[7, 1], a[100, 850] = math.inf, math.nan, -math.inf
-    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
     with forced(tile):
-        ours, odd = matmul(a, b), matmul(a[:, :899], b[:899])
-    assert_special_as(ours, a @ b)
-    assert_special_as(odd, a[:, :899] @ b[:899])
+        check_nan_and_inf(F64, 900)
 
 
 def test_integers_are_exact() -> None:

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
-from test_matmul import HALVES, assert_special_as, check, forced, has_wgmma, matmul
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from test_matmul import HALVES, check, forced, has_wgmma, matmul
 
 TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
 EDGES = [
@@ -40,14 +41,9 @@ def layout(x: torch.Tensor, name: str) -> torch.Tensor:
 @pytest.mark.parametrize("tile", TILES)
 def test_small_case_of_every_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 72, 136), (133, 33, 601)]:
-            a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
-            for x in (a, transposed(a)):
-                for y in (b, transposed(b)):
-                    check(x, y)
+        for a, b in small_cases(torch.bfloat16):
             check(misaligned(a), layout(b, "padded"))
             check(a, sliced(b))  # contiguous nowhere: not by this kernel
-            check(a.expand(3, m, k), transposed(randn(3, k, n, dtype=torch.bfloat16, device="cuda")))
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -111,39 +107,16 @@ def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None
 
 @pytest.mark.parametrize("tile", TILES)
 def test_batches_and_graphs(tile: str) -> None:
-    dtype = torch.bfloat16
     with forced(tile):
-        for shape_a, shape_b in [
-            ((5, 40, 70), (5, 70, 90)),
-            ((5, 40, 70), (70, 90)),
-            ((2, 3, 40, 72), (3, 72, 88)),
-            ((9, 1, 33, 65), (1, 4, 65, 31)),
-        ]:
-            check(randn(*shape_a, dtype=dtype, device="cuda"), randn(*shape_b, dtype=dtype, device="cuda"))
-        a, b = randn(200, 1000, dtype=dtype, device="cuda"), randn(1000, 48, dtype=dtype, device="cuda")
-        out = matmul(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first = matmul(a, b)
-            second = matmul(first.mT, first)  # begins while the first ends, and reads what it wrote
-        wanted = matmul(out.mT, out)
-    for _ in range(5):
-        first.fill_(math.nan), second.fill_(math.nan)
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, wanted)
+        check_batches(torch.bfloat16, ((5, 40, 70), (70, 90)))
+        check_graph(torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("tile", TILES)
 def test_nan_and_inf_where_torch_has_them(dtype: torch.dtype, tile: str) -> None:
-    a, b = randn(150, 500, dtype=dtype, device="cuda"), randn(500, 60, dtype=dtype, device="cuda")
-    a[3, 5], a[7, 1], a[100, 450] = math.inf, math.nan, -math.inf
-    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
     with forced(tile):
-        ours, odd = matmul(a, b), matmul(a[:, :499], b[:499])
-    assert_special_as(ours, a.double() @ b.double())
-    assert_special_as(odd, a[:, :499].double() @ b[:499].double())
+        check_nan_and_inf(dtype, 500)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
