@@ -24,7 +24,7 @@ from benchmarks.attention_peers import (
     peers,
     reference,
 )
-from benchmarks.common import Case, Contender, Options, measure, options_of, parser, sum_tolerance
+from benchmarks.common import Case, Contender, Options, measure, options_or_estimate, sum_tolerance
 
 OP = "attention"
 SOURCES = ["csrc/attention", "csrc/device"]
@@ -233,23 +233,9 @@ def estimate_s(of: Case) -> float:
     return CASE_S + compiles + check + 11.5 * blocks * (1 + short + cold)
 
 
-def estimate(options: Options) -> str:
-    """A line a group: its cases and the seconds that they take on an H200."""
-    seconds: dict[str, list[float]] = {}
-    for of in filter(options.wants, cases(options)):
-        seconds.setdefault(of.groups[0], []).append(estimate_s(of))
-    lines = [f"{group:<14} {len(of):>3} cases, about {sum(of):4.0f} s" for group, of in seconds.items()]
-    every = [value for of in seconds.values() for value in of]
-    return "\n".join([*lines, f"{'all':<14} {len(every):>3} cases, about {sum(every):4.0f} s on an H200"])
-
-
 def main(argv: list[str] | None = None) -> int:
-    command = parser((__doc__ or "").splitlines()[0])
-    command.add_argument("--estimate", action="store_true", help="print how long the cases take on an H200, and stop")
-    arguments = command.parse_args(argv)
-    options = options_of(arguments)
-    print(estimate(options))
-    return 0 if arguments.estimate else measure(sys.modules[__name__], options)
+    options = options_or_estimate(sys.modules[__name__], argv)
+    return 0 if options is None else measure(sys.modules[__name__], options)
 
 
 if __name__ == "__main__":

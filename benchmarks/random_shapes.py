@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 from benchmarks import attention, linear, matmul, softmax
-from benchmarks.common import Case, Contender, Options, machine, options_of, parser, run_op, sum_tolerance
+from benchmarks.common import Case, Contender, Options, machine, options_or_estimate, run_op, sum_tolerance
 from benchmarks.common.files import save_measurements
 from benchmarks.tables import RANDOM_SHAPES, random_tables
 
@@ -184,25 +184,12 @@ def estimate_s(of: Case) -> float:
     return CASE_S + check + ROUNDS * len(of.contenders) * max(BLOCK_S, 10 * call)
 
 
-def estimate(options: Options) -> str:
-    """A line a kind of cases and the seconds that they take on an H200."""
-    seconds: dict[str, list[float]] = {}
-    for of in filter(options.wants, cases(options)):
-        seconds.setdefault(of.groups[0], []).append(estimate_s(of))
-    lines = [f"{group:<14} {len(of):>4} cases, about {sum(of):4.0f} s" for group, of in seconds.items()]
-    every = [value for of in seconds.values() for value in of]
-    return "\n".join([*lines, f"{'all':<14} {len(every):>4} cases, about {sum(every):4.0f} s on an H200"])
-
-
 def main(argv: list[str] | None = None) -> int:
-    command = parser((__doc__ or "").splitlines()[0])
-    command.add_argument("--estimate", action="store_true", help="print how long the cases take on an H200, and stop")
-    arguments = command.parse_args(argv)
-    options = options_of(arguments)
-    print(estimate(options))
-    if arguments.estimate:
+    module = sys.modules[__name__]
+    options = options_or_estimate(module, argv)
+    if options is None:
         return 0
-    module, where = sys.modules[__name__], machine(options.device)
+    where = machine(options.device)
     benchmark = run_op(module, options, where, lambda text: print(f"… {text}", file=sys.stderr))
     for line in [*(f"note: {note}" for note in benchmark.notes), *(f"FAILED: {text}" for text in benchmark.failures)]:
         print(line)

@@ -25,7 +25,18 @@ from benchmarks.common.cases import (
     sum_tolerance,
 )
 from benchmarks.common.check import WrongResult, check
-from benchmarks.common.command import main, measure, options_of, parse, parser, run_op, show, summary, table
+from benchmarks.common.command import (
+    main,
+    measure,
+    options_of,
+    options_or_estimate,
+    parse,
+    parser,
+    run_op,
+    show,
+    summary,
+    table,
+)
 from benchmarks.common.files import save_measurements, write_results
 from benchmarks.common.machine import Gpu, Machine, machine
 from benchmarks.common.timing import Runner, eager_runner, graph_runner, host_runner, interleave
@@ -54,6 +65,7 @@ __all__ = [
     "main",
     "measure",
     "options_of",
+    "options_or_estimate",
     "parse",
     "parser",
     "row_case",

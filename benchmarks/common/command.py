@@ -82,6 +82,26 @@ def options_of(arguments: argparse.Namespace) -> Options:
     return Options(**values)
 
 
+def options_or_estimate(module: ModuleType, argv: list[str] | None) -> Options | None:
+    """Prints what the cases take by `module.estimate_s`; the options to measure with, None for `--estimate` alone."""
+    command = parser((module.__doc__ or "").splitlines()[0])
+    command.add_argument("--estimate", action="store_true", help="print how long the cases take on an H200, and stop")
+    arguments = command.parse_args(argv)
+    options = options_of(arguments)
+    print(estimate(module, options))
+    return None if arguments.estimate else options
+
+
+def estimate(module: ModuleType, options: Options) -> str:
+    """A line for each first group of the cases and one for all: how many, and their seconds on an H200."""
+    seconds: dict[str, list[float]] = {}
+    for case in filter(options.wants, module.cases(options)):
+        seconds.setdefault(case.groups[0], []).append(module.estimate_s(case))
+    lines = [f"{group:<14} {len(of):>4} cases, about {sum(of):4.0f} s" for group, of in seconds.items()]
+    every = [value for of in seconds.values() for value in of]
+    return "\n".join([*lines, f"{'all':<14} {len(every):>4} cases, about {sum(every):4.0f} s on an H200"])
+
+
 def run_op(
     module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
 ) -> Benchmark:
