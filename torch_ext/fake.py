@@ -1,7 +1,9 @@
 """What the operators' results look like (shape, dtype, device; always contiguous) without computing them.
 
-torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these. Sizes may be symbolic; a size that is not
-known while tracing is taken to be other than 1, as torch's own ops do.
+torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these, and vmap for its checks. Sizes may be
+symbolic; a size that is not known while tracing is taken to be other than 1, as torch's own ops do. A fake checks what
+the result's shape and dtype follow from, with the C++ operator's words; what only the values or options decide is left
+to the operator.
 """
 
 from collections.abc import Sequence
@@ -16,48 +18,45 @@ MAX_HEAD_SIZE = 256
 MAX_TOP_K = 64
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _text(value: object) -> str:
+    if isinstance(value, Tensor):
+        value = value.shape
+    return str(list(value)) if isinstance(value, Sequence) else str(value).removeprefix("torch.")
 
 
-def _shape(shape: Sequence) -> str:
-    return str(list(shape))
+def _check(holds: bool, op: str, expected: str, *got: object) -> None:
+    """Raises the C++ operator's line unless `holds`; a tensor in `got` stands for its shape."""
+
+    def line() -> str:
+        word = {0: "", 1: "shape "}.get(len([g for g in got if isinstance(g, Tensor)]), "shapes ")
+        return f"xgemm::{op}: expected {expected}, got {word}{' and '.join(map(_text, got))}"
+
+    torch._check(holds, line)
+
+
+def _check_device(op: str, **tensors: Tensor | None) -> None:
+    (first_name, first), *others = [(name, t) for name, t in tensors.items() if t is not None]
+    for name, t in others:
+        _check(t.device == first.device, op, f"{first_name} and {name} on one device", first.device, t.device)
 
 
 def _check_inputs(op: str, dtypes: Sequence[torch.dtype] = FLOATING, **tensors: Tensor | None) -> None:
-    """All inputs dense, on one device, of one dtype that the op takes."""
-    present = [(name, t) for name, t in tensors.items() if t is not None]
-    first_name, first = present[0]
-    for name, t in present:
-        torch._check(
-            t.layout is torch.strided,
-            lambda name=name: (
-                f"xgemm::{op}: expected {name} to be a dense (strided) tensor, got a sparse or opaque layout"
-            ),
-        )
-        torch._check(
-            t.device == first.device,
-            lambda name=name, t=t: (
-                f"xgemm::{op}: expected {first_name} and {name} on one device, got {first.device} and {t.device}"
-            ),
-        )
-    torch._check(
-        first.dtype in dtypes,
-        lambda: (
-            f"xgemm::{op}: expected {first_name} of dtype {', '.join(map(_name, dtypes))}, got {_name(first.dtype)}"
-        ),
-    )
-    for name, t in present:
-        torch._check(
-            t.dtype == first.dtype,
-            lambda name=name, t=t: (
-                f"xgemm::{op}: expected {first_name} and {name} of one dtype, "
-                f"got {_name(first.dtype)} and {_name(t.dtype)}"
-            ),
-        )
+    """All inputs on one device, of one dtype that the op takes."""
+    _check_device(op, **tensors)
+    (first_name, first), *others = [(name, t) for name, t in tensors.items() if t is not None]
+    _check(first.dtype in dtypes, op, f"{first_name} of dtype {', '.join(map(_text, dtypes))}", first.dtype)
+    for name, t in others:
+        _check(t.dtype == first.dtype, op, f"{first_name} and {name} of one dtype", first.dtype, t.dtype)
 
 
-def _broadcast(a: Sequence, b: Sequence, message: str) -> list:
+def _result_dtype(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Of an op that computes in its result's dtype."""
+    result = dtype or input.dtype
+    _check(result in FLOATING, op, f"{'dtype' if dtype else 'input'} of a floating dtype", result)
+    return result
+
+
+def _broadcast(a: Sequence, b: Sequence, op: str, expected: str, *got: object) -> list:
     """NumPy broadcasting that asks of an unknown size only what it must."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # costs an import of sympy: only when tracing
 
@@ -66,10 +65,8 @@ def _broadcast(a: Sequence, b: Sequence, message: str) -> list:
     for x, y in zip([1] * (rank - len(a)) + [*a], [1] * (rank - len(b)) + [*b], strict=True):
         if guard_or_false(x == 1):
             shape.append(y)
-        elif guard_or_false(y == 1):
-            shape.append(x)
         else:
-            torch._check(x == y, lambda: message)
+            _check(guard_or_false(y == 1) or x == y, op, expected, *got)
             shape.append(x)
     return shape
 
@@ -78,198 +75,146 @@ def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
     """Checks that `t` broadcasts to `shape`."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-    message = f"xgemm::{op}: expected {name} to broadcast to {what}{_shape(shape)}, got shape {_shape(t.shape)}"
-    torch._check(t.dim() <= len(shape), lambda: message)
+    expected = f"{name} to broadcast to {what}{_text(shape)}"
+    _check(t.dim() <= len(shape), op, expected, t)
     for x, y in zip(reversed(t.shape), reversed(shape), strict=False):
-        if not guard_or_false(x == 1):
-            torch._check(x == y, lambda: message)
+        _check(guard_or_false(x == 1) or x == y, op, expected, t)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 @torch.library.register_fake("xgemm::matmul")
-def _matmul(a: Tensor, b: Tensor, *, precision: str = "highest") -> Tensor:
+def _matmul(a: Tensor, b: Tensor, **_) -> Tensor:
     _check_inputs("matmul", a=a, b=b)
-    shapes = f"got shapes {_shape(a.shape)} and {_shape(b.shape)}"
-    torch._check(a.dim() > 0 and b.dim() > 0, lambda: f"xgemm::matmul: expected a and b with at least 1 dim, {shapes}")
+    _check(a.dim() > 0 and b.dim() > 0, "matmul", "a and b with at least 1 dim", a, b)
     inner, its = (0, "only") if b.dim() == 1 else (-2, "second-to-last")
-    torch._check(
-        a.shape[-1] == b.shape[inner], lambda: f"xgemm::matmul: expected a's last dim to equal b's {its} dim, {shapes}"
-    )
-    message = f"xgemm::matmul: expected a and b with dims that broadcast, {shapes}"
-    batch = _broadcast(a.shape[:-2], b.shape[:-2], message)
+    _check(a.shape[-1] == b.shape[inner], "matmul", f"a's last dim to equal b's {its} dim", a, b)
+    batch = _broadcast(a.shape[:-2], b.shape[:-2], "matmul", "a and b with dims that broadcast", a, b)
     return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
 
 
 @torch.library.register_fake("xgemm::addmm")
-def _addmm(input, mat1, mat2, *, beta: float = 1, alpha: float = 1, precision: str = "highest") -> Tensor:
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, **_) -> Tensor:
     _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
-    shapes = f"got shapes {_shape(mat1.shape)} and {_shape(mat2.shape)}"
-    torch._check(
-        mat1.dim() == 2 and mat2.dim() == 2, lambda: f"xgemm::addmm: expected mat1 and mat2 with 2 dims, {shapes}"
-    )
-    torch._check(
-        mat1.shape[1] == mat2.shape[0],
-        lambda: f"xgemm::addmm: expected mat1's last dim to equal mat2's first dim, {shapes}",
-    )
+    _check(mat1.dim() == 2 and mat2.dim() == 2, "addmm", "mat1 and mat2 with 2 dims", mat1, mat2)
+    _check(mat1.shape[1] == mat2.shape[0], "addmm", "mat1's last dim to equal mat2's first dim", mat1, mat2)
     shape = [mat1.shape[0], mat2.shape[1]]
     if beta != 0:  # else it is not read
         _expands("addmm", "input", input, "the output's shape ", shape)
     return mat1.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::linear")
-def _linear(input, weight, bias=None, *, activation="none", residual=None, precision="highest") -> Tensor:
-    return _linear_like("linear", input, weight, bias, residual)
-
-
 def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
     _check_inputs(op, input=input, weight=weight, bias=bias, residual=residual)
-    shapes = f"got shapes {_shape(input.shape)} and {_shape(weight.shape)}"
-    torch._check(
-        input.dim() > 0 and weight.dim() in (1, 2),
-        lambda: f"xgemm::{op}: expected input with at least 1 dim and weight with 1 or 2 dims, {shapes}",
-    )
-    torch._check(
-        input.shape[-1] == weight.shape[-1],
-        lambda: f"xgemm::{op}: expected input's last dim to equal weight's last dim, {shapes}",
-    )
+    ranks = "input with at least 1 dim and weight with 1 or 2 dims"
+    _check(input.dim() > 0 and weight.dim() in (1, 2), op, ranks, input, weight)
+    _check(input.shape[-1] == weight.shape[-1], op, "input's last dim to equal weight's last dim", input, weight)
     shape = [*input.shape[:-1], *weight.shape[:-1]]
     if bias is not None:
-        torch._check(
-            weight.dim() == 2 or bias.dim() == 0,
-            lambda: f"xgemm::{op}: expected a bias of no dims beside a weight of 1 dim, got shape {_shape(bias.shape)}",
-        )
         _expands(op, "bias", bias, "", weight.shape[:-1])
     if residual is not None:
         _expands(op, "residual", residual, "the output's shape ", shape)
     return input.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::prepare")
-def _prepare(weight, *, precision="highest") -> Tensor:
-    _check_inputs("prepare", weight=weight)
-    torch._check(weight.dim() == 2, lambda: f"xgemm::prepare: expected weight with 2 dims, got {_shape(weight.shape)}")
-    n, k = weight.shape
-    used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
-    if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
-        return weight.new_empty([0], dtype=torch.uint8)
-    parts = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)
-    return weight.new_empty([(parts + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # copies, lines, counts
+@torch.library.register_fake("xgemm::linear")
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **_):
+    return _linear_like("linear", input, weight, bias, residual)
 
 
 @torch.library.register_fake("xgemm::linear_prepared")
 def _linear_prepared(
-    input, weight, prepared, bias=None, *, activation="none", residual=None, precision="highest"
+    input: Tensor,
+    weight: Tensor,
+    prepared: Tensor,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    **_,
 ) -> Tensor:
-    torch._check(
-        prepared.device == weight.device,
-        lambda: (
-            f"xgemm::linear_prepared: expected weight and prepared on one device, "
-            f"got {weight.device} and {prepared.device}"
-        ),
-    )
+    _check_device("linear_prepared", weight=weight, prepared=prepared)
     return _linear_like("linear_prepared", input, weight, bias, residual)
+
+
+@torch.library.register_fake("xgemm::prepare")
+def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
+    _check_inputs("prepare", weight=weight)
+    _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
+    n, k = weight.shape
+    used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
+    if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
+        return weight.new_empty([0], dtype=torch.uint8)
+    halves = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
+    return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
 
 
 @torch.library.register_fake("xgemm::gated_linear")
 def _gated_linear(
-    input, weight_gate, weight_up, bias_gate=None, bias_up=None, *, activation="silu", precision="highest"
+    input: Tensor,
+    weight_gate: Tensor,
+    weight_up: Tensor,
+    bias_gate: Tensor | None = None,
+    bias_up: Tensor | None = None,
+    **_,
 ) -> Tensor:
-    weights = {"weight_gate": weight_gate, "weight_up": weight_up}
-    _check_inputs("gated_linear", input=input, **weights, bias_gate=bias_gate, bias_up=bias_up)
-    shapes = f"got shapes {_shape(input.shape)} and {_shape(weight_gate.shape)}"
-    torch._check(
-        input.dim() > 0 and weight_gate.dim() == 2,
-        lambda: f"xgemm::gated_linear: expected input with at least 1 dim and weight_gate with 2 dims, {shapes}",
-    )
-    torch._check(
-        input.shape[-1] == weight_gate.shape[-1],
-        lambda: f"xgemm::gated_linear: expected input's last dim to equal weight_gate's last dim, {shapes}",
-    )
-    message = (
-        f"xgemm::gated_linear: expected weight_up of weight_gate's shape {_shape(weight_gate.shape)}, "
-        f"got {_shape(weight_up.shape)}"
-    )
-    torch._check(weight_up.dim() == 2, lambda: message)
-    for x, y in zip(weight_up.shape, weight_gate.shape, strict=True):
-        torch._check(x == y, lambda: message)
-    for name, bias in (("bias_gate", bias_gate), ("bias_up", bias_up)):
-        if bias is not None:
-            expected = f"xgemm::gated_linear: expected {name} of shape {_shape(weight_gate.shape[:1])}"
-            torch._check(bias.dim() == 1, lambda e=expected, b=bias: f"{e}, got {_shape(b.shape)}")
-            torch._check(
-                bias.shape[0] == weight_gate.shape[0], lambda e=expected, b=bias: f"{e}, got {_shape(b.shape)}"
-            )
+    op, biases = "gated_linear", {"bias_gate": bias_gate, "bias_up": bias_up}
+    _check_inputs(op, input=input, weight_gate=weight_gate, weight_up=weight_up, **biases)
+    ranks = "input with at least 1 dim and weight_gate with 2 dims"
+    _check(input.dim() > 0 and weight_gate.dim() == 2, op, ranks, input, weight_gate)
+    last = "input's last dim to equal weight_gate's last dim"
+    _check(input.shape[-1] == weight_gate.shape[-1], op, last, input, weight_gate)
+    weights = {"weight_up": (weight_up, weight_gate.shape)}
+    for name, (t, shape) in (weights | {n: (b, weight_gate.shape[:1]) for n, b in biases.items()}).items():
+        if t is not None:
+            _check(t.dim() == len(shape), op, f"{name} of shape {_text(shape)}", t)
+            for x, y in zip(t.shape, shape, strict=True):
+                _check(x == y, op, f"{name} of shape {_text(shape)}", t)
     return input.new_empty([*input.shape[:-1], weight_gate.shape[0]])
+
+
+# ---- reductions and softmax ------------------------------------------------------------------------------------------
 
 
 def _wrap_dim(op: str, input: Tensor, dim: int) -> int:
     rank = max(input.dim(), 1)
-    torch._check(-rank <= dim < rank, lambda: f"xgemm::{op}: expected dim in [{-rank}, {rank - 1}], got {dim}")
+    _check(-rank <= dim < rank, op, f"dim in [{-rank}, {rank - 1}]", dim)
     return dim % rank
 
 
-def _check_floating(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """The result's dtype of an op that computes in it."""
-    result = input.dtype if dtype is None else dtype
-    argument, hint = ("input", "; pass dtype=, for example torch.float32") if dtype is None else ("dtype", "")
-    torch._check(
-        result in FLOATING,
-        lambda: f"xgemm::{op}: expected {argument} of a floating dtype, got {_name(result)}{hint}",
-    )
-    return result
-
-
-def _reduced(
-    op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool, of_nothing: bool = True, index: bool = False
-) -> list:
-    """The shape left after reducing `dims` (all when None or empty); `of_nothing`: no elements have a value too."""
+def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) -> list:
+    """The shape left after reducing `dims`: all when None or empty."""
     wrapped = [_wrap_dim(op, input, dim) for dim in dims or ()]
     gone = set(wrapped) or set(range(input.dim()))
-    if not of_nothing:
-        if not wrapped and not index:
+    if op in ("amax", "amin", "argmax", "argmin"):  # there is no largest of nothing
+        if not wrapped and op.startswith("am"):
             for n in input.shape:
-                torch._check(
-                    n != 0,
-                    lambda: (
-                        f"xgemm::{op}: expected dim to be given for an input of no elements, "
-                        f"got shape {_shape(input.shape)}"
-                    ),
-                )
-        for d in sorted(gone):
+                _check(n != 0, op, "dim to be given for an input of no elements", input)
+        for d in gone:
             if d < input.dim():
-                torch._check(
-                    input.shape[d] != 0,
-                    lambda d=d: (
-                        f"xgemm::{op}: expected the reduced dims to be non-empty, "
-                        f"got dim {d} of size 0 in shape {_shape(input.shape)}"
-                    ),
-                )
-    for i, dim in enumerate(wrapped):
-        torch._check(
-            dim not in wrapped[:i],
-            lambda i=i: f"xgemm::{op}: expected every dim at most once, got {dims[i]} twice (as one of {list(dims)})",
-        )
+                _check(input.shape[d] != 0, op, "the reduced dims to be non-empty", input)
+    _check(len(set(wrapped)) == len(wrapped), op, "every dim at most once", dims)
     if keepdim:
         return [1 if i in gone else n for i, n in enumerate(input.shape)]
     return [n for i, n in enumerate(input.shape) if i not in gone]
 
 
 @torch.library.register_fake("xgemm::sum")
-def _sum(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
+def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("sum", REAL_AND_BOOL, input=input)
     dtype = dtype or (input.dtype if input.is_floating_point() else torch.int64)
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::mean")
-def _mean(input, dim=None, keepdim=False, *, dtype=None) -> Tensor:
+def _mean(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("mean", REAL_AND_BOOL, input=input)
-    dtype = _check_floating("mean", input, dtype)
+    dtype = _result_dtype("mean", input, dtype)
     return input.new_empty(_reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
 @torch.library.register_fake("xgemm::logsumexp")
-def _logsumexp(input, dim=None, keepdim=False) -> Tensor:
+def _logsumexp(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     _check_inputs("logsumexp", REAL_AND_BOOL, input=input)
     dtype = input.dtype if input.is_floating_point() else torch.float32
     return input.new_empty(_reduced("logsumexp", input, dim, keepdim), dtype=dtype)
@@ -277,223 +222,122 @@ def _logsumexp(input, dim=None, keepdim=False) -> Tensor:
 
 def _register_extremum(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
-    def extremum(input, dim=None, keepdim=False) -> Tensor:
+    def extremum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         _check_inputs(name, REAL_AND_BOOL, input=input)
-        return input.new_empty(_reduced(name, input, dim, keepdim, of_nothing=False))
+        return input.new_empty(_reduced(name, input, dim, keepdim))
 
 
 def _register_index(name: str) -> None:
     @torch.library.register_fake(f"xgemm::{name}")
-    def index(input, dim=None, keepdim=False) -> Tensor:
+    def index(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         _check_inputs(name, REAL, input=input)
-        dims = None if dim is None else [dim]
-        return input.new_empty(_reduced(name, input, dims, keepdim, of_nothing=False, index=True), dtype=torch.int64)
+        return input.new_empty(_reduced(name, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
+
+
+def _register_softmax(name: str) -> None:
+    @torch.library.register_fake(f"xgemm::{name}")
+    def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        _check_inputs(name, REAL_AND_BOOL, input=input)
+        _wrap_dim(name, input, dim)
+        return input.new_empty(input.shape, dtype=_result_dtype(name, input, dtype))
 
 
 _register_extremum("amax")
 _register_extremum("amin")
 _register_index("argmax")
 _register_index("argmin")
-
-
-@torch.library.register_fake("xgemm::cross_entropy")
-def _cross_entropy(input, target, *, ignore_index=-100, reduction="mean", label_smoothing=0.0) -> Tensor:
-    _check_inputs("cross_entropy", input=input)
-    _check_inputs("cross_entropy", (torch.int64, torch.uint8), target=target)
-    torch._check(
-        input.device == target.device,
-        lambda: (
-            f"xgemm::cross_entropy: expected input and target on one device, got {input.device} and {target.device}"
-        ),
-    )
-    torch._check(
-        reduction in ("none", "mean", "sum"),
-        lambda: f"xgemm::cross_entropy: expected reduction to be none, mean or sum, got {reduction}",
-    )
-    torch._check(
-        0 <= label_smoothing <= 1,
-        lambda: f"xgemm::cross_entropy: expected label_smoothing in [0, 1], got {label_smoothing}",
-    )
-    torch._check(
-        input.dim() > 0,
-        lambda: "xgemm::cross_entropy: expected input of shape (C), (N, C) or (N, C, ...), got shape []",
-    )
-    batch = (
-        "xgemm::cross_entropy: expected input and target of one batch size, "
-        f"got shapes {_shape(input.shape)} and {_shape(target.shape)}"
-    )
-    torch._check(target.dim() != 1 if input.dim() == 1 else target.dim() > 0, lambda: batch)
-    if input.dim() > 1:
-        torch._check(target.shape[0] == input.shape[0], lambda: batch)
-    wanted = [*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else []
-    message = (
-        f"xgemm::cross_entropy: expected target of shape {_shape(wanted)} for input of shape {_shape(input.shape)}"
-    )
-    torch._check(len(wanted) == target.dim(), lambda: f"{message}, got {_shape(target.shape)}")
-    for ours, theirs in zip(wanted, target.shape, strict=True):
-        torch._check(ours == theirs, lambda: f"{message}, got {_shape(target.shape)}")
-    return input.new_empty(wanted if reduction == "none" else [])
-
-
-def _register_softmax(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}")
-    def softmax(input, dim, *, dtype=None) -> Tensor:
-        _check_inputs(name, REAL_AND_BOOL, input=input)
-        result = _check_floating(name, input, dtype)
-        _wrap_dim(name, input, dim)
-        return input.new_empty(input.shape, dtype=result)
-
-
 _register_softmax("softmax")
 _register_softmax("log_softmax")
 
 
+@torch.library.register_fake("xgemm::cross_entropy")
+def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **_) -> Tensor:
+    op = "cross_entropy"
+    _check_inputs(op, input=input)
+    _check_inputs(op, (torch.int64, torch.uint8), target=target)
+    _check_device(op, input=input, target=target)
+    _check(reduction in ("none", "mean", "sum"), op, "reduction to be none, mean or sum", reduction)
+    _check(input.dim() > 0, op, "input of shape (C), (N, C) or (N, C, ...)", input)
+    batch = "input and target of one batch size"
+    _check(target.dim() != 1 if input.dim() == 1 else target.dim() > 0, op, batch, input, target)
+    if input.dim() > 1:
+        _check(target.shape[0] == input.shape[0], op, batch, input, target)
+    wanted = [*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else []
+    expected = f"target of shape {_text(wanted)} for input of shape {_text(input)}"
+    _check(len(wanted) == target.dim(), op, expected, target.shape)
+    for ours, theirs in zip(wanted, target.shape, strict=True):
+        _check(ours == theirs, op, expected, target.shape)
+    return input.new_empty(wanted if reduction == "none" else [])
+
+
 @torch.library.register_fake("xgemm::scaled_masked_softmax")
-def _scaled_masked_softmax(input, mask=None, scale=1.0, dim=-1) -> Tensor:
+def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
     op = "scaled_masked_softmax"
     _check_inputs(op, input=input)
+    _check_device(op, input=input, mask=mask)
     _wrap_dim(op, input, dim)
     if mask is not None:
-        _check_inputs(op, (torch.bool, torch.float32, input.dtype), mask=mask)
-        torch._check(
-            mask.device == input.device,
-            lambda: f"xgemm::{op}: expected input and mask on one device, got {input.device} and {mask.device}",
-        )
-        message = (
-            f"xgemm::{op}: expected mask to broadcast to input's shape {_shape(input.shape)}, "
-            f"got shape {_shape(mask.shape)}"
-        )
-        torch._check(mask.dim() <= input.dim(), lambda: message)
-        for have, wanted in zip(reversed(mask.shape), reversed(input.shape), strict=False):
-            torch._check(have == 1 or have == wanted, lambda: message)
+        _expands(op, "mask", mask, "input's shape ", input.shape)
     return input.new_empty(input.shape)
 
 
 @torch.library.register_fake("xgemm::topk_softmax")
-def _topk_softmax(input, k, dim=-1, *, renormalize=True, dtype=None) -> tuple[Tensor, Tensor]:
-    _check_inputs("topk_softmax", REAL_AND_BOOL, input=input)
-    result = _check_floating("topk_softmax", input, dtype)
-    wrapped, shape = _wrap_dim("topk_softmax", input, dim), list(input.shape)
-    length = shape[wrapped] if shape else 1
-    torch._check(
-        length < 2**31, lambda: f"xgemm::topk_softmax: expected rows of fewer than 2^31 elements, got {length}"
-    )
-    message = f"xgemm::topk_softmax: expected k in [0, {MAX_TOP_K}] and at most the size of dim, got {k}"
-    torch._check((0 if shape else 1) <= k <= MAX_TOP_K, lambda: message)
-    torch._check(k <= length, lambda: message)
+def _topk_softmax(input: Tensor, k: int, dim: int = -1, *, dtype: torch.dtype | None = None, **_):
+    op = "topk_softmax"
+    _check_inputs(op, REAL_AND_BOOL, input=input)
+    result = _result_dtype(op, input, dtype)
+    wrapped, shape = _wrap_dim(op, input, dim), list(input.shape)
+    expected = f"k in [0, {MAX_TOP_K}] and at most the size of dim"
+    _check((0 if shape else 1) <= k <= MAX_TOP_K, op, expected, k)
+    _check(k <= (shape[wrapped] if shape else 1), op, expected, k)
     if shape:
         shape[wrapped] = k
     return input.new_empty(shape, dtype=result), input.new_empty(shape, dtype=torch.int64)
 
 
-def _check_attention(op, query, key, value, attn_mask, is_causal, enable_gqa, sinks) -> tuple[list, Tensor]:
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None, **_) -> list:
     """The output's shape without its last dim."""
     _check_inputs(op, query=query, key=key, value=value)
+    _check_device(op, query=query, attn_mask=attn_mask, sinks=sinks)
     for name, t in (("query", query), ("key", key), ("value", value)):
-        torch._check(
-            t.dim() >= 2,
-            lambda name=name, t=t: (
-                f"xgemm::{op}: expected {name} of shape (..., heads, length, head size), got shape {_shape(t.shape)}"
-            ),
-        )
+        _check(t.dim() >= 2, op, f"{name} of shape (..., heads, length, head size)", t)
     (sq, d), (sk, dv) = query.shape[-2:], value.shape[-2:]
-    torch._check(
-        key.shape[-1] == d,
-        lambda: f"xgemm::{op}: expected query and key of one head size, got {d} and {key.shape[-1]}",
-    )
-    torch._check(
-        key.shape[-2] == sk,
-        lambda: f"xgemm::{op}: expected key and value of one length, got {key.shape[-2]} and {sk}",
-    )
-    torch._check(
-        d <= MAX_HEAD_SIZE,
-        lambda: f"xgemm::{op}: expected head sizes up to {MAX_HEAD_SIZE}, got query {d} and value {dv}",
-    )
-    torch._check(
-        dv <= MAX_HEAD_SIZE,
-        lambda: f"xgemm::{op}: expected head sizes up to {MAX_HEAD_SIZE}, got query {d} and value {dv}",
-    )
+    _check(key.shape[-1] == d, op, "query and key of one head size", d, key.shape[-1])
+    _check(key.shape[-2] == sk, op, "key and value of one length", key.shape[-2], sk)
+    for size in (d, dv):
+        _check(size <= MAX_HEAD_SIZE, op, f"head sizes up to {MAX_HEAD_SIZE}", size)
     batch = list(query.shape[:-2])
     for name, t in (("key", key), ("value", value)):
-        shape, shapes = list(t.shape[:-2]), f"got shapes {_shape(query.shape)} and {_shape(t.shape)}"
+        shape = list(t.shape[:-2])
         if enable_gqa:  # each head of key and value serves a group of the query's heads
-            torch._check(
-                query.dim() >= 3 and t.dim() >= 3,
-                lambda name=name, shapes=shapes: (
-                    f"xgemm::{op}: expected query and {name} of shape (..., heads, length, head size) with enable_gqa, "
-                    f"{shapes}"
-                ),
-            )
-            torch._check(
-                query.shape[-3] == shape[-1] or (shape[-1] > 0 and query.shape[-3] % shape[-1] == 0),
-                lambda name=name, shape=shape: (
-                    f"xgemm::{op}: expected the number of query heads to be a multiple of {name} heads "
-                    f"with enable_gqa, got {query.shape[-3]} and {shape[-1]}"
-                ),
-            )
-            shape[-1] = query.shape[-3]
-        heads = f"of equal heads (pass enable_gqa=True when query heads share them), {shapes}"
-        _broadcast(batch[-1:], shape[-1:], f"xgemm::{op}: expected query and {name} {heads}")
-        batch = _broadcast(batch, shape, f"xgemm::{op}: expected query and {name} with dims that broadcast, {shapes}")
+            ranks = f"query and {name} of shape (..., heads, length, head size) with enable_gqa"
+            _check(query.dim() >= 3 and t.dim() >= 3, op, ranks, query, t)
+            heads, ours = query.shape[-3], shape[-1]
+            groups = f"the number of query heads to be a multiple of {name} heads with enable_gqa"
+            _check(heads == ours or (ours > 0 and heads % ours == 0), op, groups, heads, ours)
+            shape[-1] = heads
+        expected = f"query and {name} with dims that broadcast (enable_gqa=True when query heads share {name} heads)"
+        batch = _broadcast(batch, shape, op, expected, query, t)
     if attn_mask is not None:
-        torch._check(not is_causal, lambda: f"xgemm::{op}: expected attn_mask or is_causal, got both")
-        torch._check(
-            attn_mask.device == query.device,
-            lambda: (
-                f"xgemm::{op}: expected query and attn_mask on one device, got {query.device} and {attn_mask.device}"
-            ),
-        )
         _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
     if sinks is not None:
-        torch._check(
-            sinks.device == query.device,
-            lambda: f"xgemm::{op}: expected query and sinks on one device, got {query.device} and {sinks.device}",
-        )
-        torch._check(
-            sinks.dtype in (torch.float32, query.dtype),
-            lambda: (
-                f"xgemm::{op}: expected sinks of dtype float32 or query's {_name(query.dtype)}, "
-                f"got {_name(sinks.dtype)}"
-            ),
-        )
+        dtypes = (torch.float32, query.dtype)
+        _check(sinks.dtype in dtypes, op, f"sinks of dtype float32 or query's {_text(query.dtype)}", sinks.dtype)
         _expands(op, "sinks", sinks, "", batch)
     return [*batch, sq]
 
 
 @torch.library.register_fake("xgemm::attention")
-def _attention(
-    query,
-    key,
-    value,
-    *,
-    attn_mask=None,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
-    causal_alignment="top_left",
-    window=(-1, -1),
-    softcap=0.0,
-    sinks=None,
-) -> Tensor:
-    rows = _check_attention("attention", query, key, value, attn_mask, is_causal, enable_gqa, sinks)
+def _attention(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
+    rows = _rows("attention", query, key, value, **options)
     return query.new_empty([*rows, value.shape[-1]])
 
 
 @torch.library.register_fake("xgemm::attention_lse")
-def _attention_lse(
-    query,
-    key,
-    value,
-    *,
-    attn_mask=None,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
-    causal_alignment="top_left",
-    window=(-1, -1),
-    softcap=0.0,
-    sinks=None,
-) -> tuple[Tensor, Tensor]:
-    rows = _check_attention("attention_lse", query, key, value, attn_mask, is_causal, enable_gqa, sinks)
+def _attention_lse(query: Tensor, key: Tensor, value: Tensor, **options) -> tuple[Tensor, Tensor]:
+    rows = _rows("attention_lse", query, key, value, **options)
     accumulator = torch.float64 if query.dtype is torch.float64 else torch.float32
     return query.new_empty([*rows, value.shape[-1]]), query.new_empty(rows, dtype=accumulator)
