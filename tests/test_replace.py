@@ -866,4 +866,4 @@ def test_dtensors() -> None:
 
 def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:
     error = NotImplementedError("Operator xgemm.linear.default does not have a sharding strategy registered.")
-    assert torch_ext.functional._python_error(torch.ops.xgemm.linear.default, error) is error
+    assert torch_ext.functional._call.python_error(torch.ops.xgemm.linear.default, error) is error

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from torch_ext import functional as F
+from torch_ext.functional._call import default_precision
 from torch_ext.prepared import PreparedWeight
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
@@ -81,7 +82,7 @@ class Linear(torch.nn.Linear):
 
     def _fresh_copy(self) -> Tensor | PreparedWeight:
         """The weight with its copy; the weight alone where a copy could not be kept fresh."""
-        weight, precision = self.weight, F._precision() if self.precision is None else self.precision
+        weight, precision = self.weight, default_precision() if self.precision is None else self.precision
         if torch.compiler.is_compiling() or type(weight) is not torch.nn.Parameter or not weight.is_cuda:
             return weight
         copy = self._copy

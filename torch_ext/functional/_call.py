@@ -1,0 +1,69 @@
+"""What every function does: the call below autograd, torch's own kinds of errors, the precision of the moment."""
+
+import re
+
+import torch
+
+from torch_ext.autograd import check_forward_only
+
+_BelowAutograd = torch._C._AutoDispatchBelowAutograd
+_inference_mode = torch.is_inference_mode_enabled
+compiling = torch.compiler.is_compiling
+
+_WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
+_UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
+_WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-empty|targets in \[)")
+_WRONG_VALUE = re.compile(
+    r": expected ((precision|activation|causal_alignment|reduction) |input and target of one batch size)"
+)
+
+
+def default_precision() -> str:
+    """torch's setting of the moment, whichever of its two ways set it."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses to sum up settings that were made per backend
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+
+
+# What torch.compiler.assume_constant_result does, less its import of Dynamo (1 s). Dynamo's own guards recompile when
+# the setting goes from "highest" to another one or back; between "high" and "medium" they see no difference.
+default_precision._dynamo_marked_constant = True
+
+
+def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
+    """What torch's own function raises here, in one line: C++ knows RuntimeError only, the dispatcher writes pages."""
+    message, name = str(error), op._schema.name
+    if _WRONG_INDEX.search(message):
+        return IndexError(message)
+    if _WRONG_VALUE.search(message):
+        return ValueError(message)
+    if wrong := _WRONG_TYPE.search(message):
+        expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
+        return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {wrong[3]}")
+    if wrong := _UNDEFINED.search(message):
+        return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
+    if isinstance(error, NotImplementedError):
+        if "no tensor arguments" in message:
+            return TypeError(f"{name}: expected input of type Tensor, got None")
+        if message.startswith("Could not run") or message == str(op):
+            return RuntimeError(f"{name}: expected dense tensors on cpu or cuda, got nested ones or another backend's")
+    return error
+
+
+def call(op: torch._ops.OpOverload, *args, **kwargs):
+    """Calls a differentiable op below its Autograd kernel, after the same check: that saves 2 us."""
+    try:
+        if compiling() or _inference_mode():
+            return op(*args, **kwargs)
+        check_forward_only(op, (*args, *kwargs.values()))
+        with _BelowAutograd():
+            return op(*args, **kwargs)
+    except RuntimeError as error:
+        raise python_error(op, error) from None
+
+
+def check_dtype(op: torch._ops.OpOverload, dtype: torch.dtype | None) -> None:
+    """The dispatcher takes any int for a dtype."""
+    if isinstance(dtype, int):
+        raise TypeError(f"{op._schema.name}: expected dtype of type torch.dtype or None, got {type(dtype).__name__}")
