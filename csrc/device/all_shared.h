@@ -1,10 +1,10 @@
-// What kernels with much shared memory are allowed once and for all.
+// One-time attributes of kernels that use much shared memory.
 #pragma once
 #include "device/launch.h"
 
 namespace xgemm {
 
-/// Lets a kernel have all of the SM's shared memory and 16 blocks a cluster.
+/// Allows a kernel all of the SM's shared memory and clusters of up to 16 CTAs.
 template <auto kKernel>
 void allow_all_shared() {
   once_a_device<kKernel>([](int device) {

@@ -1,6 +1,6 @@
-// Sixteen bytes at any address: an aligned access when the address allows it, else an aligned load, the few bytes behind it, and
-// a byte shift (or, to store, an exchange with the neighbouring lane). Which lane holds which element then never depends on
-// alignment, so neither does the order of a sum.
+// Loads and stores of 16 bytes at any address. An aligned address takes one access. At an unaligned one a load is an aligned
+// load, a load of the bytes after it, and a byte shift; a store exchanges bytes with the neighbouring lane. Alignment never
+// changes which lane holds which element, so it does not change the order of a sum.
 #pragma once
 #include <cstdint>
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned misalignment(const void* p) {
 
 __device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
 
-/// The first `count` (0..15, a multiple of sizeof(T)) bytes of the aligned block at p, the others zero; reads no byte behind
+/// The first `count` (0..15, a multiple of sizeof(T)) bytes of the aligned block at p, the others zero; reads no byte after
 /// them.
 template <class T>
 __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
   return {low.x, low.y, high.x, high.y};
 }
 
-/// Sixteen bytes at p, which is aligned to sizeof(T). Reads no byte behind them; those before them are in the same aligned block,
-/// and so in the same allocation.
+/// Sixteen bytes at p, which is aligned to sizeof(T). Reads no byte after them. Bytes before them that it reads lie in the same
+/// aligned block and so in the same allocation.
 template <class T>
 __device__ __forceinline__ uint4 load_shifted16(const T* p) {
   const unsigned shift = misalignment(p);
@@ -77,9 +77,9 @@ __device__ __forceinline__ uint4 load_shifted16(const T* p) {
   return shift ? shift_bytes(lo, load_front<T>(q + 16, shift), shift) : lo;
 }
 
-/// raw[j] of each of a row's `lanes` (1 to 32) neighbouring lanes = the 16 bytes that start kWord words and `bits` bits into its
-/// own 16 bytes followed by the next lane's (the last lane's: by those of lane 0's next vector, at last `behind`). All lanes of a
-/// warp call it.
+/// Shifts a row's vectors, which `lanes` (1 to 32) neighbouring lanes hold: raw[j] becomes the 16 bytes that start kWord words
+/// and `bits` bits into the lane's own vector, continued by the next lane's vector. The last lane continues with lane 0's next
+/// vector, the last vector with `behind`. All lanes of a warp call it.
 template <int kWord, bool kBits, int n>
 __device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind, int lane, int lanes,
                                             [[maybe_unused]] unsigned bits) {
@@ -114,9 +114,9 @@ __device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind
   }
 }
 
-/// raw[j] of each lane of a whole warp = the 16 bytes at p + 512 j bytes, where p of a lane is 16 bytes after that of the lane
-/// before. Every aligned block is loaded once, by the lane whose bytes start in it, and its words are passed to the lane before.
-/// Reads 16 aligned bytes behind the last lane's last ones: the caller sees to it that they may be read.
+/// Each lane of a warp loads the 16 bytes at p + 512 j bytes into raw[j], where p of a lane is 16 bytes after p of the previous
+/// lane. Every aligned block is loaded once, by the lane whose bytes start in it, which passes its words to the previous lane.
+/// Reads 16 aligned bytes after the last lane's last vector: the caller guarantees that they are readable.
 template <class T, int n>
 __device__ __forceinline__ void load_warp_shifted16(const T* p, uint4 (&raw)[n]) {
   const unsigned shift = misalignment(p);
@@ -147,10 +147,10 @@ __device__ __forceinline__ void store_shifted16(T* p, const Pack<T>& mine, bool 
     *reinterpret_cast<uint4*>(q) = raw;
     return;
   }
-  if (in_group > 0)  // the last `shift` bytes of the lane before, then my first ones
+  if (in_group > 0)  // the previous lane's last `shift` bytes, then this lane's first ones
     *reinterpret_cast<uint4*>(q) = shift_bytes(before, raw, 16 - shift);
 #pragma unroll
-  for (int e = 0; e < Pack<T>::kCount; ++e) {  // what no aligned block of this group covers
+  for (int e = 0; e < Pack<T>::kCount; ++e) {  // elements outside the group's aligned blocks
     const bool head = static_cast<unsigned>(e) * kSize + shift < 16;
     if (head ? in_group == 0 : !next_valid) p[e] = mine.values[e];
   }

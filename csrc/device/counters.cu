@@ -34,13 +34,13 @@ struct Pool {
   }
 };
 
-/// Never destroyed: graphs may be after this library's static objects.
+/// Never destroyed, because graphs may be destroyed after this library's static objects.
 Pool* pool_of(int device) {
   static Pool* const pools = new Pool[kMaxDevices];
   return device < kMaxDevices ? pools + device : nullptr;
 }
 
-/// Blocks that a graph holds. CUDA calls `give_back` from a thread of its own when the graph is gone and no launch of it runs.
+/// Blocks that a graph holds. CUDA calls `give_back` from its own thread when the graph is destroyed and no launch of it runs.
 struct Loan {
   Pool* pool;
   std::size_t first, count;

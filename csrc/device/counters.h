@@ -1,4 +1,4 @@
-// Counters in device memory for kernels whose blocks meet at the end.
+// Counters in device memory for kernels whose CTAs combine their results at the end.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,9 +6,9 @@
 
 namespace xgemm {
 
-/// Zeroed counters that no other call has, for one that `stream` captures into a graph: it saves the graph a memset. They come
-/// back once the graph, and whatever was instantiated from it, is gone. nullptr where a device's 64K are all in use, or while
-/// none are known: `prepare_captures` looks them up, outside captures only.
+/// Zeroed counters for a call that `stream` captures into a graph. No other call uses them, so the graph needs no memset. They
+/// are given back when the graph and everything instantiated from it are destroyed. nullptr if all 64K counters of a device are
+/// in use, or if `prepare_captures` has not looked them up yet, which it can do outside captures only.
 void* counters_for_capture(int device, std::size_t bytes, cudaStream_t stream);
 void prepare_captures(int device);
 

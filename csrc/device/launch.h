@@ -1,4 +1,4 @@
-// Host side of launches that <<<>>> cannot express, and what a kernel is allowed once and for all.
+// Launches with attributes that <<<>>> cannot express, and one-time attributes of kernels.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,7 +12,7 @@ struct Grid {
   dim3 blocks, threads;
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
   unsigned cluster = 1;          ///< blocks a cluster, along x
-  bool early = false;            ///< may begin while the kernel before it ends (ptx/grid.cuh)
+  bool early = false;            ///< may begin while the previous kernel ends (ptx/grid.cuh)
 };
 
 template <class... Parameters, class... Arguments>
@@ -37,8 +37,8 @@ void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t strea
   cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
-/// Calls allow(device), which sets attributes of kKernel, until it has returned true once on the current device (the driver keeps
-/// them). Threads that come at the same time may both call it.
+/// Calls allow(device), which sets attributes of kKernel, until it has returned true once on the current device (the driver
+/// keeps them). Concurrent threads may both call it.
 template <auto kKernel, class Allow>
 bool once_a_device(Allow&& allow) {
   static std::atomic<std::uint64_t> done = 0;  // a bit a device
@@ -51,7 +51,7 @@ bool once_a_device(Allow&& allow) {
   return true;
 }
 
-/// Lets kKernel have kBytes of dynamic shared memory, more than the 48 KiB that every kernel has.
+/// Allows kKernel kBytes of dynamic shared memory; without it a kernel has 48 KiB.
 template <auto kKernel, int kBytes>
 bool allow_shared() {
   return once_a_device<kKernel>(

@@ -60,7 +60,7 @@ __device__ __forceinline__ unsigned larger_pair(unsigned a, unsigned b) {
   return r;
 }
 
-/// 2^x in one instruction, to about an ulp; what is not a normal float is 0.
+/// 2^x in one instruction, to about an ulp; subnormal results are 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -68,7 +68,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 }
 
 inline constexpr float kLog2E = 1.4426950408889634f;
-/// e^x for the terms of a sum whose largest is 1: in fp32 an absolute error of 2^-24 is that of any such sum.
+/// e^x for the terms of a sum whose largest term is 1: any fp32 sum of that size has an absolute error of 2^-24 anyway.
 __device__ __forceinline__ float exp_of(float x) { return exp2_approx(x * kLog2E); }
 __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 

@@ -1,23 +1,23 @@
-// Slots of shared memory that producers fill and consumers read, guarded by two barriers a slot.
+// A ring of slots in shared memory that producers fill and consumers read. Two mbarriers guard each slot.
 //
 //   if (threadIdx.x == 0) { pipeline.init(producers, consumers); ptx::fence_barrier_init(); }
 //   __syncthreads();
 //   producer, for each block:  landed = pipeline.acquire(state); expect bytes on it and load; state.advance();
 //   consumer, for each block:  pipeline.wait(state); read the slot; pipeline.release(state.slot); state.advance();
 //
-// The same order of blocks on both sides; the ring goes on across tiles.
+// Producers and consumers take the blocks in the same order. The ring continues across tiles.
 #pragma once
 #include "device/ptx/mbarrier.cuh"
 
 namespace xgemm {
 
-/// Which slot comes next, and the parity of its phase: it flips each time round. Producer and consumers each have one.
+/// The next slot and the parity of its phase, which flips each time round the ring. Producer and consumers each keep one.
 template <int kStages>
 struct PipelineState {
   int slot = 0;
   unsigned parity = 0;
 
-  /// `stages`: slots in use, where a launch has fewer than there is room for.
+  /// `stages`: slots in use, where a launch uses fewer than kStages.
   __device__ __forceinline__ void advance(int stages = kStages) {
     if (++slot == stages) {
       slot = 0;
@@ -31,10 +31,11 @@ template <int kStages>
 struct Pipeline {
   static constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(ptx::Barrier));  ///< of shared memory, for the barriers
 
-  ptx::Barrier* full;  ///< kBytes of shared memory, at a multiple of 8 bytes; what comes behind begins at empty + kStages
+  ptx::Barrier* full;  ///< kBytes of shared memory, at a multiple of 8 bytes; the memory after it begins at empty + kStages
   ptx::Barrier* empty = full + kStages;
 
-  /// By one thread. Arrivals that fill a slot (1 for TMA: the arrival that expects the bytes) and that empty it.
+  /// By one thread. `producers`: arrivals that fill a slot (1 for TMA, the one that expects the bytes); `consumers`: arrivals
+  /// that empty it.
   __device__ __forceinline__ void init(unsigned producers, unsigned consumers) const {
     for (int s = 0; s < kStages; ++s) {
       ptx::barrier_init(&full[s], producers);
@@ -61,7 +62,7 @@ struct Pipeline {
     return ptx::barrier_test(&full[at.slot], at.parity);
   }
 
-  /// Consumer: one arrival, of the calling thread. All reads of the slot that it stands for must be done.
+  /// Consumer: one arrival. The calling thread, and the threads for which it arrives, must have finished reading the slot.
   __device__ __forceinline__ void release(int slot) const { ptx::barrier_arrive(&empty[slot]); }
 };
 

@@ -1,4 +1,4 @@
-// What the host logic needs to know of a GPU, read once a device.
+// Properties of a GPU that plans depend on, read once per device.
 #pragma once
 #include <cstddef>
 

@@ -1,11 +1,11 @@
-// Where operands lie in dynamic shared memory.
+// Alignment of operands in dynamic shared memory.
 #pragma once
 #include "device/ptx/mbarrier.cuh"
 
 namespace xgemm {
 
-/// The 128-byte swizzle of TMA and wgmma is a pattern of so many bytes: operands begin at multiples of it. Dynamic shared memory
-/// begins at a multiple of 16, so a kernel asks for as many bytes on top.
+/// Bytes after which the 128-byte swizzle of TMA and wgmma repeats: operands begin at multiples of it. Dynamic shared memory
+/// begins at a multiple of 16 only, so a kernel asks for this many bytes more.
 inline constexpr int kSwizzlePattern = 1024;
 
 /// Bytes from a shared-memory address to the next multiple of kSwizzlePattern.

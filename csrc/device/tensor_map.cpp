@@ -38,7 +38,7 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
     sizes[i] = static_cast<cuuint64_t>(spec.sizes[i]);
     box[i] = static_cast<cuuint32_t>(std::max(spec.box[i], 1));
     element_strides[i] = 1;
-    // The stride of a dim of one element is never used and may be 0, which the encoder does not take.
+    // The stride of a dim of size 1 is never used and may be 0, which the encoder rejects.
     if (i > 0) strides[i - 1] = std::max<cuuint64_t>(static_cast<cuuint64_t>(spec.strides[i - 1]) * bytes, 16);
   }
   const auto type = spec.dtype == DType::bf16  ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
@@ -48,7 +48,7 @@ bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
   const auto swizzle = spec.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                        : spec.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                   : CU_TENSOR_MAP_SWIZZLE_NONE;
-  // Not 256: rows that start between two lines of L2 would take both, and the next two.
+  // Not 256: for rows that straddle cache lines L2 would fetch both lines and the next two.
   return encode(&map, type, static_cast<cuuint32_t>(spec.rank), const_cast<void*>(spec.data), sizes, strides, box,
                 element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

@@ -20,7 +20,7 @@ struct TensorMapSpec {
   int rank = 3;
 };
 
-/// Does TMA take a tensor of this base and these strides (in elements)?
+/// Can TMA load a tensor with this base and these strides (in elements)?
 bool tensor_map_possible(const void* data, DType dtype, std::int64_t stride1, std::int64_t stride2);
 
 /// Fills `map`; false if the driver lacks the entry point or rejects the spec.

@@ -8,8 +8,8 @@ struct TilePlace {
   unsigned row, column, batch;
 };
 
-/// Tile `index` of matrices of `rows` by `columns` tiles: groups of kGroup rows of tiles, column by column in each group, so that
-/// CTAs that run at a time share the operands that they read in L2.
+/// Tile `index` of matrices of `rows` by `columns` tiles: groups of kGroup rows of tiles, column by column in each group, so
+/// that CTAs that run at the same time share operands in L2.
 template <unsigned kGroup>
 __device__ __forceinline__ TilePlace tile_at(unsigned index, unsigned rows, unsigned columns) {
   const unsigned per_batch = rows * columns, batch = index / per_batch, in_batch = index - batch * per_batch,

@@ -6,8 +6,8 @@ namespace xgemm {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 
-/// Lane 0's x. By a broadcast the compiler sees that all of the warp agrees: uniform registers, as TMA's operands and descriptors
-/// need them, and no loop over the lanes.
+/// Lane 0's x. The broadcast tells the compiler that the value is warp-uniform, so it keeps TMA's operands and descriptors in
+/// uniform registers instead of looping over the lanes.
 __device__ __forceinline__ int agreed(int x) { return __shfl_sync(kFullWarp, x, 0); }
 
 /// Butterfly reduction over groups of `Width` consecutive lanes; every lane of a group gets the result. `op` must be commutative.

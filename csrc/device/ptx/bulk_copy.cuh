@@ -1,5 +1,5 @@
-// Bulk copies of sm_90 (cp.async.bulk): contiguous bytes between global and this block's shared memory, done by the copy engine.
-// PTX ISA, "cp.async.bulk". Both addresses and the number of bytes are multiples of 16.
+// Bulk copies of sm_90 (cp.async.bulk): contiguous bytes between global and this block's shared memory, done by the copy
+// engine. PTX ISA, "cp.async.bulk". Both addresses and the size are multiples of 16 bytes.
 #pragma once
 #include "device/ptx/mbarrier.cuh"
 
@@ -21,9 +21,9 @@ __device__ __forceinline__ void bulk_store(void* to, const void* from, std::uint
                : "memory");
 }
 
-/// Ends this thread's group of stores, with a tensor map (tma.cuh) or without.
+/// Commits this thread's stores so far, with a tensor map (tma.cuh) or without, as a group.
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until at most kPending of this thread's groups still read shared memory.
+/// Waits until at most kPending of this thread's groups still read shared memory.
 template <int kPending>
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

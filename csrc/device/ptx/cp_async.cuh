@@ -1,4 +1,5 @@
-// cp.async (sm_80 and later): copies from global to shared memory that no register holds, waited for in groups.
+// cp.async (sm_80 and later): asynchronous copies from global to shared memory that bypass registers; a thread waits for them
+// in groups.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +17,7 @@ __device__ __forceinline__ void cp_async(void* dst, const void* src, int bytes) 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(src), "n"(kBytes), "r"(bytes) : "memory");
 }
 
-/// 16 bytes, or zeros where `exists` is false: a predicate, which costs less than a size.
+/// Copies 16 bytes, or fills with zeros if `exists` is false. A predicate costs less than a size.
 __device__ __forceinline__ void cp_async_or_zeros(void* dst, const void* src, bool exists) {
   asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, p;\n}" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(dst))),

@@ -33,7 +33,7 @@ __device__ __forceinline__ void barrier_arrive_copies(Barrier* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/// Arrives where `really` says so, without a branch, at an address from shared_address().
+/// Arrives if `really`, without a branch, at an address from shared_address().
 __device__ __forceinline__ void barrier_arrive_if(std::uint32_t address, bool really) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
                "r"(static_cast<int>(really))

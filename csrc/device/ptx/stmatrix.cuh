@@ -1,4 +1,4 @@
-// stmatrix (sm_90): a warp's accumulators to shared memory, whole rows of 16 bytes a lane; and loads and stores of a few bytes by
+// stmatrix (sm_90): stores a warp's accumulators to shared memory, 16-byte rows. Also loads and stores of a few bytes by
 // address. PTX ISA, "stmatrix".
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, const std:
                : "memory");
 }
 
-/// The same of the matrices turned round: lane l gives the address of column l % 8.
+/// The same for transposed matrices: lane l gives the address of column l % 8.
 __device__ __forceinline__ void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
                "r"(r[2]), "r"(r[3])
@@ -37,8 +37,8 @@ __device__ __forceinline__ std::uint16_t load_shared2(std::uint32_t address) {
   return v;
 }
 
-/// Sixteen bytes of global memory by one store where `really` says so, without a branch: left to itself, the compiler makes four
-/// of some.
+/// Stores 16 bytes to global memory if `really`, by one instruction and without a branch. (The compiler would split some of
+/// these stores into four.)
 __device__ __forceinline__ void store_global16_if(void* to, const uint4& v, bool really) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
                    __cvta_generic_to_global(to)),

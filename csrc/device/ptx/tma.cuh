@@ -1,6 +1,6 @@
 // TMA (cp.async.bulk.tensor): copies of boxes of a tensor described by a tensor map (device/tensor_map.h). PTX ISA,
-// "cp.async.bulk.tensor". Coordinates are in elements, innermost first; what lies outside the tensor reads as zero and counts as
-// bytes all the same.
+// "cp.async.bulk.tensor". Coordinates are in elements, innermost first; elements that are out of bounds read as zero, and their
+// bytes count on the barrier too.
 #pragma once
 #include <cuda.h>
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* m
       : "memory");
 }
 
-/// The same of tensors of four and five dims.
+/// The same for tensors of four and five dims.
 __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1, int c2,
                                          int c3) {
   asm volatile(
@@ -39,8 +39,8 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* m
       : "memory");
 }
 
-/// The same to every CTA of the cluster that `ctas` has a bit of: to this place in its shared memory; its barrier here completes
-/// as many bytes.
+/// Multicast: the same to every CTA of the cluster whose bit is set in `ctas`, at the corresponding shared-memory address; the
+/// bytes complete on that CTA's corresponding barrier.
 __device__ __forceinline__ void tma_load_multicast(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1,
                                                    int c2, std::uint16_t ctas) {
   asm volatile(
@@ -50,14 +50,14 @@ __device__ __forceinline__ void tma_load_multicast(void* destination, const CUte
       : "memory");
 }
 
-/// Box in shared memory to (c0, c1, c2); what lies outside the tensor is not written. One of this thread's bulk group.
+/// Box in shared memory to (c0, c1, c2); elements that are out of bounds are not written. Part of this thread's bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source, int c0, int c1, int c2) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),
                "r"(shared_address(source)), "r"(c0), "r"(c1), "r"(c2)
                : "memory");
 }
-/// The same of a tensor of five dims.
+/// The same for a tensor of five dims.
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source, int c0, int c1, int c2, int c3, int c4) {
   asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
                    reinterpret_cast<std::uint64_t>(map)),

@@ -34,7 +34,7 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// Waits for all `threads`; true for all where `condition` is true for one.
+/// Waits for all `threads`; returns true to all of them if `condition` is true for at least one.
 __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool condition) {
   std::uint32_t any;
   asm volatile(

@@ -28,12 +28,11 @@ struct OperandLayout {
   /// From one wgmma's k to the next: 32 bytes along the row, or 16 rows.
   static constexpr int kStepBytes = kKMajor ? 32 : 16 * kRowBytes;
 
-  /// Within the CTA: in a cluster the upper bits of a shared-memory address name the CTA, and would spill into the strides'
-  /// fields.
+  /// The address within the CTA: in a cluster its upper bits name the CTA and would overwrite the stride fields.
   __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) {
     return kDescriptor | (address & 0x3ffffu) >> 4;
   }
-  /// The lower half, the only one that depends on the address; and a whole descriptor, `bytes` behind it.
+  /// The lower half, the only one that depends on the address; and the whole descriptor, `bytes` further on.
   __device__ __forceinline__ static std::uint32_t descriptor_low(std::uint32_t address) {
     return static_cast<std::uint32_t>(descriptor(address));
   }
@@ -42,15 +41,15 @@ struct OperandLayout {
   }
 };
 
-/// For register operands. By shared-memory address, so that a swizzled place costs one exclusive-or and no register that lives
-/// on.
+/// Loads for register operands. Takes a shared-memory address, so that a swizzled place costs one exclusive-or and no
+/// long-lived register.
 __device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
   Vector<float, 2> pair;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");
   return pair;
 }
 
-/// Before the first wgmma, and whenever registers that a wgmma will use have been written by other instructions.
+/// Needed before the first wgmma, and after other instructions have written registers that a wgmma will use.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /// Pins accumulators to this point of the program: the compiler sees no link between a wait and the registers it makes valid.
@@ -59,22 +58,20 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
-/// The same for an A in registers, before wgmma_fence(): an instruction that sets one later makes ptxas run each wgmma alone
-/// (C7513).
+/// The same for A in registers, before wgmma_fence(): if an instruction sets one later, ptxas serialises the wgmmas (C7513).
 template <int kCount>
 __device__ __forceinline__ void wgmma_pin(std::uint32_t (&a)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
-/// Until at most kPending of the committed groups are unfinished.
+/// Waits until at most kPending of the committed groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// What follows stays behind the computation of `x`, which is not negative. ptxas moves a wait to the front of the arithmetic
-/// that was to run beside the products waited for; past an instruction that may let the thread sleep it does not. (It never
-/// sleeps.)
+/// Keeps a following wait behind the computation of `x`, which is never negative. ptxas moves a wait in front of arithmetic
+/// that should overlap with the products, but not across an instruction that may let the thread sleep. (It never sleeps.)
 __device__ __forceinline__ void stay_behind(float x) {
   asm volatile(
       "{\n"
