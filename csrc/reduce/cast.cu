@@ -1,5 +1,6 @@
-// The pass before a reduction or softmax whose dtype= changes values before they are added, and before a softmax of a layout that
-// its kernels do not read. Any strides, any of the ten dtypes to any other; floor: one read and one write.
+// A pass that converts the input: before a reduction or softmax whose dtype= changes values before they are added, and before a
+// softmax of a layout that its kernels cannot read. Any strides, any of the ten dtypes to any other. Floor: one read and one
+// write.
 #include <algorithm>
 
 #include "device/numeric.cuh"

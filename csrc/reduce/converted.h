@@ -5,7 +5,7 @@
 
 namespace xgemm::reduce {
 
-/// Owns the copy, if there is one; its memory is used again in the stream's order.
+/// Owns the copy, if there is one; the stream orders the reuse of its memory.
 class Converted {
  public:
   /// `as_is`: the kernel converts on load, or nothing needs to be converted.

@@ -89,7 +89,7 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-/// ATen's, in fp32 or wider: the half types' sums overflow.
+/// ATen's, in fp32 or wider, because sums of the half types overflow.
 Tensor loss_of(const Call& call, const Tensor& input, const Tensor& target, Reduction reduction, ScalarType wide) {
   return aten("cross_entropy_loss", "", converted(input, wide), target, std::optional<Tensor>(),
               static_cast<std::int64_t>(reduction), call.ignore_index, call.smoothing);
@@ -111,7 +111,7 @@ Tensor loss_in_pieces(const Call& call, Tensor target, std::int64_t rows, std::i
   return scalar(call.reduction == Reduction::sum ? sum : sum / static_cast<double>(counted), call.input.dtype);
 }
 
-/// ATen wants int64 targets and checks them with a stack trace.
+/// ATen requires int64 targets, and its own check prints a stack trace.
 Tensor run_cpu(const Call& call) {
   const ScalarType own = call.input.dtype, wide = own == ScalarType::Double ? own : ScalarType::Float;
   const Tensor target = torch::stable::contiguous(converted(*call.target.tensor, ScalarType::Long));

@@ -6,7 +6,8 @@
 
 namespace xgemm::reduce {
 
-/// Where blocks that share an output meet: plan.counter_bytes of zeros, which are zeros again afterwards, and partial results.
+/// Memory through which CTAs that share an output combine it: plan.counter_bytes of zeros, zero again afterwards, and partial
+/// results.
 struct Workspace {
   void *counters, *partials;
 };
@@ -14,10 +15,10 @@ struct Workspace {
 /// Enqueues one kernel.
 void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 
-/// The same with any memory of plan.workspace_bytes: a memset of the counters goes first where the plan has them.
+/// The same with uninitialised memory of plan.workspace_bytes: a memset of the counters, if there are any, runs first.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
-// One a file, so that they compile side by side.
+// One per file, so that they compile in parallel.
 void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);

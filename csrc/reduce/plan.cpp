@@ -61,11 +61,11 @@ void fill_map(const char* op, IndexMap& map, DimList& list) {
   }
 }
 
-// Both kernels keep four 16-byte loads a thread in flight.
+// Both kernels keep four 16-byte loads per thread in flight.
 constexpr std::int64_t kUnroll = 4;
 constexpr std::int64_t kThreads = 256;
 
-/// Strips by the row's length alone; how many of them (or of short rows) a block takes also by the number of rows.
+/// The row's length alone decides the strips. How many strips (or short rows) a CTA takes also depends on the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
   constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
@@ -76,19 +76,19 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   if (vectors <= kStrip) {
     plan.chunk = std::max<std::int64_t>(vectors, 1);
     plan.threads = static_cast<int>(kThreads);
-    // An incomplete last vector counts as elements, one a lane. What a row costs beside its elements is shared by the rows of a
-    // warp: so up to four steps a lane, where elements are many for their bytes or rows lie anywhere, and eight lanes do.
+    // The elements of an incomplete last vector go to one lane each. The rows of a warp share the fixed cost of a row, so 16-bit
+    // rows, and fp32 rows that are not whole vectors, have up to four steps per lane, but at least eight lanes.
     const std::int64_t in_steps = plan.vector ? std::max<std::int64_t>(plan.full, 1) : plan.chunk;
     const bool several = size_of(plan.in) == 2 || (plan.in == DType::f32 && plan.full < plan.vectors);
     const std::int64_t lanes = round_up_pow2(ceil_div(in_steps, kUnroll));
     const bool through_shared = size_of(plan.in) == 2 && plan.full == vectors && vectors >= kLeastBulk && vectors <= kMostBulk;
-    // Where a row costs little beside its elements, small pieces do better in shared memory.
+    // Where a row's fixed cost is small, small pieces are faster in shared memory.
     const std::int64_t steps = through_shared && plan.kind == Kind::logsumexp ? 2 : 4;
     plan.lanes = static_cast<int>(
         several ? std::clamp(round_up_pow2(ceil_div(in_steps, steps * kUnroll)), std::min(lanes, kFewLanes), kWarp)
                 : std::min(lanes, kWarp));
     plan.bulk = gpu.major == 9 && through_shared && plan.outputs * vectors >= kManyVectors * gpu.sm_count;
-    // A row of one step is short beside the start of a warp.
+    // A row of one step takes less time than starting a warp.
     const std::int64_t teams = kThreads / plan.lanes, most = vectors <= kStep ? kMaxRowsPerTeam : 1;
     plan.per_block = teams * std::clamp<std::int64_t>(plan.outputs / (teams * 4 * resident), 1, most);
     plan.blocks = ceil_div(plan.outputs, plan.per_block);
@@ -96,15 +96,15 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   }
   plan.lanes = static_cast<int>(kWarp);
   plan.grouped = vectors > kGrouped;
-  // The mean of losses is one row that everything waits for: as few steps a warp as a cluster's warps can make it.
+  // The mean of losses is a single row that nothing overlaps: the warps of a cluster take as few steps each as possible.
   constexpr std::int64_t kMostWarps = kMaxCluster * kWarps;
   const bool waited_for = plan.kind == Kind::mean_loss && vectors <= kMostWarps * kStrip;
   plan.chunk = plan.grouped ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
   if (waited_for) plan.chunk = ceil_div(ceil_div(vectors, kMostWarps), kStep) * kStep;
   plan.strips = plan.per_block = ceil_div(vectors, plan.chunk);
-  // As many warps as leave the fewest idle in the last round of strips; but one or two warps a block, which wait less for each
-  // other, where the rows are many. The order in which states are joined does not depend on the number of warps as long as no
-  // thread joins two: up to 32 states for any number of warps, 128 for four.
+  // The number of warps that leaves the fewest idle in the last round of strips; with many rows one or two warps per CTA, which
+  // wait less for each other. The order in which states are joined does not depend on the number of warps as long as no thread
+  // joins two: up to 32 states for any number of warps, 128 for four.
   std::int64_t warps = std::min(kWarps, plan.strips);
   const auto rounds = [&](std::int64_t w) { return ceil_div(plan.strips, w); };
   for (std::int64_t w = warps - 1; 2 * w >= kWarps && plan.strips <= kThreads / 2; --w)
@@ -130,11 +130,12 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs * plan.split;
 }
 
-/// What a thread of the column kernel keeps of a column's maximum within its block: value and position.
+/// Bytes that a thread of the column kernel keeps for a column's maximum within its CTA: value and position.
 constexpr std::size_t index_part_bytes(std::int64_t width) { return width >= 8 ? 4 : width == 4 ? 8 : 16; }
 
 /// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns; `stride`: of the
-/// reduced dim, 0 where there are several; `misaligned`: the base. Of that, only who reads what may follow.
+/// reduced dim, 0 where there are several; `misaligned`: of the base. The misalignment may decide only which thread reads which
+/// element.
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
                   const DeviceProperties& gpu) {
   constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
@@ -145,17 +146,17 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.threads = static_cast<int>(threads);
   // 8-bit elements: 16 states a thread; half as many lanes keep as many positions side by side.
   const std::int64_t most = width == 16 ? kWarp / 2 : kWarp, vectors = ceil_div(plan.columns, width);
-  // Of rows at any address a block of 16 bytes more.
+  // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
   std::int64_t lanes = std::min(most, round_up_pow2(vectors + (runs && !plan.aligned ? 1 : 0)));
-  // Of very many columns a block takes kilobytes side by side, and little is left to be joined.
+  // With very many columns a CTA takes kilobytes side by side, and few states are left to join.
   while (width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
   const bool many = lanes > kWarp;
   plan.lanes = static_cast<int>(lanes);
   const std::int64_t rows = threads / lanes;
   plan.tiles = ceil_div(vectors, lanes);
-  // One round of blocks if they get few steps then, each SM as many as it holds, but one of 16-bit elements: fewer partial
-  // results, and fewer rows under way at once. Else rounds of at most kMaxSteps steps.
+  // One wave of CTAs if each then gets few steps: as many per SM as fit, but one for 16-bit elements, which leaves fewer
+  // partial results and reads fewer rows at once. Else waves of at most kMaxSteps steps.
   const std::int64_t blocks = (threads == 256 ? 3 : width == 8 ? 1 : 2) * sms;
   std::int64_t steps = std::max(ceil_div(plan.length * plan.tiles, rows * blocks), kMinSteps);
   if (steps > kMaxSteps && plan.tiles > sms) steps = kMaxSteps;
@@ -163,7 +164,8 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.chunk = ceil_div(steps, kUnroll) * kUnroll * rows;
   if (index) plan.chunk = std::min(plan.chunk, width >= 8 ? kKeyPositions : kPartPositions);
   plan.split = std::max<std::int64_t>(ceil_div(plan.length, plan.chunk), 1);
-  // Where a thread's positions are misaligned alike it reads aligned blocks, one more than the tile has vectors. The order stays.
+  // Where all positions of a thread have the same misalignment it reads aligned blocks, one more than the tile has vectors. The
+  // order of additions is the same.
   const bool moved = runs && (!plan.aligned || misaligned) && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
   plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
   plan.tiles = ceil_div(vectors, plan.span);
@@ -253,7 +255,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   }
   sort_by_stride(kept);
   merge(kept);
-  // The index that argmax returns counts in logical order, so its dims stay in that order.
+  // argmax returns an index in logical order, so its dims keep that order.
   if (state_of(kind) != State::index) sort_by_stride(gone);
   merge(gone);
   plan.outputs = kept.product();
@@ -264,7 +266,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   std::int64_t inner = INT64_MAX;
   for (const Dim& d : gone)
     if (d.stride != 0) inner = std::min(inner, d.stride);
-  // A tile of fewer elements would leave most of a block idle; then a thread or a few take an output each, as for rows.
+  // A tile of fewer elements would leave most of a CTA idle; then one thread or a few compute an output, as for rows.
   constexpr std::int64_t kMinTile = 2048;
   const bool columns = plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
                        plan.length * kept.last().size >= kMinTile;

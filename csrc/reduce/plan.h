@@ -41,9 +41,9 @@ std::size_t state_bytes(State state, DType dtype);
 /// Can the kernels read `from` as it is when the result is of dtype `to`? Otherwise the input is converted first.
 bool converts_on_load(Kind kind, DType from, DType to);
 
-/// rows: the fastest dim is reduced. A short row is one strip, of 1 to 32 lanes. A longer one is cut into strips, a warp each,
-/// and their states are joined in order, whichever warps and blocks made them. columns: the fastest dim is kept; a block reduces
-/// a tile of neighbouring columns.
+/// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is cut into strips of a warp each,
+/// whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA reduces a
+/// tile of neighbouring columns.
 enum class Kernel : std::uint8_t { rows, columns };
 
 /// Of cross_entropy.
@@ -57,12 +57,12 @@ struct Loss {
 /// States that a block of the row kernel holds in shared memory, at most.
 inline constexpr std::int64_t kMaxStates = 512;
 
-/// Threads of a block of the column kernel, by the size of what a thread keeps of a column and how many it has: more leave fewer
-/// partial results.
+/// Threads of a CTA of the column kernel, given the bytes that a thread keeps per column and its number of columns: more
+/// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
-/// Positions of a block of the column kernel, at most, that looks for one: of elements of up to 16 bits value and position are
-/// one integer of 32 bits.
+/// The most positions of a CTA of the column kernel for argmax: for elements of up to 16 bits, value and position share a
+/// 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
 
 /// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
@@ -87,8 +87,8 @@ struct Plan {
   std::int64_t strips = 1;     ///< rows: a row
   std::int64_t per_block = 1;  ///< rows: strips, or rows of one strip, that a block takes
   std::int64_t split = 1;      ///< blocks an output
-  bool bulk = false;           ///< rows: short ones of 16 bits that are so many that shared memory is the faster way (sm_90)
-  int cluster = 1;             ///< rows: the same where they meet in the first one's shared memory (sm_90), else 1
+  bool bulk = false;           ///< rows: many short 16-bit rows, by bulk copies to shared memory (sm_90)
+  int cluster = 1;             ///< rows: blocks an output that combine states in the first one's shared memory (sm_90), else 1
   bool grouped = false;        ///< rows: a block joins its strips first; then per_block follows from the row's length
   IndexMap kept{};             ///< output (columns: group of `columns` outputs) -> offset in input and output
   IndexMap reduced{};          ///< position 0..length-1 -> offset in input

@@ -7,14 +7,13 @@
 
 namespace xgemm::softmax {
 
-/// `out` is contiguous; `workspace` holds plan.workspace_bytes. Enqueues only: one kernel, or two when the row does not stay on
-/// chip.
+/// `out` is contiguous; `workspace` holds plan.workspace_bytes. Enqueues one kernel, or two if rows do not stay on chip.
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
 
 /// One kernel.
 void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream);
 
-// One a file, so that they compile side by side. `pairs`: the statistics of a two-pass plan.
+// One per file, so that they compile in parallel. `pairs`: the statistics of a two-pass plan.
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_short_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);

@@ -9,12 +9,12 @@
 
 namespace xgemm::softmax {
 
-/// What is added to scale * x: nothing, values of x's dtype or of fp32, or -inf where a bool is false.
+/// The kind of mask: none, added values of x's dtype or of fp32, or a bool whose false adds -inf.
 enum class MaskKind : std::uint8_t { none, own, f32, boolean };
 
-/// One read of x: rows: of stride 1 and of whole 16-byte vectors, a mask of stride 1 or none, the row's logits in the registers
-/// of a block. elements: other rows whose logits fit. any: what is longer, or of columns > 1: a block passes three times over a
-/// tile.
+/// rows: one read of x; rows of stride 1 and whole 16-byte vectors, a mask of stride 1 or none, logits in a CTA's registers.
+/// elements: one read of x; other rows whose logits fit in registers. any: longer rows, or columns > 1; a CTA passes three
+/// times over a tile.
 enum class MaskedKernel : std::uint8_t { rows, elements, any };
 
 /// The problem is [outer, length, columns] with softmax over the middle, all dims of any stride, output contiguous.
@@ -31,11 +31,11 @@ struct Masked {
   IndexMap outer_map{}, column_map{};  ///< to offsets in the input and (`out`) in the mask
 };
 
-/// `mask_strides` are those of the mask broadcast to `sizes`.
+/// `mask_strides`: strides of the mask after it is broadcast to `sizes`.
 Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std::span<const std::int64_t> sizes,
                    std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim);
 
-/// 16-byte vectors or elements of a lane at most: 16 logits.
+/// The most 16-byte vectors, or elements, of a lane: 16 logits.
 constexpr int masked_steps(std::size_t size) { return size == 2 ? 2 : 4; }
 constexpr int kElementSteps = 16;
 

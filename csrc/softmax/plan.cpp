@@ -12,15 +12,16 @@ namespace {
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 
-/// Rows of whole 16-byte vectors stay in registers up to here: from then on an SM holds too few of them to cover their
+/// The longest rows of whole 16-byte vectors that stay in registers: an SM holds too few longer ones to overlap their
 /// arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
-/// Other rows are misaligned nearly always, which shared memory does not mind; shorter ones have several a warp.
+/// The same for other rows. They are nearly always misaligned, which costs nothing in shared memory; of shorter rows a warp
+/// takes several.
 constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
-/// Rows that are not whole vectors, in registers: shorter ones are mostly edges; one of all of a warp's lanes has no neighbour
-/// there.
+/// Rows that are not whole vectors, in registers: shorter rows are mostly edges, and a row that takes all lanes of a warp has
+/// no neighbour in the warp.
 constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 16;
-/// A part of this size leaves room for six on an SM.
+/// Six parts of this size fit an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
 /// False if not even a cluster's shared memory holds the row.
@@ -46,7 +47,7 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
-  const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can lie in
+  const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
   if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;
@@ -77,8 +78,8 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
-  // Cells, blocks and kernel by length and dtype alone: the order follows from them. Pieces of 64 bytes take as long as 128: then
-  // two passes are as fast.
+  // Length and dtype alone decide cells, CTAs and kernel, because these decide the order of additions. Pieces of 64 bytes take
+  // as long as pieces of 128; then two passes are as fast.
   const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),
                      held = max_cluster * most * kCell;
   const std::int64_t rounds = std::max<std::int64_t>(ceil_div(plan.length, held), 1), cell = rounds * kCell;
@@ -126,7 +127,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     plan.length = source.sizes[softmax_dim];
     plan.length_stride = source.strides[softmax_dim];
   }
-  // A softmax over one element is 1 wherever it lies: then all dims are outer ones.
+  // A softmax over one element is 1 whatever its stride: all dims are then outer dims.
   const std::size_t outer_dims = plan.length == 1 ? source.sizes.size() : softmax_dim;
   for (std::size_t d = outer_dims + 1; plan.length > 1 && d < source.sizes.size(); ++d) plan.columns *= source.sizes[d];
   const auto [map, outer] = reduce::contiguous_map(op, source.sizes.first(outer_dims), source.strides.first(outer_dims));

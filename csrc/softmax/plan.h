@@ -4,10 +4,9 @@
 
 namespace xgemm::softmax {
 
-/// One read and one write: rows: the row stays in registers, of 1 to 32 lanes or a block. shared: in shared memory, of a warp, a
-/// block or a cluster (sm_90). columns: in shared memory of a block or a cluster.
-/// odd_rows: in registers, short rows that are not whole 16-byte vectors.
-/// two_pass: what is longer: the reduction's (max, sum) pairs, then a pass that divides.
+/// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
+/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
+/// in registers. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
@@ -38,14 +37,14 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out);
 
 Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu);
 
-/// 16-byte vectors of one thread at most, and in short rows, whose kernel is smaller.
+/// The most 16-byte vectors of a thread: in rows, and in short rows, whose kernel is smaller.
 constexpr int kRowSteps = 4, kShortSteps = 2;
-/// odd_rows: 16-byte blocks of one thread at most, threads a block, blocks an SM.
+/// odd_rows: the most 16-byte blocks of a thread, threads per CTA, CTAs per SM.
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
-/// Threads of a block that holds a part of a row in shared memory, and of one in which a warp holds a row.
+/// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
-/// columns: positions of one thread (more where 16 blocks would not hold the column), threads of a block at most and of one with
-/// several tiles, 16-byte vectors side by side at most.
+/// columns: positions of a thread (more where 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
+/// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
 /// two_pass: 16-byte pieces of one thread.
 constexpr int kPieces = 8;

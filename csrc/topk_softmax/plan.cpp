@@ -59,7 +59,7 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
   plan.aligned = plan.vector;
   for (int d = 0; d < plan.kept.dims; ++d) plan.aligned &= plan.kept.stride[d] * bytes % 16 == 0;
 
-  // A round costs five operations a register, so short rows share a warp; a longer one is faster through its threshold.
+  // A round costs five operations per register, so short rows share a warp; longer rows are faster with a threshold.
   if (plan.length <= kMaxRounds) {
     plan.kernel = Kernel::rounds;
     plan.values = plan.length <= kFewValues ? 8 : 16;
@@ -68,8 +68,8 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
     plan.shared_bytes = static_cast<std::size_t>(plan.threads / plan.lanes * k) * entry_bytes(plan.in);
   } else {
     plan.kernel = Kernel::select;
-    // The fewer warps share a row, the fewer lists are merged; the k-th of 32 lanes' maxima is the first threshold, so a single
-    // warp serves k up to 32.
+    // Fewer warps per row merge fewer lists. The first threshold is the k-th of 32 lanes' maxima, so a single warp serves k up
+    // to 32.
     const std::int64_t tiles = ceil_div(plan.length, tile_steps(plan.in) * kWarp * width);
     const std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / kTilesPerWarp, k > kWarp ? 2 : 1, kMaxWarps);
     plan.rank = static_cast<int>(ceil_div(k, warps));

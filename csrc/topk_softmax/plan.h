@@ -6,8 +6,8 @@ namespace xgemm::topk_softmax {
 
 inline constexpr std::int64_t kMaxK = 64;
 
-/// rounds: a few lanes a row, values in registers, one maximum a round.
-/// select: one warp or a block a row; a threshold lets few elements through, which are sorted.
+/// rounds: a few lanes a row, values in registers, one maximum a round. select: one warp or a CTA per row; the few elements
+/// above a threshold are sorted.
 enum class Kernel : std::uint8_t { rounds, select };
 
 /// The arguments of both kernels. Which thread holds which element, and so the order of a sum, follows from length, k and dtype.
@@ -15,7 +15,7 @@ struct Plan {
   DType in = DType::f32, out = DType::f32;
   Kernel kernel = Kernel::rounds;
   bool renormalize = true;
-  bool vector = false;   ///< neighbours of a row are neighbours in memory: 16-byte loads, at any alignment
+  bool vector = false;   ///< the row has stride 1: 16-byte loads, at any alignment
   bool aligned = false;  ///< every row lies at a multiple of 16 bytes from the base
   int k = 0;
   int rank = 0;     ///< select: ceil(k / warps)
@@ -34,9 +34,9 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
 
 /// Bytes of a (key, index) pair in shared memory.
 constexpr std::size_t entry_bytes(DType in) { return in == DType::f64 ? 16 : 8; }
-/// select: 16-byte vectors of a lane that are read at once; fp64's exponentials need the registers.
+/// select: 16-byte vectors that a lane loads at once; fewer in fp64, whose exponentials need the registers.
 constexpr int tile_steps(DType in) { return in == DType::f64 ? 2 : 4; }
-/// select: a warp's queue: fewer than 32 that wait and one of every lane; at the end its list of up to 64.
+/// select: entries of a warp's queue: fewer than 32 that wait plus one of each lane; at the end the warp's list of up to 64.
 inline constexpr int kQueueEntries = 64;
 
 }  // namespace xgemm::topk_softmax

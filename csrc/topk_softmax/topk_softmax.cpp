@@ -48,7 +48,8 @@ Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool
 
 bool is_empty(const Call& call) { return std::ranges::find(call.shape, 0) != call.shape.end(); }
 
-/// The k largest of n elements in descending order and where they are: NaN is the largest, of equal ones the first come first.
+/// The k largest of n elements in descending order, and their indices. NaN is the largest; of equal elements the first comes
+/// first.
 template <class T>
 void choose(const T* row, std::int64_t n, std::int64_t k, T* values, std::int64_t* indices) {
   const auto above = [](T a, T b) { return std::isnan(a) ? !std::isnan(b) : a > b; };
@@ -68,7 +69,7 @@ void choose_rows(const Tensor& x, std::int64_t rows, std::int64_t n, std::int64_
   const auto* const in = static_cast<const T*>(x.data_ptr());
   auto* const v = static_cast<T*>(values.data_ptr());
   auto* const i = static_cast<std::int64_t*>(indices.data_ptr());
-  constexpr std::int64_t kGrain = 1 << 15;  // elements that are worth a thread
+  constexpr std::int64_t kGrain = 1 << 15;  // elements per thread
   torch::stable::parallel_for(0, rows, std::max<std::int64_t>(1, kGrain / n), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) choose(in + row * n, n, k, v + row * k, i + row * k);
   });
@@ -106,7 +107,7 @@ Result run_cuda(const Call& call) {
   Result result{empty(call.shape, call.output, v), empty(call.shape, ScalarType::Long, v)};
   if (is_empty(call)) return result;
 
-  // A dtype that changes values before they are compared is a pass of its own.
+  // A dtype that changes values before they are compared takes a separate pass.
   const DType from = to_dtype(v.dtype), to = to_dtype(call.output);
   const reduce::Converted input(v, from == to || (is_half(from) && to == DType::f32), call.output, scope);
   const topk_softmax::Plan plan =

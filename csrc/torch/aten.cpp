@@ -11,7 +11,7 @@ bool onednn_supports(const char* op) {
 }
 
 /// at::globalContext().float32MatmulPrecision(): the stable ABI of 2.10 has no getter, so both are looked up by name. It throws
-/// where the setting was made for each backend apart.
+/// if the setting was made per backend.
 Rounding asked_of_torch() {
   using Context = const void* (*)();
   using Precision = int (*)(const void*);

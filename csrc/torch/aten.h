@@ -11,8 +11,8 @@
 
 namespace xgemm {
 
-/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first results.
-/// Arguments are validated by the caller: the stable ABI keeps no message of a failing call.
+/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first
+/// results. The caller validates the arguments, because the stable ABI drops the message of a failing call.
 template <std::size_t kResults, class Result = Tensor, class... Args>
 std::array<Result, kResults> aten_results(const char* name, const char* overload, const Args&... args) {
   std::array<StableIValue, std::max({sizeof...(Args), kResults, std::size_t{4}})> stack{torch::stable::detail::from(args)...};
@@ -23,7 +23,7 @@ std::array<Result, kResults> aten_results(const char* name, const char* overload
   return out;
 }
 
-/// The same where one result is wanted.
+/// The same for a single result.
 template <class Result = Tensor, class... Args>
 Result aten(const char* name, const char* overload, const Args&... args) {
   return aten_results<1, Result>(name, overload, args...)[0];
@@ -32,17 +32,17 @@ Result aten(const char* name, const char* overload, const Args&... args) {
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).
 inline Tensor scalar(double value, ScalarType dtype) { return torch::stable::full({}, value, dtype); }
 
-/// `x` in `dtype`: itself where it is that already.
+/// `x` in `dtype`; `x` itself if it has that dtype already.
 inline Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_type() == dtype ? x : torch::stable::to(x, dtype); }
 
 /// The same memory with other sizes and strides, `offset` elements further on.
 Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset = 0);
 
-/// Whether ATen's products on this CPU take fp16 or bf16 as they are, in oneDNN; else they are slower than those of fp32.
+/// True if oneDNN multiplies fp16 or bf16 natively on this CPU; otherwise ATen's products of that dtype are slower than fp32's.
 bool multiplies(ScalarType half);
 
-/// To what ATen's products on the CPU may round fp32 operands, by torch's float32 matmul precision ("highest", "high", "medium")
-/// and this CPU. That setting is the process's; what a caller of our ops asks for comes before it.
+/// The precision to which ATen's products on this CPU may round fp32 operands, given torch's float32 matmul precision
+/// ("highest", "high", "medium"). That setting is process-wide; a caller's `precision` argument takes priority over it.
 enum class Rounding { none, tf32, bf16 };
 Rounding product_rounding();
 

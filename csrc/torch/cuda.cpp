@@ -5,7 +5,7 @@
 
 #include "device/counters.h"
 
-// Lives in libtorch_cuda only: weak, so that this library also loads on a torch without CUDA.
+// Exists in libtorch_cuda only; weak, so that this library also loads with a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
 
 namespace xgemm {
@@ -13,7 +13,8 @@ namespace xgemm {
 CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   check(v.cuda, op_, "expected ", v.name, " on cuda, got ", device_name(v));
   check(aoti_torch_get_current_cuda_stream != nullptr, op_, "this torch has no CUDA support, got a tensor on ", device_name(v));
-  // torch's guard restores torch's current device; the static CUDA runtime in this library has a current device of its own.
+  // torch's guard restores torch's current device; the CUDA runtime that is linked into this library has its own current
+  // device.
   if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
   if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
     fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
@@ -31,10 +32,10 @@ bool CudaScope::captured() const {
 }
 
 char* CudaScope::standing_workspace() const {
-  unsigned long long id = 0;  // unique for the life of the process, which a stream's handle is not
+  unsigned long long id = 0;  // unique while the process lives; a stream's handle may be reused
   if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;
-  static auto& standing = *new std::map<std::pair<int, unsigned long long>, Tensor>;  // never freed: torch may be gone by then
+  static auto& standing = *new std::map<std::pair<int, unsigned long long>, Tensor>;  // never freed: torch may be unloaded first
   const std::scoped_lock lock(mutex);
   auto& [key, tensor] = *standing.try_emplace({view_.device_index, id}).first;
   if (!tensor.defined()) {

@@ -10,11 +10,11 @@
 
 namespace xgemm {
 
-/// Where the blocks of a kernel that share a result meet.
+/// Memory through which the CTAs of a kernel combine a result that they share.
 struct MeetingPlace {
   void* counters = nullptr;
   void* partials = nullptr;
-  std::optional<Tensor> owned;  ///< given back to torch's allocator on return, and used again in the stream's order
+  std::optional<Tensor> owned;  ///< returned to torch's allocator with this object; the stream orders its reuse
 };
 
 /// Makes the device of `v` current for its lifetime and looks up torch's stream there.
@@ -26,18 +26,18 @@ class CudaScope {
 
   cudaStream_t stream() const { return stream_; }
   const DeviceProperties& properties() const { return *properties_; }
-  /// For one kernel on this stream: `counter_bytes` of zeros, which it leaves zeros, and `partial_bytes` of anything. Null where
-  /// no bytes are asked for.
+  /// For one kernel on this stream: `counter_bytes` of zeros, which the kernel must leave zero, and `partial_bytes` of
+  /// uninitialised memory. Null for zero bytes.
   MeetingPlace meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const;
-  /// Turns a failed launch into one line; to be called after every launch.
+  /// Throws a one-line error if the launch failed. Called after every launch.
   void check_launch() const;
 
  private:
-  /// Memory that belongs to this stream, which is not captured, and outlives the call: kernels of one stream follow each other.
-  /// It starts as zeros and whoever uses its first kStandingCounterBytes leaves zeros there, which saves a memset a call.
+  /// Memory of this stream (which is not being captured) that outlives the call; kernels of one stream run one after another.
+  /// Its first kStandingCounterBytes start as zeros and every kernel leaves zeros there, which saves a memset per call.
   char* standing_workspace() const;
-  /// Is the stream captured into a graph? Then memory that outlives the call must be the graph's own: it may be replayed
-  /// anywhere.
+  /// Is the stream being captured into a graph? Then memory that outlives the call must belong to the graph, which may be
+  /// replayed on any stream.
   bool captured() const;
   static constexpr std::size_t kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20;
 

@@ -1,4 +1,4 @@
-// One clear line: the op, the argument, what it got, what it needs.
+// Error messages of one line: the op, the argument, what it got, what it needs.
 #pragma once
 #include <sstream>
 #include <stdexcept>
@@ -20,7 +20,7 @@ void check(bool ok, const char* op, const Parts&... parts) {
     fail(op, parts...);
 }
 
-/// For what only a GPU does: view() refuses its tensors before.
+/// For calls that only a CUDA build can serve; view() has refused their tensors before.
 [[noreturn]] inline void fail_without_cuda(const char* op) { fail(op, "this libxgemm.so was built without CUDA"); }
 
 }  // namespace xgemm

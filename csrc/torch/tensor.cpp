@@ -15,7 +15,7 @@ namespace {
 ScalarType dtype_of(const char* op, const char* name, const Tensor& t) {
   try {
     return t.scalar_type();
-  } catch (const std::exception&) {  // quantised and other types that the stable ABI does not name
+  } catch (const std::exception&) {  // quantised and other types that the stable ABI has no name for
     fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
   }
 }

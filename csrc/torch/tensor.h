@@ -43,7 +43,7 @@ struct TensorView {
 /// Reads the metadata of `t`; rejects layouts other than strided, devices other than CPU and CUDA, and undefined tensors.
 TensorView view(const char* op, const char* name, const Tensor& t);
 
-/// A shape in a message, "[2, 3]": made of it when the message is, so that a check that holds costs nothing.
+/// A shape in a message, "[2, 3]". It is formatted with the message, so a check that holds costs nothing.
 struct ShapeText {
   ShapeRef shape;
 };

@@ -1,8 +1,8 @@
-// Reduces many rows of about a strip's step by way of shared memory: reduce_runs' order. A warp asks for the rows that it works
-// on at a time by one bulk copy: what is under way takes no registers and costs no issue slots, and a target's logit is at hand.
+// Reduces many rows of about a strip's step each through shared memory, in the order of reduce_runs. A warp loads all rows that
+// it reduces together by one bulk copy: loads in flight take no registers and no issue slots, and a target's logit is at hand.
 //
-// Layouts: rows of stride 1 at one distance, every row a multiple of 16 bytes long at a multiple of 16 bytes; results one
-//   after the other. Limits: one strip, a warp's rows fit kBulkBytes. Architectures: sm_90 (bulk copies).
+// Layouts: rows of stride 1, evenly spaced; every row is whole 16-byte vectors at aligned addresses; results are contiguous.
+// Limits: one strip; a warp's rows fit kBulkBytes. Architectures: sm_90 (bulk copies).
 // Floor: every element read once. 24 warps of 8 KB fit an SM.
 #pragma once
 #include "device/ptx/bulk_copy.cuh"

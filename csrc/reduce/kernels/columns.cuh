@@ -1,18 +1,18 @@
-// Reduces a dim that is not the fastest: a block takes a tile of neighbouring columns, `lanes` threads of 16 bytes side by side
-// and threads / lanes positions at a time; the last of `split` blocks of a tile adds their partial results in order.
+// Reduces a dim that is not the fastest. A CTA takes a tile of neighbouring columns: `lanes` threads of 16 bytes side by side,
+// and threads / lanes positions at a time. The last of the `split` CTAs of a tile adds their partial results in order.
 //
-// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment;
-//   else element by element. A thread whose positions are misaligned alike reads the aligned blocks that its columns and their
-//   neighbours lie in, and its sums move to their columns at the end; else each vector is two blocks and a shift. Where a
-//   column's elements are added in which order does not follow from the alignment.
-// Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions.
+// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
+// else
+//   element by element. A thread whose positions all have the same misalignment reads aligned blocks, and its sums move to
+//   their columns at the end; otherwise a vector is two blocks and a shift. The order of additions does not depend on alignment.
+// Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
 #include "reduce/kernels/common.cuh"
 
 namespace xgemm::reduce {
 
-/// What a thread keeps of a column within its block: a state, or less.
+/// What a thread keeps for a column within its CTA: a state, or fewer bytes.
 template <class Op>
 struct PartOf {
   using type = typename Op::State;
@@ -30,12 +30,11 @@ using Part = typename PartOf<Op>::type;
 template <class Op>
 inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<typename Op::T>::kCount);
 
-/// Steps of kUnroll 16-byte loads that a thread has under way: two where its parts take few registers.
+/// Steps of kUnroll 16-byte loads that a thread keeps in flight: two where its parts take few registers.
 template <class Op>
 inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 && sizeof(typename Op::T) > 1 ? 2 : 1;
 
-/// Blocks an SM that the register budget must allow: 1024 threads, fewer where a thread's parts alone take more than that
-/// leaves.
+/// CTAs per SM that the register budget must allow: 1024 threads, fewer where a thread's parts alone need more registers.
 template <class Op, bool kBlocks>
 inline constexpr int kColumnBlocks = [] {
   using T = typename Op::T;
@@ -44,7 +43,7 @@ inline constexpr int kColumnBlocks = [] {
   constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
   constexpr int kMost = kThreads / kColumnThreads<Op>;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  if (PartOf<Op>::kIsLess && sizeof(T) == 4 && !kBlocks) return 1;  // 8 bytes of spills else
+  if (PartOf<Op>::kIsLess && sizeof(T) == 4 && !kBlocks) return 1;  // else 8 bytes of spills
 #endif
   return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
@@ -66,9 +65,9 @@ struct ColumnStates {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) s[e] = start(position);
   }
-  /// Joins the states of the threads that share a column: f(column of the tile, state) for each of `columns`, in one of the
-  /// threads. A thread's first state is of the column `shift` in front of its own; then the positions of a warp are joined in
-  /// shared memory, in the order of the shuffles.
+  /// Joins the states of the threads that share a column and calls f(column of the tile, state) for each of `columns` in one of
+  /// these threads. With a `shift`, a thread's first state belongs to the column `shift` before its own; then the positions of
+  /// a warp are joined in shared memory, in the order of the shuffles.
   template <class F>
   __device__ __forceinline__ void join(int lanes, int columns, int shift, S* shared, const F& f) {
     const int thread = static_cast<int>(threadIdx.x), log2_lanes = 31 - __clz(lanes);
@@ -79,7 +78,7 @@ struct ColumnStates {
       for (int e = 0; e < kWidth; ++e)
         for (int offset = kWarpSize / 2; offset >= lanes; offset /= 2) s[e] = Op::merge(s[e], Op::shuffle(s[e], offset));
     }
-    __syncthreads();  // `shared` may still be read from the call before
+    __syncthreads();  // the previous call may still read `shared`
     S* const to = shared + (thread >> log2_lanes) * columns;
     const int own = (thread & (lanes - 1)) * kWidth;
     if (moved) {
@@ -110,8 +109,8 @@ struct ColumnStates {
   }
 };
 
-/// An aligned vector that nobody reads again. Past L1 16-bit columns are 1 to 3 % faster, but 64 fp32 rows of millions 2 %
-/// slower.
+/// Loads an aligned vector that is read once. Without L1 16-bit columns are 1 to 3 % faster, but 64 fp32 rows of millions of
+/// elements 2 % slower.
 template <class T>
 __device__ __forceinline__ uint4 load_once16(const T* p) {
   if constexpr (sizeof(T) != 2) return load_aligned16(p);
@@ -130,15 +129,15 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>, kSteps = kColumnSteps<Op>;
-  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps: of 8-byte elements it takes too many registers
+  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
   constexpr int kStatesAhead = sizeof(State) > 4 ? 2 : 4;  // as registers allow
   __shared__ alignas(16) State shared[kThreads * kWidth];
 
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
   const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = plan.span * kWidth;
-  // Neighbouring blocks read neighbouring tiles of the same positions. Divisions in 32 bits: in 64 they are long beside a block
-  // that reads 64 KB.
+  // Neighbouring blocks read neighbouring tiles of the same positions. Divisions in 32 bits: 64-bit ones take long compared
+  // with a CTA that reads 64 KB.
   const std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.tiles), tile = blockIdx.x - group * plan.tiles;
   const std::int64_t outer = static_cast<unsigned>(group) / static_cast<unsigned>(plan.split), part = group - outer * plan.split;
   const IndexMap::Pair at = plan.kept.offsets(outer);
@@ -165,14 +164,14 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
   };
   const std::int64_t stride = plan.reduced.stride[0];
   const T* const last = in + plan.last + 1;
-  int shift = 0;  // elements of a thread's blocks in front of its columns
+  int shift = 0;  // elements of a thread's blocks before its columns
   if constexpr (kBlocks) {
     const T* p = base + (begin + first) * stride;
     shift = static_cast<int>(misalignment(p) / sizeof(T));
     p -= shift;
     if (column - shift < min(plan.columns, (tile + 1) * columns)) {
-      // Where tiles start anywhere the block of the last position may reach behind the tensor; those of others end in the next
-      // position's elements.
+      // Where tiles start at any address the last position's block may reach past the tensor; the blocks of other positions end
+      // in the next position's elements.
       const std::int64_t step = stride << (31 - __clz(rows));
       const int whole = plan.span < lanes && p + (count - 1) * step + kWidth > last ? count - 1 : count;
       int k = 0;
@@ -182,7 +181,8 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
         for (int i = 0; i < kSteps * kUnroll; ++i) {
           raw[i / kUnroll][i % kUnroll] = load_once16(p);
           p += step;
-          // Else the compiler makes multiples of `step`, and of 8 loads for want of registers 4 come after the first sums.
+          // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the
+          // first sums.
           asm("" : "+l"(p));
         }
 #pragma unroll
@@ -222,8 +222,8 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
           offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
         }
       }
-      // A vector as the two aligned blocks that it lies in, as long as the second does not reach behind the tensor (bytes take
-      // too many registers).
+      // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would
+      // take too many registers).
       bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && k + kUnroll <= count;
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;

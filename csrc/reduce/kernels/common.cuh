@@ -1,10 +1,10 @@
-// What the row and the column kernel share: reading 16-byte vectors of any alignment, padding, and the last block's turn.
+// What the row and the column kernel share: reading 16-byte vectors of any alignment, padding, and the last CTA's turn.
 #pragma once
 #include "reduce/kernels/operators.cuh"
 
 namespace xgemm::reduce {
 
-/// Raw elements that change no result: they stand where a row has no element.
+/// Raw elements that change no result, for places where a row has no element.
 template <class Op>
 __device__ __forceinline__ uint4 padding(const Plan& plan) {
   return {plan.fill[0], plan.fill[1], plan.fill[2], plan.fill[3]};
@@ -14,7 +14,7 @@ __device__ __forceinline__ uint4 padding(const Plan& plan) {
 template <class Op>
 __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>& convert, const uint4& raw, int e) {
   using T = typename Op::T;
-  if constexpr (kIsHalf<T>) {  // from words: as elements the compiler takes an instruction more for each upper half
+  if constexpr (kIsHalf<T>) {  // by words: by elements each upper half takes one more instruction
     const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w}, word = words[e / 2];
     float x;
     if constexpr (std::is_same_v<T, bf16>)
@@ -28,7 +28,7 @@ __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>
   }
 }
 
-/// What an operator keeps of n values, and their plain sum where it needs that too. `exists`: an element, not padding.
+/// Adds n values to an operator's state, and to their plain sum if it keeps one. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
 __device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
                                      [[maybe_unused]] const Exists& exists) {
@@ -36,8 +36,8 @@ __device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, co
   if constexpr (Op::kTotal) Op::push_total(s, x, exists);
 }
 
-/// What an operator keeps of n vectors of a strip. Element e of vector j is at `position` + j * `distance` + e of the strip;
-/// those from `end` on are padding. `now`: where the maximum is in a step is looked up at once.
+/// Adds n vectors of a strip to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the strip;
+/// those from `end` on are padding. `now`: look up at once where in a step the maximum is.
 template <class Op, int n>
 __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, uint4 (&raw)[n],
                                           int position, int distance, [[maybe_unused]] int end, [[maybe_unused]] bool now) {
@@ -49,14 +49,14 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
 #pragma unroll
     for (int i = 0; i < n * kWidth; ++i) x[i] = value_of<Op>(convert, raw[i / kWidth], i % kWidth);
   };
-  const auto forget = [&] {  // values converted for one use are not kept for the next: raw ones take half of the registers
+  const auto forget = [&] {  // converts again for the next use: raw values take half of the registers
 #pragma unroll
     for (int j = 0; j < n; ++j) asm volatile("" : "+r"(raw[j].x), "+r"(raw[j].y), "+r"(raw[j].z), "+r"(raw[j].w));
   };
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
     convert_all(x);
-    // Several vectors are each there or not as a whole.
+    // Of several vectors each exists as a whole or not at all.
     Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
     forget();
   }
@@ -79,7 +79,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
   }
 }
 
-/// The same of one element of a row's incomplete last vector, which starts at `position` of the strip.
+/// The same for one element of a row's incomplete last vector, which starts at `position` of the strip.
 template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void push_single(const Convert<typename Op::T>& conve
     Op::push(s, x, x[0], [&](int) { return position + e; });
 }
 
-/// `count` elements at p, which is in front of no whole vector, and `fill` behind them.
+/// `count` elements at p, where no whole vector follows, then `fill`.
 template <class T>
 __device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill) {
   Pack<T> pack = as_pack<T>(fill);
@@ -101,14 +101,15 @@ __device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4
   return as_raw(pack);
 }
 
-/// Steps of rows at any address, as aligned 16-byte blocks: each is loaded once, by the lane whose vector starts in it, and the
-/// words that the lane before needs of it are handed over by shuffles. The rows of a warp are misaligned alike. Between ask() and
-/// take() other work may be done.
+/// Loads steps of rows at any address as aligned 16-byte blocks. Each block is loaded once, by the lane whose vector starts in
+/// it; shuffles pass the words that the previous lane needs. The rows of a warp have the same misalignment. Other work may be
+/// done between ask() and take().
 template <class T>
 struct ShiftedRows {
   int lanes, lane;  // of a row
 
-  /// Asks for vectors from + lane, + lanes, ... of those `vectors` at p; a block that reaches past `end` is not read whole.
+  /// Starts to load vectors from + lane, from + lane + lanes, ... of the `vectors` at p. A block that reaches past `end` is not
+  /// read whole.
   template <class End>
   __device__ __forceinline__ void ask(const T* p, int from, int vectors, uint4 (&raw)[kUnroll], uint4& behind,
                                       const End& end) const {
@@ -140,7 +141,7 @@ struct ShiftedRows {
       if (step == vectors) behind = front;
     }
   }
-  /// Makes the vectors of what was asked for; `fill` is what is not there.
+  /// Shifts the loaded blocks into vectors; vectors that do not exist become `fill`.
   __device__ __forceinline__ void take(unsigned shift, int from, int vectors, uint4 (&raw)[kUnroll], const uint4& behind,
                                        const uint4& fill) const {
     shift_lanes<T>(raw, behind, lane, lanes, shift);
@@ -151,7 +152,7 @@ struct ShiftedRows {
   }
 };
 
-/// A state written by another block of this launch: read past the L1 cache.
+/// Reads a state that another CTA of this launch has written, without the L1 cache.
 template <class State>
 __device__ __forceinline__ State load_state(const State* p) {
   State s;
@@ -170,7 +171,7 @@ __device__ __forceinline__ State load_state(const State* p) {
   return s;
 }
 
-/// True in every thread of the block that finds the others' partial results complete. `counter` starts and ends at zero.
+/// True in every thread of the last CTA to finish: all partial results are then complete. `counter` starts and ends at zero.
 __device__ __forceinline__ bool is_last_block(unsigned* counter, std::int64_t split) {
   __shared__ bool last;
   __threadfence();

@@ -12,7 +12,7 @@
 
 namespace xgemm::reduce {
 
-/// Which of reduce_runs, if any, reads these rows: their results lie one after the other.
+/// The instantiation of reduce_runs, if any, that reads these rows. Their results must be contiguous.
 template <class T>
 Runs runs_of(const Plan& plan, const void* in) {
   const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
@@ -57,10 +57,10 @@ void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& w
     switch (runs) {
       case Runs::warps: return go.template operator()<reduce_runs<Op, Runs::warps>>();
       case Runs::parts: return go.template operator()<reduce_runs<Op, Runs::parts>>();
-      case Runs::shifted_rows:  // what needs more registers still is left to reduce_rows
+      case Runs::shifted_rows:  // operators that need even more registers take reduce_rows
         if constexpr (!Op::kTotal) return go.template operator()<reduce_runs<Op, Runs::shifted_rows>>();
         break;
-      case Runs::shifted_strips:  // what needs more registers is as fast in reduce_rows
+      case Runs::shifted_strips:  // operators that need more registers are as fast in reduce_rows
         if constexpr (!Op::kTotal && !Op::kFindsLater) return go.template operator()<reduce_runs<Op, Runs::shifted_strips>>();
         break;
       case Runs::none: break;

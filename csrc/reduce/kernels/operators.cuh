@@ -1,7 +1,6 @@
-// What a reduction does with an element: one struct an operator, over the value types float, double, int32 and int64. A State is
-// what is kept for a part of an output, a Local what a thread keeps for a strip of a row; push() takes n values, their maximum
-// (not computed where unused) and the position of each; merge() joins two states. Merging in a fixed order gives the same bits on
-// every run.
+// The operators: one struct each, over the value types float, double, int32 and int64. A State is kept for a part of an output,
+// a Local by a thread for a strip of a row. push() takes n values, their maximum (not computed where unused) and the position
+// of each; merge() joins two states. Merging in a fixed order gives the same bits on every run.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -12,7 +11,7 @@
 
 namespace xgemm::reduce {
 
-/// 16-byte loads that a thread has under way: a step.
+/// 16-byte loads that a thread keeps in flight: a step.
 inline constexpr int kUnroll = 4;
 
 /// An 8-bit integer, signed or not (bool is unsigned): one kernel for all of them.
@@ -179,14 +178,14 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
   }
 }
 
-/// What an output is made of beside its elements: loaded ahead of its use, a part before and a part after the row is read.
+/// Data that an output needs beside its elements, loaded ahead of its use: a part before and a part after the row is read.
 struct NoExtra {
   __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
   template <bool kPlain, class T>
   __device__ __forceinline__ void look(const Plan&, const T*) {}
 };
 
-/// What operators share whose Local is their State.
+/// Shared by operators whose Local is their State.
 template <class Op, class S>
 struct SimpleLocal {
   using Local = S;
@@ -214,7 +213,7 @@ struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
   using V = Value<T>;
   using State = SumState<T>;
   static constexpr bool kOrdered = false;
-  // One step of 16-bit or 8-bit integers fits int32; of int32 it does not.
+  // The sum of one step of 16-bit or 8-bit integers fits int32; of int32 it does not.
   using Step = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int64_t, V>;
 
   static __device__ __forceinline__ State identity() { return State{0}; }
@@ -264,13 +263,13 @@ struct MaximumIndex {
     std::int64_t index;
     V value;
   };
-  // Which of a thread's steps holds the maximum; where in it is looked up once a strip, by reading that step again. In a row of
-  // one strip, with few steps, it is looked up at once.
+  // The step that holds the thread's maximum. The place within the step is looked up once per strip, by reading the step again;
+  // in a row of one strip, with few steps, at once.
   struct Local {
     V value;
     std::uint32_t position;  // of the step's first element, or of the maximum; positions in a strip fit 32 bits
   };
-  // Of a column within a block; positions count from the block's first one.
+  // For a column within a CTA; positions count from the CTA's first one.
   struct Part {
     V value;
     std::uint32_t position;
@@ -304,7 +303,7 @@ struct MaximumIndex {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.index, offset), __shfl_xor_sync(kFullWarp, s.value, offset)};
   }
-  // A column of the lowest value alone never has another position than that of the start.
+  // A column that holds only the lowest value keeps the position of the start.
   static __device__ __forceinline__ Part start_part(int position) { return {lowest<V>(), static_cast<std::uint32_t>(position)}; }
   static __device__ __forceinline__ Part merge(Part a, Part b) {
     return (ties(a.value, b.value) ? a.position < b.position : beats(a.value, b.value)) ? a : b;
@@ -347,7 +346,8 @@ struct MaximumIndex {
     }
     return where;
   }
-  /// First the value of all lanes, then the first position among those that hold it. fetch(step, position) reads a step again.
+  /// First the maximum over all lanes, then the first position among the lanes that hold it. fetch(step, position) reads a step
+  /// again.
   template <class Fetch>
   static __device__ __forceinline__ State state(const Local& s, const Convert<T>& convert, int lanes, bool found,
                                                 std::int64_t first, const Fetch& fetch) {
@@ -380,9 +380,9 @@ __device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned sel
   return r;
 }
 
-/// MaximumIndex for columns of elements of up to 16 bits, in half of the instructions: value and turned position are one integer,
-/// whose maximum is the first position of the largest value. A Part has 16 bits of position, counted from the block's first one,
-/// a State 48.
+/// MaximumIndex for columns of elements of up to 16 bits, in half of the instructions: value and reversed position share one
+/// integer, so that the maximum integer is the first position of the largest value. A Part has 16 bits of position, counted
+/// from the CTA's first one, a State 48.
 template <class Element>
 struct MaximumKey {
   using T = Element;
@@ -391,7 +391,7 @@ struct MaximumKey {
   using Extra = NoExtra;
   static constexpr bool kOrdered = true, kTotal = false;
   static constexpr State kLast = (State{1} << 48) - 1;
-  static constexpr int kFirst = static_cast<int>(kKeyPositions) - 1;  // what position 0 is turned into
+  static constexpr int kFirst = static_cast<int>(kKeyPositions) - 1;  // position 0 reversed
 
   static __device__ __forceinline__ State identity() { return std::numeric_limits<State>::min(); }
   static __device__ __forceinline__ Part start_part(int) { return std::numeric_limits<Part>::min(); }
@@ -403,7 +403,7 @@ struct MaximumKey {
   static __device__ __forceinline__ S shuffle(S s, int offset) {
     return __shfl_xor_sync(kFullWarp, s, offset);
   }
-  /// Two 16-bit values as integers in the order of the values: -0 is +0, and every NaN the one on top.
+  /// Maps two 16-bit values to integers in the order of the values: -0 becomes +0, and every NaN the largest.
   static __device__ __forceinline__ unsigned in_order(unsigned pair, const Convert<T>& convert) {
     if constexpr (kIsHalf<T>) {
       const unsigned sign = convert.flip & 0x80008000u;
@@ -449,8 +449,8 @@ struct MaximumKey {
 inline constexpr float kLn2 = 0.6931471805599453f;
 
 /// The sum of e^(x - m), m finite or NaN and at least every x. In fp32 a term is 2^(x log2 e - m log2 e), one multiply-add and
-/// one instruction of the special function unit; what rounding did to m log2 e is undone for the whole sum. For a large m that
-/// would be too much to undo, and the difference is taken first.
+/// one instruction of the special function unit; the rounding error of m log2 e is corrected once for the whole sum. For a
+/// large m the error is too large to correct, and x - m is computed first.
 template <int n, class V>
 __device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
   const auto add = [](V a, V b) { return a + b; };
@@ -464,7 +464,8 @@ __device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
   return tree<n>([&](int i) { return exp_of(x[i] - m); }, add);
 }
 
-/// Brings the sums of `lanes` neighbouring lanes to one maximum first: one exponential a lane instead of two a level.
+/// Rescales the sums of `lanes` neighbouring lanes to their common maximum first: one exponential per lane instead of two per
+/// level.
 template <class Exponentials, class P>
 __device__ __forceinline__ P join_pairs(P s, int lanes) {
   const auto m = largest_of(s.maximum, lanes);
@@ -513,12 +514,12 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   }
 };
 
-/// The target, asked for before the row is read, and its logit, asked for before the lanes are joined; then the next target may
-/// be asked for.
+/// The target, loaded before the row is read, and its logit, loaded before the lanes are joined; then the next target may be
+/// loaded.
 template <class T>
 struct Target {
   std::int64_t target;
-  T logit;  // converted where it is used, since that waits for it
+  T logit;  // converted at its use: converting waits for the load
   bool counts, exists;
   __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { target = plan.loss.target[i]; }
   template <bool kPlain>
@@ -529,8 +530,8 @@ struct Target {
   }
 };
 
-/// loss(m, log(sum), -log p(target)) of a target that counts; NaN for one that is no class, and an infinite maximum, as torch has
-/// it.
+/// loss(m, log(sum), -log p(target)) for a target that counts; NaN for a target that is not a class and for an infinite
+/// maximum, as in torch.
 template <class T, class V, class F>
 __device__ __forceinline__ void store_loss(const Plan& plan, const Pair<V>& pair, const Target<T>& extra, void* out,
                                            std::int64_t i, const F& smooth) {
@@ -608,7 +609,7 @@ struct alignas(2 * sizeof(V)) CountedSum {
   V sum, count;
 };
 
-/// The mean of losses that are not -0, which stands for one that does not count.
+/// The mean of the losses that are not -0; -0 marks an ignored target.
 template <class Element>
 struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
   using Extra = NoExtra;

@@ -16,7 +16,7 @@ namespace xgemm::reduce {
 
 inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
 
-/// Blocks an SM that the register budget must allow: four, fewer where a step's values alone take more than that leaves.
+/// CTAs per SM that the register budget must allow: four, fewer where a step's values alone need more registers.
 template <class Op>
 inline constexpr int kRowBlocks = [] {
   using T = typename Op::T;
@@ -29,8 +29,8 @@ inline constexpr int kRowBlocks = [] {
 #endif
 }();
 
-/// The same with the next row's vectors beside this row's state: ptxas converts all fp16 values at once, before their
-/// exponentials. Before sm_90 that is a register too many for three blocks.
+/// The same while the next row's vectors are loaded beside this row's state. ptxas converts all fp16 values at once, before
+/// their exponentials; before sm_90 that is one register too many for three CTAs.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr int kHalfRowBlocks = 2;
 #else
@@ -41,7 +41,7 @@ inline constexpr int kRunBlocks = std::is_same_v<typename Op::T, half> && !Op::k
                                       ? kHalfRowBlocks - (Op::kTotal && kHalfRowBlocks > 2 ? 1 : 0)
                                       : kRowBlocks<Op>;
 
-/// The same with byte shifts' registers.
+/// The same with the registers of byte shifts.
 template <class Op, bool kStrips>
 inline constexpr int kShiftedBlocks = [] {
   using T = typename Op::T;
@@ -50,8 +50,8 @@ inline constexpr int kShiftedBlocks = [] {
   return kRunBlocks<Op> - (more && kRunBlocks<Op> > 1 ? 1 : 0);
 }();
 
-/// Joins get(0..count - 1) in an order fixed by `count` (a block of up to 32 states may be of any size); thread 0 gets the
-/// result.
+/// Joins get(0..count - 1) in an order that `count` alone decides (with up to 32 states, for any number of threads); thread 0
+/// gets the result.
 template <class Op, class Get>
 __device__ __forceinline__ typename Op::State join_block(std::int64_t count, const Get& get, typename Op::State* warps) {
   using State = typename Op::State;
@@ -70,7 +70,7 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   const int used = count < kWarpSize ? static_cast<int>(count) : kWarpSize;  // the other lanes hold nothing
   for (int offset = used > 1 ? 1 << (31 - __clz(used - 1)) : 0; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
   if (blockDim.x == kWarpSize || count <= kWarpSize) return s;
-  __syncthreads();  // `warps` may still be read from the call before
+  __syncthreads();  // the previous call may still read `warps`
   if (lane == 0) warps[warp] = s;
   __syncthreads();
   if (warp > 0) return s;
@@ -79,7 +79,7 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
-/// The blocks of a cluster send their strips' states to the first of them, which goes on when it has all
+/// The CTAs of a cluster send their strips' states to the first CTA, which continues when all have arrived
 /// (device/ptx/mbarrier.cuh).
 template <class Op>
 struct Meeting {
@@ -99,7 +99,7 @@ struct Meeting {
     ptx::cluster_arrive_relaxed();
 #endif
   }
-  /// states[0..count - 1] are this block's. True in the first block, once it has those of all.
+  /// states[0..count - 1] are this CTA's. Returns true in the first CTA, once it has the states of all.
   __device__ __forceinline__ bool send([[maybe_unused]] const State* states, [[maybe_unused]] int count) const {
 #if __CUDA_ARCH__ >= 900
     using Word = std::conditional_t<sizeof(State) % 8 == 0, unsigned long long, unsigned>;
@@ -117,8 +117,8 @@ struct Meeting {
   }
 };
 
-/// The end of a row of several strips, by its block or the last of its blocks: joins the states of this block's `units` strips,
-/// or those of all blocks.
+/// Finishes a row of several strips, in its CTA or in the last of its CTAs: joins the states of this CTA's `units` strips, or
+/// those of all CTAs.
 template <class Op>
 __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typename Op::T>& convert, int units, std::int64_t row,
                                            const typename Op::State* states, const typename Op::Extra& extra, void* out,
@@ -144,14 +144,15 @@ __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typen
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
 
-/// Dynamic shared memory of a block: the states of its strips (or its cluster's), and no more, since blocks of a warp are many.
+/// Dynamic shared memory of a CTA: the states of its strips (or its cluster's) and no more, because an SM holds many CTAs of
+/// one warp.
 template <class Op>
 std::size_t row_shared_bytes(const Plan& plan) {
   if (plan.strips == 1) return 0;
   return static_cast<std::size_t>(plan.cluster > 1 ? plan.strips : plan.per_block) * sizeof(typename Op::State);
 }
 
-/// A block's share: rows of one strip from `first` on if they are `whole`, else strips of `row`.
+/// A CTA's share: if `whole`, rows of one strip from `first` on, else strips of `row`.
 struct Share {
   std::int64_t row, first;
   int units;
@@ -166,13 +167,14 @@ __device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
   return {row, first, static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first))};
 }
 
-/// How the rows of reduce_runs lie, at one distance from each other: as whole vectors at multiples of 16 bytes, of all lanes of a
-/// warp or fewer, or as any number of elements at any address, of one strip or several. none: otherwise.
+/// Layouts of reduce_runs, whose rows are evenly spaced. Whole vectors at aligned addresses, by all lanes of a warp (warps) or
+/// fewer (parts); any number of elements at any address, of one strip (shifted_rows) or several (shifted_strips). none: any
+/// other layout.
 enum class Runs : std::uint8_t { none, warps, parts, shifted_rows, shifted_strips };
 
-/// Rows of stride 1 at one distance from each other: the order of reduce_rows without the code for other layouts, which would
-/// take most of a short row's issue slots. A strip's (or short row's) first vectors are asked for before the lanes of the one
-/// before are joined, and the results of as many short rows as a row has lanes are stored together.
+/// Evenly spaced rows of stride 1, in the order of reduce_rows but without the code for other layouts, which would take most of
+/// a short row's issue slots. The first vectors of a strip (or short row) are loaded before the lanes of the previous one are
+/// joined. The results of as many short rows as a row has lanes are stored together.
 template <class Op, Runs kRuns>
 __global__ void __launch_bounds__(kRowThreads,
                                   kRuns < Runs::shifted_rows ? kRunBlocks<Op> : kShiftedBlocks<Op, kRuns == Runs::shifted_strips>)
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(kRowThreads,
   const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
             teams = static_cast<int>(blockDim.x) >> log2_lanes;
-  // The short rows of a warp are eight apart where addresses matter: then all of them are misaligned alike.
+  // Where addresses matter the short rows of a warp are eight rows apart, so that all have the same misalignment.
   const int slot = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
   const int team = kShifted ? slot * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
   // The units of a block's work are short rows, else strips of one row.
@@ -239,7 +241,7 @@ __global__ void __launch_bounds__(kRowThreads,
   const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // as reduce_rows has it
   typename Op::Local s = Op::start();
   State kept = Op::identity();
-  // Lanes of a warp may be at different rows; they go through the same number of units and steps as the first.
+  // Lanes of a warp may work on different rows; all take as many units and steps as the first.
   const int leader_gap = slot * apart;
   int finisher = 0;  // the lane of this row's result
   for (int unit = team; unit - leader_gap < units; unit += teams) {
@@ -338,7 +340,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   typename Op::Extra extra{};
   if (!whole && threadIdx.x == 0) extra.aim(plan, at.out);
   typename Op::Local s = Op::start();
-  // Lanes of a warp may be at different rows; they go through the same number of steps.
+  // Lanes of a warp may work on different rows; all take the same number of steps.
   const int behind = (static_cast<int>(threadIdx.x) % kWarpSize) >> (31 - __clz(lanes));
   for (int unit = static_cast<int>(threadIdx.x) / lanes; unit - behind < units; unit += teams) {
     const bool exists = unit < units;
@@ -348,8 +350,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     const int steps_end = static_cast<int>(max(min(plan.full - start, plan.chunk), std::int64_t{0})),
               count = exists ? steps_end : 0;
     const bool aligned = misalignment(base) == 0;
-    // Vectors v, v + lanes, ... of the row, at any alignment, those below `limit`; or the one of which it cannot be said that it
-    // is full.
+    // Vectors v, v + lanes, ... of the row below `limit`, at any alignment; or the one that may be incomplete.
     const auto fetch_full = [&](uint4(&raw)[kUnroll], std::int64_t v, std::int64_t limit) {
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) {
@@ -366,7 +367,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       return as_raw(pack);
     };
 
-    // Where only a position is looked for, a warp looks in all of its strips at once.
+    // argmax and argmin look for the position once in all of a warp's strips.
     const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // look at once: reading again costs more
     const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0;
     if (!joint) s = Op::start();

@@ -1,7 +1,7 @@
-// The second pass of a softmax whose rows do not stay on chip: exp(x - m) / d, given each row's (m, d) from the reduction.
+// The second pass of a softmax whose rows do not stay on chip: exp(x - m) / d with each row's (m, d) from the reduction.
 //
-// Layouts: as softmax_rows and softmax_columns; any length. Architectures: sm_80 and later. Floor: one read and one write beside
-// the first pass's read.
+// Layouts: as softmax_rows and softmax_columns; any length. Architectures: sm_80 and later.
+// Floor: one read and one write, after the first pass's read.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"

@@ -1,15 +1,13 @@
-// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread has a cell of plan.cell neighbouring positions
-// of 16 bytes of columns in shared memory; a column's cells are those of a few lanes, a block, or a cluster of up to 16 blocks,
-// each of up to 32 cells: a block takes its own maxima, and they meet once, for maxima and sums together. A block's cells are
-// joined as a balanced tree over their number, and so are the blocks: a column's bits follow from its length and dtype alone,
-// not from how many columns there are beside it, nor from addresses.
+// Softmax over a dim that is not the fastest: [outer, length, columns]. A thread owns a cell in shared memory: plan.cell
+// neighbouring positions of 16 bytes of columns. A column's cells belong to a few lanes, a CTA, or a cluster of up to 16 CTAs of
+// up to 32 cells each. Each CTA takes exponentials relative to its own maximum, and the CTAs exchange maxima and sums once.
+// Cells, then CTAs, are joined as balanced trees over their number: a column's bits depend on its length and dtype only.
 //
-// Layouts: columns have stride 1, positions and outer groups lie anywhere; output contiguous; any alignment.
-// Architectures: sm_80 and later; clusters on sm_90. Limits: 16 blocks x 32 cells x 16 positions (48 in 16 bits); without
+// Layouts: columns have stride 1, positions and outer groups any stride; output contiguous; any alignment.
+// Architectures: sm_80 and later; clusters on sm_90. Limits: 16 CTAs x 32 cells x 16 positions (48 in 16 bits); without
 //   clusters 128 cells, in pieces of 32 bytes.
-// Floor: one read, one write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice. Three
-//   blocks of 64 KB or six of 32 fit an SM, where registers would hold two or four: loads are under way while other blocks
-//   compute or wait for their cluster.
+// Floor: one read, one write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice. Three CTAs
+//   of 64 KB or six of 32 fit an SM (two or four with registers), so loads overlap with other CTAs' arithmetic.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -18,7 +16,7 @@
 
 namespace xgemm::softmax {
 
-/// get(0) to get(n - 1) joined as a balanced tree; those from `count` on do not exist and leave the tree's result as it is.
+/// Joins get(0) to get(n - 1) as a balanced tree. Values from `count` on do not exist and do not change the result.
 template <int n, int kFirst = 0, class V, class Get, class F>
 __device__ __forceinline__ V join_tree(int count, const V& identity, const Get& get, const F& op) {
   if constexpr (n == 1)
@@ -27,14 +25,14 @@ __device__ __forceinline__ V join_tree(int count, const V& identity, const Get& 
     return op(join_tree<n / 2, kFirst>(count, identity, get, op), join_tree<n / 2, kFirst + n / 2>(count, identity, get, op));
 }
 
-/// The same where few are common: half of the tree is left out where nothing is in it.
+/// The same where `count` is often small: skips the second half of the tree if it is empty.
 template <int n, class V, class Get, class F>
 __device__ __forceinline__ V join_up_to(int count, const V& identity, const Get& get, const F& op) {
   const V joined = join_tree<n / 2>(count, identity, get, op);
   return count > n / 2 ? op(joined, join_tree<n / 2, n / 2>(count, identity, get, op)) : joined;
 }
 
-/// 1 / d, as exact as results from 16 bits need it.
+/// 1 / d, as exactly as results from 16-bit elements need.
 template <class T, class V>
 __device__ __forceinline__ V reciprocal_for(V d) {
   if constexpr (sizeof(T) > 2) {
@@ -52,7 +50,8 @@ struct alignas(16) Columns {
   V of[n];
 };
 
-/// Where the threads of a block meet: its warps' values, and those of its tiles, or of the blocks of its cluster.
+/// Shared memory through which a CTA's threads combine values: those of its warps, and those of its tiles or of its cluster's
+/// CTAs.
 template <class V, int n>
 struct Meeting {
   Columns<V, n>*warps, *results;
@@ -61,8 +60,8 @@ struct Meeting {
 /// n / d where d is a power of two.
 __device__ __forceinline__ int divide_pow2(int n, int d) { return n >> (31 - __clz(d)); }
 
-/// Joins a value of each of a block's cells of a column; every thread gets those of its own columns. `place`: of the results of
-/// the block's first tile.
+/// Joins one value per cell over a CTA's cells of a column; every thread gets the results of its own columns. `place`: index of
+/// the results of the CTA's first tile.
 template <class V, int n, class F>
 __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan& plan, int place, const Meeting<V, n>& meeting,
                                            F op) {
@@ -76,7 +75,7 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan
   using Group = Columns<V, n>;
   constexpr int kWarps = kColumnThreads / kWarpSize;
   unsigned self = threadIdx.x;
-  forget(self);  // else what follows from it is kept from one call to the next, in registers that others need
+  forget(self);  // else values derived from it stay in registers between calls
   const int thread = static_cast<int>(self), columns = plan.lanes * n, log2_columns = 31 - __clz(columns);
   const int lane = thread & (plan.lanes - 1), threads = static_cast<int>(blockDim.x);
   const int warps = min(plan.team, threads) / kWarpSize, teams = max(divide_pow2(threads, plan.team), 1);
@@ -98,7 +97,7 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan
   for (int e = 0; e < n; ++e) value[e] = result.of[e];
 }
 
-/// Where things are in a block's dynamic shared memory. The slots of the cells come first.
+/// The layout of a CTA's dynamic shared memory. The slots of the cells come first.
 template <class T>
 struct ColumnsShared {
   using V = Value<T>;
@@ -110,7 +109,7 @@ struct ColumnsShared {
     const int for_warps = threads / kWarpSize * kPitch * static_cast<int>(sizeof(V)),
               totals = 3 * kPitch * static_cast<int>(sizeof(V));
     maxima = positions * threads * 16;
-    behind = sums = maxima + results * kPitch * static_cast<int>(sizeof(T));  // ShiftedPieces is done when threads meet
+    behind = sums = maxima + results * kPitch * static_cast<int>(sizeof(T));  // free again when threads combine values
     warps = sums + results * kPitch * static_cast<int>(sizeof(V));
     const int meeting = warps + (for_warps > totals ? for_warps : totals);
     const int shifted = plain || sizeof(T) > 2 ? 0 : behind + positions * threads / plan.lanes * 16;
@@ -119,8 +118,8 @@ struct ColumnsShared {
 };
 
 #if __CUDA_ARCH__ >= 900
-/// Sends a block's maxima and sums of its columns to the others of its cluster, and joins those of all: in `totals` the maximum
-/// of each column, the sum, and what the terms of this block are to be multiplied by.
+/// Sends a CTA's maxima and sums to the other CTAs of its cluster and joins all of them: `totals` gets each column's maximum,
+/// its sum, and the factor for the terms of this CTA.
 template <class O, class T, class V>
 __device__ __forceinline__ void join_blocks(const Plan& plan, T* maxima, V* sums, V* totals, ptx::Barrier* arrived) {
   constexpr int kPer = kUnitCount<T>, kPitch = ColumnsShared<T>::kPitch;
@@ -148,7 +147,7 @@ __device__ __forceinline__ void join_blocks(const Plan& plan, T* maxima, V* sums
 }
 #endif
 
-/// Units of -inf become 0: what is subtracted from elements that are all -inf.
+/// Replaces units of -inf by 0, which is subtracted from elements that are all -inf.
 template <class T>
 __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
   constexpr Unit<T> kNothing = sizeof(T) == 8 ? static_cast<Unit<T>>(0xfff0000000000000ull) : 0xff800000u;
@@ -158,9 +157,8 @@ __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
   return m;
 }
 
-/// Pieces of rows of 16-bit elements at any address. They come as the aligned 16-byte blocks that they lie in, and are shifted
-/// into place in shared memory: what a slot holds does not follow from the address. Each thread has its own 16 bytes of a few
-/// positions.
+/// Loads pieces of rows of 16-bit elements at any address as the aligned 16-byte blocks that hold them, and shifts them into
+/// place in shared memory: a slot's contents do not depend on the address. Each thread has its own 16 bytes of a few positions.
 template <class T>
 struct ShiftedPieces {
   uint4 *mine, *behind;  ///< slots of position 0: this thread's; of the block behind the tile's last
@@ -169,13 +167,13 @@ struct ShiftedPieces {
   const T* row;          ///< this thread's first element
   std::int64_t stride;
 
-  /// Sixteen bytes, of which `left` are the tensor's: by elements where a copy would reach behind it.
+  /// Sixteen bytes, of which `left` belong to the tensor; by elements where a copy would reach past its end.
   static __device__ __forceinline__ void ask_block(uint4* slot, const char* block, std::int64_t left) {
     if (left >= 16) return cp_async<16>(slot, block, 16);
     for (int e = 0; e < static_cast<int>(left) / 2; ++e)
       reinterpret_cast<std::uint16_t*>(slot)[e] = reinterpret_cast<const std::uint16_t*>(block)[e];
   }
-  /// `end`: behind the last element of the tensor. Asks for what finish() waits for.
+  /// `end`: one past the tensor's last element. Starts the copies that finish() waits for.
   __device__ __forceinline__ void ask(const T* end, int lanes) const {
     const T* p = row;
     const int groups = divide_pow2(static_cast<int>(blockDim.x), lanes);
@@ -200,8 +198,8 @@ struct ShiftedPieces {
   }
 };
 
-/// The pieces of rows that a warp's threads have in their slots, copied word by word so that neighbouring lanes access
-/// neighbouring words: rows at any address. 16-bit elements only leave like this.
+/// Copies the pieces of rows in a warp's slots word by word, so that neighbouring lanes access neighbouring words, for rows at
+/// any address. 16-bit elements are only stored in this way.
 template <class T>
 struct WarpRows {
   using U = Unit<T>;
@@ -272,7 +270,7 @@ struct WarpRows {
   }
 };
 
-/// What a thread has of the problem.
+/// A thread's part of the problem.
 struct Share {
   std::int64_t outer, n, tile_column, column;  ///< group; first position; first column of its tile and its own
   int steps, whole;                            ///< positions that exist, and those of them where its own columns do
@@ -290,7 +288,7 @@ struct Share {
   }
 };
 
-/// kPlain: every vector is whole and lies at a multiple of 16 bytes in input and output. `end`: behind the input's last element.
+/// kPlain: every vector is whole and aligned in input and output. `end`: one past the input's last element.
 template <class T, class O, bool kPlain>
 __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                                   : sizeof(T) < sizeof(O) ? 2
@@ -301,7 +299,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
   constexpr bool kInPlace = std::is_same_v<T, V>;               // exp takes the place of x
-  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);  // results leave by way of the slots
+  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);  // results are stored from the slots
   constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;             // positions, as registers allow
   extern __shared__ uint4 slots[];
   [[maybe_unused]] __shared__ ptx::Barrier arrived;
@@ -358,7 +356,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                     .stride = plan.length_stride};
       pieces.ask(end, lanes);
       pieces.finish(lanes);
-      if (team > kWarpSize) __syncthreads();  // blocks were where threads meet
+      if (team > kWarpSize) __syncthreads();  // `behind` lies where threads combine values
     }
   }
 
@@ -373,7 +371,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   const auto load = [&](int k, U(&x)[kUnits]) {
     const uint4 raw = mine[k * threads];
     __builtin_memcpy(x, &raw, sizeof(raw));
-    if constexpr (kPer > 1) {  // unpacked each time: packed they take half of the registers
+    if constexpr (kPer > 1) {  // unpacked at each use: packed values take half of the registers
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) forget(largest[u]);
     }
@@ -454,7 +452,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) r[e] = plan.log ? log(d[e]) : reciprocal_for<T>(d[e]);
   unsigned self = threadIdx.x;
-  forget(self);  // computed again rather than kept in registers all the time
+  forget(self);  // computed again instead of kept in registers
   const Share share(plan, kWidth, self, group, rank);
   const std::int64_t to = (share.outer * plan.length + share.n) * plan.columns;
   O* q = out + to + share.column;

@@ -1,4 +1,4 @@
-// What the softmax kernels share: the exponential, the division, values across a block and a cluster, output vectors.
+// Shared by the softmax kernels: exponential, division, joining values across a CTA and a cluster, output vectors.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ V minus_infinity() {
   return -std::numeric_limits<V>::infinity();
 }
 
-/// What the row kernels read of a plan; small, since a short launch waits for its arguments.
+/// The part of a plan that the row kernels read. It is small because a short launch waits for its arguments.
 struct Rows {
   std::int64_t outer, length;
   int lanes, steps;    ///< rows: threads a row, vectors a thread
@@ -33,13 +33,13 @@ inline Rows rows_of(const Plan& plan) {
   return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
 }
 
-/// Rows at one stride; otherwise an IndexMap says where they are.
+/// Evenly spaced rows; other rows have an IndexMap.
 struct OneStride {
   std::int64_t stride;
   __device__ __forceinline__ std::int64_t offset(std::int64_t row) const { return row * stride; }
 };
 
-/// Elements as they lie in a register: two of 16 bits, one of more.
+/// Elements in a register: two of 16 bits or one wider.
 template <class T>
 using Unit = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
 template <class T>
@@ -84,7 +84,7 @@ __device__ __forceinline__ void keep(Unit<T> (&units)[16 / sizeof(Unit<T>)], int
   }
 }
 
-/// Makes the compiler forget what it computed from a unit: it would keep two floats in its place.
+/// Makes the compiler forget values computed from a unit; it would keep two floats instead of one register.
 template <class U>
 __device__ __forceinline__ void forget(U& unit) {
   if constexpr (sizeof(U) == 4) asm volatile("" : "+r"(unit));
@@ -106,12 +106,12 @@ struct Largest {
   }
 };
 
-/// A sum that the compiler does not join with the product it adds: the kernels for aligned and for other rows give the same bits.
+/// A sum that the compiler cannot fuse with a product: kernels for aligned and for other rows give the same bits.
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
 
-/// exp(x) for x <= 0, times 2^bias where the output has 16 bits: there 2^x flushes what is not a normal float, and a result of
-/// torch's may be subnormal. The division takes the factor out again.
+/// exp(x) for x <= 0, times 2^bias where the output has 16 bits: the ex2 instruction flushes subnormal results, which torch
+/// keeps. The division cancels the factor.
 template <class O>
 __device__ __forceinline__ float scaled_exp(float x, [[maybe_unused]] float bias) {
   if constexpr (sizeof(O) == 2)
@@ -125,10 +125,10 @@ __device__ __forceinline__ double scaled_exp(double x, double) {
 }
 inline constexpr int kBias = 64;
 
-/// exp(x - m) of a row's elements, m their maximum. For a softmax in 16 bits times a factor that all of the row has in common:
-/// what scaled_exp gives them, and what rounding makes of m log2(e); then it is 2^(x scale + shift), one multiply-add. Not for a
-/// logarithm: that of a sum near 1 would lose its digits. There x - m is taken first, and 2^x in fp32 too: a sum of at least 1 is
-/// not rounder for exact terms.
+/// exp(x - m) of a row's elements, where m is their maximum. A 16-bit softmax computes 2^(x scale + shift), one multiply-add:
+/// scaled_exp's factor and the rounding error of m log2(e) are the same for the whole row and cancel in the division.
+/// log_softmax subtracts first, because the logarithm of a sum near 1 would lose its digits; it uses ex2 in fp32 too, since
+/// more exact terms would not make a sum of at least 1 more exact.
 template <class O, class V>
 struct Exponentials {
   V base;
@@ -137,7 +137,7 @@ struct Exponentials {
   __device__ __forceinline__ Exponentials(V m, bool log) : base(m), fast(log || sizeof(O) == 2) {
     if constexpr (sizeof(O) == 2) {
       if (log) return;
-      // Of a larger m in bf16 the next smaller value is 256 away: e^(x - m) is 1 or 0.
+      // For a larger m in bf16 the next smaller value is 256 away, so e^(x - m) is 1 or 0.
       const bool small = fabsf(m) < 0x1p16f;
       base = 0;
       scale = small ? kLog2E : 1.0f;
@@ -151,8 +151,8 @@ struct Exponentials {
   }
 };
 
-/// Adds the exponentials of the first `steps` of a thread's vectors to sums[place in a vector modulo kSums]. In fp32 and fp64
-/// those that a softmax's results are made of take their elements' places.
+/// Adds the exponentials of the first `steps` of a thread's vectors to sums[place in a vector modulo kSums]. In fp32 and fp64 a
+/// softmax's exponentials replace their elements.
 template <class T, int kSteps, int kUnits, int kSums, class F, class V>
 __device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], int steps, const F& exponential, bool log,
                                                  V (&sums)[kSums]) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ V reciprocal(V d) {
   }
 }
 
-/// e / d given r = 1 / d; d is not below 1, or NaN. Correctly rounded but for rare cases; from 16-bit inputs the product is exact
+/// e / d, given r = 1 / d and d >= 1 or NaN. Correctly rounded except in rare cases; for 16-bit inputs the product is exact
 /// enough.
 template <class T, class V>
 __device__ __forceinline__ V divide(V e, V d, V r) {
@@ -200,7 +200,7 @@ __device__ __forceinline__ V divide(V e, V d, V r) {
     return fma(fma(-q, d, e), r, q);
 }
 
-/// Announces that this block's shared memory may be written by its cluster; no wait.
+/// Announces to the cluster that this CTA's shared memory may be written. Does not wait.
 __device__ __forceinline__ void cluster_arrive([[maybe_unused]] int cluster) {
 #if __CUDA_ARCH__ >= 900
   if (cluster > 1) cooperative_groups::this_cluster().barrier_arrive();
@@ -220,7 +220,7 @@ __device__ __forceinline__ void push_to_block([[maybe_unused]] V* slot, [[maybe_
 #endif
 }
 
-/// Joins a value of each of `lanes` (a power of two, or more than a warp's) neighbouring lanes.
+/// Joins one value per lane over `lanes` neighbouring lanes (a power of two, or more than a warp).
 template <class V, class F>
 __device__ __forceinline__ V join_lanes(V value, int lanes, F op) {
   for (int offset = min(lanes, kWarpSize) / 2; offset > 0; offset /= 2)
@@ -228,7 +228,7 @@ __device__ __forceinline__ V join_lanes(V value, int lanes, F op) {
   return value;
 }
 
-/// Joins a value of each warp of a block of `count` warps.
+/// Joins one value per warp over a CTA of `count` warps.
 template <class V, class F>
 __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps, F op) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -237,7 +237,7 @@ __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps
   return warp_reduce(lane < count ? warps[lane] : identity, op);
 }
 
-/// A thread's place where `lanes` (1 to 32, or a block) threads share a row.
+/// A thread's place among the `lanes` (1 to 32, or a CTA) threads of a row.
 struct Place {
   int lanes, lane;
   bool block, exists;
@@ -249,7 +249,7 @@ struct Place {
                 : static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) >> log2_lanes) + (thread >> log2_lanes);
     exists = row < outer;
   }
-  /// Joins a value of each of the row's threads.
+  /// Joins one value per thread over the row's threads.
   template <class V, class F>
   __device__ __forceinline__ V join(V value, V identity, V* warps, F op) const {
     value = join_lanes(value, lanes, op);

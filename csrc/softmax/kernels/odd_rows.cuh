@@ -1,12 +1,11 @@
 // Softmax of short rows that are not whole 16-byte vectors, in registers of 1 to 32 lanes.
 //
-// A row is read and written as the aligned 16-byte blocks that it lies in; nothing is shifted. Its elements may lie anywhere in
-// them, but each thread has a sum for each place in a block, and before these are joined they are turned by as many places as the
-// row is misaligned: which elements are added in which order does not depend on the row's address.
-// Layouts: the row has stride 1, rows lie anywhere; output contiguous, of the input's dtype; stored by elements where input and
-//   output are not misaligned alike. Limits: rows of a vector's elements or more, of 32 x kOddSteps blocks. Architectures: sm_80
-//   and later.
-// Floor: one read, one write. 16-bit elements stay packed; their exp is computed twice.
+// A row is read and written as the aligned 16-byte blocks that hold it; nothing is shifted. Each thread has a partial sum for
+// each place within a block. Before these are joined they are rotated by the row's misalignment, so the order of additions does
+// not depend on the row's address.
+// Layouts: rows of stride 1 at any address; output contiguous, of the input's dtype; stored by elements where input and output
+//   have different misalignments. Limits: rows of at least a vector's elements and at most 32 x kOddSteps blocks.
+// Architectures: sm_80 and later. Floor: one read, one write. 16-bit elements stay packed; their exp is computed twice.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
@@ -29,9 +28,9 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
   const unsigned shift = misalignment(x_row);
   const char* const q = reinterpret_cast<const char*>(x_row) - shift + lane * 16;
 
-  // The row is elements head to end of its blocks; block k of this thread is number lane + k * lanes.
+  // The row is elements `head` to `end` of its blocks. Block k of this thread has number lane + k * lanes.
   const int head = static_cast<int>(shift) / kSize, end = place.exists ? head + static_cast<int>(rows.length) : 0;
-  // A last block that is not whole may be read whole where another row's bytes follow.
+  // An incomplete last block may be read whole if another row's bytes follow.
   const int cut = end % kWidth;
   const T* const last_end = in + (map.dims > 0 ? (rows.outer - 1) * map.stride[0] : 0) + rows.length;
   const bool safe = map.dims <= 1 && x_row + (rows.length + kWidth - cut) <= last_end;
@@ -106,7 +105,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
     finish([&](V v) { return divide<T>(kInPlace ? v : exponential(v), d, r); });
   }
 
-  // A block that two rows of this warp share is stored by the first of them, which gets the second's part.
+  // If two rows of this warp share a block, the first row stores it and gets the second row's part.
   T* const y_row = out + (place.exists ? place.row * rows.length : 0);
   const bool alike = place.exists && misalignment(y_row) == shift;
   const int me = static_cast<int>(threadIdx.x) % kWarpSize, next = (me | (lanes - 1)) + 1;
@@ -126,7 +125,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
       for (int u = 0; u < kUnits; ++u) x[k][u] |= others[u];
     }
   }
-  // Blocks of `from` to `to` are stored whole, the row's others by elements.
+  // Blocks `from` to `to` are stored whole, the others by elements.
   const int from = head != 0 ? 1 : 0, to = alike ? end / kWidth + (taken ? 1 : 0) : 0;
   T* const p = y_row - head + lane * kWidth;
 #pragma unroll

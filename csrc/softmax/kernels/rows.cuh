@@ -10,7 +10,7 @@
 
 namespace xgemm::softmax {
 
-/// 1536 threads an SM for plain rows, 1024 for the others: without a limit ptxas takes a few more.
+/// 1536 threads per SM for plain rows, 1024 for others; without a limit ptxas takes a few registers more.
 template <class T, class Map>
 inline constexpr int kRowRegisters = std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? 40 : 64;
 
@@ -35,7 +35,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
   const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
 
-  // Vector k of this thread is number lane + k * lanes of the row; number `full` is the incomplete one.
+  // Vector k of this thread has number lane + k * lanes in the row; number `full` is the incomplete one.
   alignas(16) U x[kSteps][kUnits];
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {

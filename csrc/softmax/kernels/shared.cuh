@@ -1,12 +1,12 @@
-// Softmax of rows that stay in shared memory: of a warp, a block, or a cluster of up to 16 blocks.
+// Softmax of rows that stay in shared memory of a warp, a CTA, or a cluster of up to 16 CTAs.
 //
-// A bulk copy brings a part of a row into shared memory, all but the up to 15 bytes at the row's ends that share 16 bytes with
-// other data. It keeps its misalignment there, and threads read 4 bytes (8 in fp64) at a time: which thread reads which element
-// does not depend on the row's address, and an odd address costs next to nothing. Many parts an SM: while one is computed, the
-// others' copies are under way.
-// Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment.
-// Limits: 16 blocks x what a block may have of shared memory. Architectures: sm_90 (bulk copies, clusters).
-// Floor: one read, one write; three passes over shared memory: maximum, sum, result; 14 instructions a 16-bit element.
+// A bulk copy loads a part of a row, except for up to 15 bytes at each end that share 16 bytes with other data. The part keeps
+// its misalignment in shared memory, and threads read 4 bytes (8 in fp64) at a time: which thread reads which element does not
+// depend on the row's address, and an odd address costs next to nothing. Many parts fit an SM: while one is computed, the
+// others' copies are in flight.
+// Layouts: rows of stride 1 at any address; output contiguous; any alignment.
+// Limits: 16 CTAs x the shared memory of a CTA. Architectures: sm_90 (bulk copies, clusters).
+// Floor: one read, one write; three passes over shared memory (maximum, sum, result); 14 instructions per 16-bit element.
 #pragma once
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/cluster_exchange.cuh"
@@ -36,7 +36,7 @@ struct Staged {
     if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
     return words[i];
   }
-  /// The same by no byte of a neighbour's: beside set().
+  /// The same without writing a neighbour's byte: beside set().
   __device__ __forceinline__ Unit<T> get_alone(int i) const {
     if constexpr (kOdd) {
       const auto* halves = reinterpret_cast<const unsigned short*>(words) + 2 * i;
@@ -66,13 +66,13 @@ __device__ __forceinline__ unsigned pack_halves(float a, float b) {
   }
 }
 
-/// The bytes from `first` to `last` that a bulk copy can take: whole 16-byte blocks.
+/// The whole 16-byte blocks between `first` and `last`, which a bulk copy can take.
 struct Interior {
   const char *from, *to;
   __device__ __forceinline__ std::uint32_t bytes() const { return to > from ? static_cast<std::uint32_t>(to - from) : 0; }
 };
 
-/// f(e) for each of `count` elements from `first` on that the interior leaves out.
+/// f(e) for each of `count` elements from `first` on that is not in the interior.
 template <int kThreads, class T, class F>
 __device__ __forceinline__ void each_edge(const T* first, int count, const Interior& interior, F f) {
   const int head =
@@ -83,14 +83,13 @@ __device__ __forceinline__ void each_edge(const T* first, int count, const Inter
   if (thread < 16 && tail < count) f(tail);
 }
 
-/// A row's maximum m and sum of e^(x - m), or those of a part of it.
+/// The maximum m and the sum of e^(x - m) of a row or of a part of it.
 template <class V>
 struct Totals {
   V maximum, sum;
 };
 
-/// Joins those of each block of a cluster: each sends its own to all and waits until `all` has received as many bytes as
-/// expected.
+/// Joins them over the CTAs of a cluster: each sends its own to all CTAs and waits until `all` has received the expected bytes.
 template <class V>
 __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int cluster, unsigned rank, Totals<V>* slots,
                                                  ptx::Barrier* all) {
@@ -106,7 +105,7 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
   return {m, warp_reduce(sum, [](V a, V b) { return a + b; })};
 }
 
-/// kThreads threads (threadIdx.x) share a part: a warp a row and blockDim.y rows a block, or a block.
+/// kThreads threads (threadIdx.x) share a part: a warp per row and blockDim.y rows per CTA, or a CTA.
 template <class T, class O, int kThreads>
 __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
     softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const __grid_constant__ IndexMap map,
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   ptx::grid_release();
   x = ptx::grid_wait(x);
   {
-    // The aligned blocks that hold the part, as far as every byte of them is the row's.
+    // The aligned blocks of the part whose bytes all belong to the row.
     const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
                *row_end = reinterpret_cast<const char*>(x_row + rows.length);
     Interior interior{rank == 0 && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
@@ -169,7 +168,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   const auto join = [&](V value, V identity, int which, auto op) {
     value = warp_reduce(value, op);
     if constexpr (kWarp) {
-      __syncwarp();  // one pass has read before the next writes
+      __syncwarp();  // all lanes have read before the next pass writes
       return value;
     }
     return join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
@@ -198,7 +197,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
     };
     const V sum = rows.log ? add_up(std::true_type{}) : add_up(std::false_type{});
     all.sum = join(sum, V{0}, 1, [](V a, V b) { return a + b; });
-    // The blocks of a cluster meet once, for maximum and sum: terms in place are relative to their block's maximum till then.
+    // The CTAs of a cluster exchange maximum and sum once; until then terms are relative to their own CTA's maximum.
     V scale = 1;
     if (cluster > 1) {
       ptx::cluster_wait();  // the others' barriers exist from here on
@@ -217,7 +216,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
         return divide<T>(kInPlace ? v * scale : scaled_exp<O>(v - m, bias), d, r);
       };
       if constexpr (std::is_same_v<T, O>) {
-        // At odd addresses a bulk copy stores faster than threads do; elsewhere it only keeps the block waiting.
+        // At odd addresses a bulk copy stores faster than threads do; at others it only delays the CTA.
         if (shift != 0 && misalignment(y) == shift) {
           each_unit<kThreads>(units, [&](int i, int) {
             const U unit = staged.get_alone(i);

@@ -1,11 +1,10 @@
-// Softmax of rows of up to 1 KiB that are whole vectors at multiples of 16 bytes, in registers of 1 to 32 lanes: softmax_rows'
-// order with as few instructions as such rows need.
+// Softmax of rows of up to 1 KiB that are whole vectors at aligned addresses, in registers of 1 to 32 lanes: the order of
+// softmax_rows with as few instructions as such rows need.
 //
-// Layouts: rows of stride 1 at one distance of less than 2^31 vectors, fewer than 2^31; output contiguous. Limits: 32 lanes x
-//   kShortSteps vectors. Architectures: sm_80 and later.
-// Floor: one read, one write. At 4.28 TB/s an SM has 26 issue slots a 16-bit element; softmax_rows takes 25 of them, this
-//   12: it has no blocks to join and no other layouts, and holds 16-bit rows' exponentials in registers from the sum to the
-//   result.
+// Layouts: evenly spaced rows of stride 1, at most 2^31 - 1 vectors apart, fewer than 2^31 rows; output contiguous. Limits: 32
+//   lanes x kShortSteps vectors. Architectures: sm_80 and later.
+// Floor: one read, one write. At 4.28 TB/s an SM has 26 issue slots per 16-bit element; softmax_rows takes 25, this kernel 12: it
+//   has no CTAs to join and no other layouts, and keeps 16-bit rows' exponentials in registers from the sum to the result.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
@@ -27,7 +26,7 @@ __global__ void __maxnreg__(40)
   constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
   const int lanes = rows.lanes, log2_lanes = 31 - __clz(lanes), lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const unsigned row = blockIdx.x * (blockDim.x >> log2_lanes) + (threadIdx.x >> log2_lanes);
-  const int held = row < rows.outer ? rows.vectors - lane : 0;  // vector k is there if k * lanes < held
+  const int held = row < rows.outer ? rows.vectors - lane : 0;  // vector k exists if k * lanes < held
   const uint4* p = reinterpret_cast<const uint4*>(in) + static_cast<std::uint64_t>(row) * rows.pitch + lane;
   ptx::grid_release();
   p = ptx::grid_wait(p);
@@ -37,7 +36,7 @@ __global__ void __maxnreg__(40)
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
-    if (k * lanes < held) *reinterpret_cast<uint4*>(x[k]) = __ldcs(p + k * lanes);  // the first to leave the caches
+    if (k * lanes < held) *reinterpret_cast<uint4*>(x[k]) = __ldcs(p + k * lanes);  // evict-first
   }
   const auto join = [&](V value, auto op) {
 #pragma unroll

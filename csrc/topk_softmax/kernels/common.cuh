@@ -1,4 +1,4 @@
-// What the top-k kernels share: keys whose unsigned order is the elements' order, (key, index) pairs, vectors of a row, results.
+// Shared by the top-k kernels: unsigned keys in the elements' order, (key, index) pairs, vectors of a row, results.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -32,7 +32,7 @@ __device__ __forceinline__ double value_of(unsigned long long key) {
   return __longlong_as_double(static_cast<long long>(key & kSign ? key ^ kSign : ~key));
 }
 
-/// An element as a total order has it: by value, then the lower index first. {0, 0} is none.
+/// An element in total order: by value, then by lower index. {0, 0} is no element.
 template <class V>
 struct alignas(2 * sizeof(V)) Entry {
   Key<V> key;
@@ -61,7 +61,7 @@ __device__ __forceinline__ X reduce_lanes(X x, int lanes, F op) {
   return x;
 }
 
-/// Vectors first + step * 0, 1, .. of a row; what lies behind the row's end is -inf.
+/// Vectors first + step * 0, 1, .. of a row; elements past the row's end are -inf.
 template <int kSteps, class T>
 __device__ __forceinline__ void load_row(uint4 (&raw)[kSteps], const Plan& plan, const T* row, bool aligned, int first,
                                          int step) {

@@ -1,9 +1,9 @@
-// Top k of short rows, several rows a warp: a group of up to 32 lanes keeps a row's keys in registers and finds one maximum a
+// Top k of short rows, several rows per warp. A group of up to 32 lanes keeps a row's keys in registers and finds one maximum per
 // round. Each lane knows its own best key; only the lane whose element was taken looks for its next one.
 //
-// Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: 32 lanes x kValues elements a row.
-// Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; k rounds of about
-// 5 * kValues + 4 * log2(lanes) operations a group.
+// Layouts: any strides; 16-byte loads where the row has stride 1. Limits: 32 lanes x kValues elements per row.
+// Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row; k rounds of about
+// 5 * kValues + 4 * log2(lanes) operations per group.
 #pragma once
 #include "topk_softmax/kernels/common.cuh"
 

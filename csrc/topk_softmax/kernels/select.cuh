@@ -1,16 +1,14 @@
-// Top k of a row by a warp, or by a block of up to 8 warps, in one read (after WarpSelect: Johnson, Douze and Jegou,
-// "Billion-scale similarity search with GPUs", arXiv 1702.08734).
+// Top k of a row by a warp, or by a CTA of up to 8 warps, in one read (after WarpSelect: Johnson, Douze and Jegou,
+// "Billion-scale similarity search with GPUs", arXiv 1702.08734; thresholds: docs/topk_softmax.md).
 //
-// Each warp keeps a sorted list of 32 or 64 entries and a threshold. Elements that pass it are compacted by ballot into a queue
-// in shared memory, and merged into the list 32 at a time by a bitonic sort. Two thresholds keep the queue short. Before anything
-// is merged, each warp ranks its 32 lanes' maxima of the first tile; later it ranks its list. With r = ceil(k / warps), every
-// warp has seen r elements that are not smaller than its r-th, so nothing below the least of the warps' r-th ones can be among
-// the k. Entries are totally ordered, so the result does not depend on who saw which threshold when.
+// Each warp keeps a sorted list of 32 or 64 entries and a threshold. Elements above the threshold are compacted by ballot into a
+// queue in shared memory and merged into the list, 32 at a time, by a bitonic sort. Entries are totally ordered, so the result
+// does not depend on which warp saw which threshold when.
 //
-// Layouts: any strides; 16-byte loads where a row's elements are neighbours. Limits: length < 2^31, k <= 64, and k <= 32 for a
-// single warp. Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written a row; an element costs
-// a maximum (and an exponential unless renormalize); a tile of which some pass, about 30 operations a step, and as many steps as
-// the most that one lane lets pass.
+// Layouts: any strides; 16-byte loads where the row has stride 1. Limits: length < 2^31, k <= 64, and k <= 32 for a single warp.
+// Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row. An element costs one
+// maximum (and an exponential unless renormalize). A tile with elements above the threshold costs about 30 operations per
+// step, and as many steps as the most such elements of one lane.
 #pragma once
 #include "topk_softmax/kernels/common.cuh"
 
@@ -18,7 +16,7 @@ namespace xgemm::topk_softmax {
 
 inline constexpr int kMaxWarps = 8;
 
-/// Opaque, so that what a sorting network derives from it is not computed ahead and kept in registers for good.
+/// Opaque to the compiler, which would otherwise compute the sorting network's predicates ahead and keep them in registers.
 __device__ __forceinline__ int lane_id() {
   int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
   asm volatile("" : "+r"(lane));
@@ -68,13 +66,13 @@ __device__ __forceinline__ X sort_ascending(X x, int lane) {
   return x;
 }
 
-/// The best of what was seen, descending over the lanes of a, then (when `wide`) of b.
+/// The best entries so far, descending over the lanes of a, then (if `wide`) of b.
 template <class V>
 struct List {
   Entry<V> a{0, 0}, b{0, 0};
   bool wide;
 
-  /// 32 more entries, one a lane, in any order.
+  /// Merges 32 more entries, one per lane, in any order.
   __device__ __forceinline__ void insert(Entry<V> q) {
     const int lane = lane_id();
     q = sort_ascending(q, lane);
@@ -88,7 +86,7 @@ struct List {
     a = merge_descending(max_of(a, reversed), lane);
   }
 
-  /// Another warp's list.
+  /// Merges another warp's list.
   __device__ __forceinline__ void join(const Entry<V>* other) {
     const int lane = lane_id(), mirror = kWarpSize - 1 - lane;
     if (!wide) {
@@ -145,7 +143,7 @@ struct ExpSum {
       m = to;
     }
   }
-  /// A tile whose largest element is `most`.
+  /// Adds a tile whose largest element is `most`.
   template <class T, int kSteps>
   __device__ __forceinline__ void add(const uint4 (&raw)[kSteps], V most) {
     constexpr int kWidth = Pack<T>::kCount;
@@ -212,12 +210,12 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
       }
       if (!plan.renormalize) total.template add<T>(raw, most);
 
-      const V bound = value_of(threshold);  // NaN where there is none: everything passes
+      const V bound = value_of(threshold);  // NaN if there is no threshold yet: everything passes
       if (!__any_sync(kFullWarp, !(most < bound))) continue;
       unsigned passes = 0;  // a bit an element
 #pragma unroll
       for (int i = 0; i < kTileSteps * kWidth; ++i) passes |= !(element<T>(raw, i) < bound) ? 1u << i : 0u;
-      // Each lane's next one; read again, from the L1, since registers have no index.
+      // Each lane's next element, read again from L1: registers cannot be indexed.
       while (__any_sync(kFullWarp, passes != 0)) {
         const unsigned i = static_cast<unsigned>(__ffs(static_cast<int>(passes)) - 1);
         const unsigned index = (static_cast<unsigned>(tile + lane) + i / kWidth * kWarpSize) * kWidth + i % kWidth;
