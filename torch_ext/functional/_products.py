@@ -136,9 +136,9 @@ def prepare(weight: Tensor, precision: str | None = None) -> PreparedWeight:
     plain product.
 
     A weight that is written to or moved after that is an error at the next call, by its version counter and address;
-    the result's `update()` copies it again. What goes round the counter goes round the check: do not write through
-    ``weight.data``. A CUDA graph holds the copy and does not check: call `update()` after a change, before the next
-    replay. Under torch.compile the plain product is compiled.
+    the result's `update()` copies it again. Writes through ``weight.data`` bypass the counter and so the check. A CUDA
+    graph holds the copy and does not check: call `update()` after a change, before the next replay. Under torch.compile
+    the plain product is compiled.
 
     Args:
         weight: (N, K), float32 (others are left as they are).
