@@ -17,7 +17,7 @@ FOLDER = CSRC / "attention"
 SOURCES = [
     *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "kernel.cu")),
     *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu")),
-    *(FOLDER / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu")),
+    *(FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu")),
 ]
 NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL, SCALED = range(8)
 NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN, LOWEST_MASK = range(1, 6)
