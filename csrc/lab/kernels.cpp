@@ -32,6 +32,8 @@ Tensor kernel_attributes(const Tensor& x, const std::string& name) {
   const CudaScope scope(v);
   cudaFuncAttributes attributes{};
   int blocks = 0;
+  if (found.dynamic_shared > 48 * 1024)
+    cudaFuncSetAttribute(found.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(found.dynamic_shared));
   cudaFuncGetAttributes(&attributes, found.kernel);
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, found.kernel, found.threads, found.dynamic_shared);
   scope.check_launch();

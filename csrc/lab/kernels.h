@@ -11,6 +11,7 @@ struct NamedKernel {
   const void* kernel;
   int threads;  ///< of a block, as it is launched
   std::size_t dynamic_shared;
+  std::size_t shared_per_thread;  ///< of a kernel whose dynamic shared memory grows with its block, else 0
 };
 
 inline std::vector<NamedKernel>& named_kernels() {
@@ -24,8 +25,8 @@ const NamedKernel& named_kernel(const char* op, const std::string& name);
 /// At namespace scope beside a kernel: const NameKernel named("sgemm 01_naive", kernel, 1024);
 struct NameKernel {
   template <class Kernel>
-  NameKernel(const char* name, Kernel* kernel, int threads, std::size_t dynamic_shared = 0) {
-    named_kernels().push_back({name, reinterpret_cast<const void*>(kernel), threads, dynamic_shared});
+  NameKernel(const char* name, Kernel* kernel, int threads, std::size_t dynamic_shared = 0, std::size_t shared_per_thread = 0) {
+    named_kernels().push_back({name, reinterpret_cast<const void*>(kernel), threads, dynamic_shared, shared_per_thread});
   }
 };
 

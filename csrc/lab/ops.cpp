@@ -3,7 +3,8 @@
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(xgemm_lab, m) {
-  // alpha * (a @ b) + beta * c, fp32 row-major; step 1 naive ... 7 warp tile (step 8 of the ladder is torch.ops.xgemm itself).
+  // alpha * (a @ b) + beta * c, fp32 row-major; step 1 naive ... 7 warp tile, 8 and 9 steps 07a and 07b (no bank conflicts,
+  // double buffering; the ladder's 08 is torch.ops.xgemm itself).
   m.def("sgemm(Tensor a, Tensor b, Tensor? c=None, *, int step, float alpha=1, float beta=0) -> Tensor");
   // a @ b^T in bf16 on tensor cores; step 9 WMMA, 10 mma.sync and cp.async, 11 wgmma and TMA, 12 warp-specialised, 13 persistent
   // with clusters (step 14 is torch.ops.xgemm itself). m and n are multiples of 256, k of 64; from step 11 on sm_90.
@@ -26,8 +27,9 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("strided_copy(Tensor x, int stride, int threads=128, int loads=1) -> Tensor");
   // Launches an empty kernel with a thread an element of x; [blocks, threads], int64 on the CPU.
   m.def("empty_launch(Tensor x, int threads=128) -> Tensor");
-  // [threads, minimal grid, registers] of the coalesced copy, from the occupancy API; int64 on the CPU.
-  m.def("best_block_size(Tensor x) -> Tensor");
+  // [threads, minimal grid, registers] of a kernel of the lab, from the occupancy API (shared memory as the block needs it);
+  // int64 on the CPU.
+  m.def("best_block_size(Tensor x, str name='coalesced copy') -> Tensor");
   // [registers, bytes of shared memory, bytes of local memory, threads of a block, blocks an SM] of a kernel of the lab on x's
   // device, by the CUDA API; int64 on the CPU.
   m.def("kernel_attributes(Tensor x, str name) -> Tensor");
@@ -56,6 +58,6 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("window_sum(Tensor x, int window, bool shared) -> Tensor");
   // Counts of 0 .. bins - 1 in int32 x; other values are skipped.
   m.def("histogram(Tensor x, int bins, bool privatised) -> Tensor");
-  // variant: naive, fixed, dynamic, single_block, conflicting, padded.
+  // variant: naive, fixed, dynamic, single_block, conflicting, padded, uncontracted.
   m.def("tiled_matmul(Tensor a, Tensor b, str variant, int tile=32) -> Tensor");
 }

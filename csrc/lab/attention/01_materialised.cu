@@ -5,6 +5,7 @@
 // 03 (32 x 32 tiles in shared memory, a thread an element). Limit: two shared loads an FMA, as there; and memory: at s = 16384 a
 // head's scores take 1 GiB, where Q, K, V and out take 16 MiB.
 #include "lab/attention/rows.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -60,6 +61,9 @@ __global__ void __launch_bounds__(kTile* kTile) outputs(const __grid_constant__ 
   }
   if (row < p.s) p.out[(std::int64_t{head} * p.s + row) * p.d + column] = __float2bfloat16_rn(sum);
 }
+
+const NameKernel named_64("attention 01_materialised 64", outputs, kTile* kTile),
+    named_128("attention 01_materialised 128", outputs, kTile* kTile);
 
 }  // namespace
 

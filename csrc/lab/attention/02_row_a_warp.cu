@@ -7,6 +7,7 @@
 // for itself, from L1 and L2.
 #include "device/vector.cuh"
 #include "lab/attention/rows.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -44,6 +45,9 @@ __global__ void __launch_bounds__(kWarps * 32, 6) kernel(const __grid_constant__
   for (int i = 0; i < kMine; ++i) result[i] = __float2bfloat16_rn(out[i] / sum);
   store_vector(p.out + mine, result);
 }
+
+const NameKernel named_64("attention 02_row_a_warp 64", kernel<64>, kWarps * 32),
+    named_128("attention 02_row_a_warp 128", kernel<128>, kWarps * 32);
 
 }  // namespace
 

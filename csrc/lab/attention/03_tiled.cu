@@ -7,6 +7,7 @@
 #include "device/launch.h"
 #include "device/vector.cuh"
 #include "lab/attention/rows.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -135,6 +136,9 @@ void launch(const Problem& p, cudaStream_t stream) {
   allow_shared<kernel<kD>, kBytes>();
   kernel<kD><<<dim3((p.s + kRows - 1) / kRows, p.heads), kThreads, kBytes, stream>>>(p);
 }
+
+const NameKernel named_64("attention 03_tiled 64", kernel<64>, kThreads, sizeof(Shared<64>)),
+    named_128("attention 03_tiled 128", kernel<128>, kThreads, sizeof(Shared<128>));
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"
 #include "lab/attention/rows.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -107,6 +108,9 @@ void launch(const Problem& p, cudaStream_t stream) {
   allow_shared<kernel<kD>, kBytes>();
   kernel<kD><<<dim3((p.s + kRows - 1) / kRows, p.heads), kThreads, kBytes, stream>>>(p);
 }
+
+const NameKernel named_64("attention 04_mma_sync 64", kernel<64>, kThreads, 2 * sizeof(Slot<64>)),
+    named_128("attention 04_mma_sync 128", kernel<128>, kThreads, 2 * sizeof(Slot<128>));
 
 }  // namespace
 

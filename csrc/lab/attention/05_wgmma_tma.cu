@@ -7,6 +7,7 @@
 // warpgroup multiplies or computes exponentials, never both: only the 2 blocks (d = 128) of an SM fill each other's gaps.
 #include "device/launch.h"
 #include "lab/attention/hopper.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -67,6 +68,9 @@ void launch(const Problem& p, cudaStream_t stream) {
   allow_shared<kernel<kD>, kBytes>();
   kernel<kD><<<dim3((p.s + kQueryRows - 1) / kQueryRows, p.heads), kWarpgroup, kBytes, stream>>>(p);
 }
+
+const NameKernel named_64("attention 05_wgmma_tma 64", kernel<64>, kWarpgroup, sizeof(Shared<64>)),
+    named_128("attention 05_wgmma_tma 128", kernel<128>, kWarpgroup, sizeof(Shared<128>));
 
 }  // namespace
 

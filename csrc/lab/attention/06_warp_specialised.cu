@@ -9,6 +9,7 @@
 #include "device/launch.h"
 #include "device/pipeline.cuh"
 #include "lab/attention/hopper.cuh"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 namespace {
@@ -104,6 +105,9 @@ void launch(const Problem& p, cudaStream_t stream) {
   allow_shared<kernel<kD>, kBytes>();
   kernel<kD><<<dim3((p.s + kRows - 1) / kRows, p.heads), kThreads, kBytes, stream>>>(p);
 }
+
+const NameKernel named_64("attention 06_warp_specialised 64", kernel<64>, kThreads, sizeof(Shared<64>)),
+    named_128("attention 06_warp_specialised 128", kernel<128>, kThreads, sizeof(Shared<128>));
 
 }  // namespace
 

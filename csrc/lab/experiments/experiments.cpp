@@ -105,19 +105,21 @@ Tensor empty_launch(const Tensor& x, std::int64_t threads) {
 #endif
 }
 
-Tensor best_block_size(const Tensor& x) {
+Tensor best_block_size(const Tensor& x, const std::string& name) {
   const TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
-  const void* kernel = named_kernel(v.op, "coalesced copy").kernel;
+  const NamedKernel& found = named_kernel(v.op, name);
   cudaFuncAttributes attributes{};
   int threads = 0, min_grid = 0;
-  cudaFuncGetAttributes(&attributes, kernel);
-  cudaOccupancyMaxPotentialBlockSize(&min_grid, &threads, kernel, 0, 0);
+  cudaFuncGetAttributes(&attributes, found.kernel);
+  cudaOccupancyMaxPotentialBlockSizeVariableSMem(
+      &min_grid, &threads, found.kernel, [&](int block) { return static_cast<std::size_t>(block) * found.shared_per_thread; });
   scope.check_launch();
   return host_numbers(v, {threads, min_grid, attributes.numRegs});
 #else
+  (void)name;
   fail_without_cuda(v.op);
 #endif
 }
@@ -322,10 +324,11 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const std::string& variant
   check_same_device(va, vb);
   check(va.size(1) == vb.size(0), va.op, "expected a and b of shapes (m, k) and (k, n), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  constexpr std::array<const char*, 6> names{"naive", "fixed", "dynamic", "single_block", "conflicting", "padded"};
+  constexpr std::array<const char*, 7> names{"naive",       "fixed",  "dynamic",     "single_block",
+                                             "conflicting", "padded", "uncontracted"};
   const auto* found = std::ranges::find_if(names, [&](const char* name) { return variant == name; });
-  check(found != names.end(), va.op, "expected variant to be naive, fixed, dynamic, single_block, conflicting or padded, got ",
-        variant);
+  check(found != names.end(), va.op,
+        "expected variant to be naive, fixed, dynamic, single_block, conflicting, padded or uncontracted, got ", variant);
   const std::int64_t m = va.size(0), k = va.size(1), n = vb.size(1);
   if (variant == "naive" || variant == "dynamic")
     check(tile >= 1 && tile <= 32, va.op, "expected tile in [1, 32], got ", tile);

@@ -69,7 +69,7 @@ struct Matrices {
   int m, n, k;
 };
 inline constexpr int kSingleBlockFloats = 48 * 1024 / 4;
-enum class Tiling { naive, fixed, dynamic, single_block, conflicting, padded };
+enum class Tiling { naive, fixed, dynamic, single_block, conflicting, padded, uncontracted };
 void tiled_matmul(const Matrices&, Tiling, int tile, cudaStream_t);
 
 }  // namespace xgemm::lab::experiments

@@ -8,7 +8,11 @@
 // conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one
 //               bank (S3-06).
 // padded        the same with rows of 33 words: the column falls into 32 banks.
+// uncontracted  fixed, tile 32, without multiply-adds: product and sum are rounded each for itself, as -fmad=false has it
+// (S3-07).
+//               The bits are those of a sequential loop in the order of k.
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
@@ -20,6 +24,8 @@ __device__ __forceinline__ float load(const float* x, int row, int col, int rows
 __device__ __forceinline__ void store(const Matrices& p, int row, int col, float value) {
   if (row < p.m && col < p.n) p.c[static_cast<std::int64_t>(row) * p.n + col] = value;
 }
+
+constexpr std::size_t kSharedPerThread = 2 * sizeof(float);  // of dynamic_kernel: an element of either tile
 
 /// First row and column of this block's tile of C, in a 1-D grid.
 struct Origin {
@@ -40,7 +46,7 @@ __global__ void naive_kernel(const __grid_constant__ Matrices p) {
   store(p, row, col, sum);
 }
 
-template <int kTile, int kPad, bool kTransposedB>
+template <int kTile, int kPad, bool kTransposedB, bool kContracted = true>
 __global__ void fixed_kernel(const __grid_constant__ Matrices p) {
   __shared__ float As[kTile][kTile + kPad], Bs[kTile][kTile + kPad];
   const int tx = threadIdx.x, ty = threadIdx.y;
@@ -50,7 +56,10 @@ __global__ void fixed_kernel(const __grid_constant__ Matrices p) {
     As[ty][tx] = load(p.a, row0 + ty, k0 + tx, p.m, p.k);
     (kTransposedB ? Bs[tx][ty] : Bs[ty][tx]) = load(p.b, k0 + ty, col0 + tx, p.k, p.n);
     __syncthreads();
-    for (int k = 0; k < kTile; ++k) sum += As[ty][k] * (kTransposedB ? Bs[tx][k] : Bs[k][tx]);
+    for (int k = 0; k < kTile; ++k) {
+      const float a = As[ty][k], b = kTransposedB ? Bs[tx][k] : Bs[k][tx];
+      sum = kContracted ? sum + a * b : __fadd_rn(sum, __fmul_rn(a, b));
+    }
     __syncthreads();
   }
   store(p, row0 + ty, col0 + tx, sum);
@@ -85,6 +94,19 @@ __global__ void single_block_kernel(const __grid_constant__ Matrices p) {
   store(p, threadIdx.y, threadIdx.x, sum);
 }
 
+constexpr std::size_t shared_of(int tile) { return kSharedPerThread * static_cast<std::size_t>(tile * tile); }
+const NameKernel named[] = {{"tiled naive 8", naive_kernel, 64},
+                            {"tiled fixed 8", fixed_kernel<8, 0, false>, 64},
+                            {"tiled fixed 16", fixed_kernel<16, 0, false>, 256},
+                            {"tiled fixed 32", fixed_kernel<32, 0, false>, 1024},
+                            {"tiled dynamic 8", dynamic_kernel, 64, shared_of(8), kSharedPerThread},
+                            {"tiled dynamic 16", dynamic_kernel, 256, shared_of(16), kSharedPerThread},
+                            {"tiled dynamic 32", dynamic_kernel, 1024, shared_of(32), kSharedPerThread},
+                            {"tiled single_block 32", single_block_kernel, 1024, shared_of(32)},
+                            {"tiled conflicting 32", fixed_kernel<32, 0, true>, 1024},
+                            {"tiled padded 32", fixed_kernel<32, 1, true>, 1024},
+                            {"tiled uncontracted 32", fixed_kernel<32, 0, false, false>, 1024}};
+
 }  // namespace
 
 void tiled_matmul(const Matrices& p, Tiling tiling, int tile, cudaStream_t stream) {
@@ -100,14 +122,13 @@ void tiled_matmul(const Matrices& p, Tiling tiling, int tile, cudaStream_t strea
       else
         fixed_kernel<32, 0, false><<<grid, block, 0, stream>>>(p);
       break;
-    case Tiling::dynamic:
-      dynamic_kernel<<<grid, block, 2 * sizeof(float) * static_cast<unsigned>(tile * tile), stream>>>(p);
-      break;
+    case Tiling::dynamic: dynamic_kernel<<<grid, block, shared_of(tile), stream>>>(p); break;
     case Tiling::single_block:
       single_block_kernel<<<1, dim3(p.n, p.m), sizeof(float) * static_cast<unsigned>(p.k * (p.m + p.n)), stream>>>(p);
       break;
     case Tiling::conflicting: fixed_kernel<32, 0, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
     case Tiling::padded: fixed_kernel<32, 1, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
+    case Tiling::uncontracted: fixed_kernel<32, 0, false, false><<<grid, dim3(32, 32), 0, stream>>>(p); break;
   }
 }
 

@@ -4,6 +4,7 @@
 // about 2^-11 of the large one, so they lose least while the sum is small. Promoted: a step's sum starts at zero and is added to
 // the total by the CUDA cores; a consumer then waits for its own step, and the other consumer keeps the tensor cores busy.
 #include "lab/fp32/fp32.h"
+#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::fp32 {
@@ -100,6 +101,11 @@ void launch(const Problem& p, cudaStream_t stream) {
   cudaFuncSetAttribute(kernel<kSum>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   kernel<kSum><<<dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), kThreads, kBytes, stream>>>(p);
 }
+
+const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, sizeof(Shared)),
+    named_split("fp32 split", kernel<Sum::three_products>, kThreads, sizeof(Shared)),
+    named_promoted("fp32 promoted", kernel<Sum::three_promoted>, kThreads, sizeof(Shared)),
+    named_scaled("fp32 scaled", kernel<Sum::three_promoted>, kThreads, sizeof(Shared));
 
 }  // namespace
 

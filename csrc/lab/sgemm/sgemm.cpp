@@ -13,7 +13,7 @@ namespace xgemm::lab {
 namespace {
 
 constexpr const char* kOp = "lab::sgemm";
-constexpr std::int64_t kSteps = 7;
+constexpr std::int64_t kSteps = 9;
 
 Tensor sgemm_op(const Tensor& a, const Tensor& b, const std::optional<Tensor>& c, std::int64_t step, double alpha, double beta) {
   const TensorView va = view(kOp, "a", a), vb = view(kOp, "b", b);
@@ -38,7 +38,8 @@ Tensor sgemm_op(const Tensor& a, const Tensor& b, const std::optional<Tensor>& c
   using namespace sgemm;
   for (const std::int64_t size : {shape[0], shape[1], va.size(1)})
     check(size <= kMaxSize, kOp, "expected sizes up to ", kMaxSize, ", got ", size);
-  constexpr std::array<Step, kSteps> steps{naive, coalesced, shared_tile, block_tile_1d, block_tile_2d, vectorised, warp_tile};
+  constexpr std::array<Step, kSteps> steps{naive,      coalesced, shared_tile,   block_tile_1d, block_tile_2d,
+                                           vectorised, warp_tile, conflict_free, double_buffer};
   CudaScope scope(va);
   Tensor out = empty(shape, ScalarType::Float, va);
   if (shape[0] == 0 || shape[1] == 0) return out;

@@ -27,5 +27,7 @@ void block_tile_1d(const Problem&, cudaStream_t);  // 04
 void block_tile_2d(const Problem&, cudaStream_t);  // 05
 void vectorised(const Problem&, cudaStream_t);     // 06
 void warp_tile(const Problem&, cudaStream_t);      // 07
+void conflict_free(const Problem&, cudaStream_t);  // 07a
+void double_buffer(const Problem&, cudaStream_t);  // 07b, sm_80
 
 }  // namespace xgemm::lab::sgemm

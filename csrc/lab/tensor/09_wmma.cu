@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "lab/kernels.h"
 #include "lab/tensor/tensor.h"
 
 namespace xgemm::lab::tensor {
@@ -35,6 +36,8 @@ __global__ void __launch_bounds__(kWarps * 32) kernel(const __grid_constant__ Pr
   for (int i = lane; i < kTile * kTile; i += 32)
     p.out[static_cast<std::int64_t>(row + i / kTile) * p.n + col + i % kTile] = __float2bfloat16_rn(tiles[warp][i]);
 }
+
+const NameKernel named("tensor 09_wmma", kernel, kWarps * 32);
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 // schedule.
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"
+#include "lab/kernels.h"
 #include "lab/tensor/tensor.h"
 
 namespace xgemm::lab::tensor {
@@ -73,6 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
         *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(sum[i][j][2 * h], sum[i][j][2 * h + 1]);
       }
 }
+
+const NameKernel named("tensor 10_mma_sync", kernel, kThreads, 2 * kStages * sizeof(Tile));
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 // Idea: both operands stay in shared memory, so registers hold sums only; a single TMA instruction moves 16 KiB and swizzles it
 // as wgmma wants it; an mbarrier counts the bytes. Two warpgroups own a 128 x 128 tile. Limit: one buffer, so the tensor cores
 // wait for each fetch and each fetch for the tensor cores; four blocks an SM hide a part of it.
+#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
@@ -39,6 +40,8 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
   store(p, row0 + group * 64, col0, sum);
 #endif
 }
+
+const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads);
 
 }  // namespace
 

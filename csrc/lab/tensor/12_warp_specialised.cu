@@ -5,6 +5,7 @@
 // starts on a slot as soon as its bytes have come. The tile is 128 x 256, so that a byte from shared memory feeds more
 // multiply-adds, and setmaxnreg moves the producer's registers to the consumers, which hold 128 sums a thread. 192 KiB a block,
 // one block an SM. Limit: while a block stores its tile nothing multiplies, and the last wave of blocks leaves SMs idle.
+#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
@@ -65,6 +66,8 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
   }
 #endif
 }
+
+const NameKernel named("tensor 12_warp_specialised", kernel, kThreads, sizeof(Shared));
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 // operands in L2. A slot is free when the consumers of both blocks have left it, since both producers write to it. Limit: storing
 // from registers in pieces of 16 bytes; the sums of a tile are not overlapped with the next one's multiplications.
 #include "device/ptx/cluster.cuh"
+#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
@@ -96,6 +97,8 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
   ptx::cluster_sync();  // nobody leaves while the other may still write to him
 #endif
 }
+
+const NameKernel named("tensor 13_persistent_cluster", kernel, kThreads, sizeof(Shared));
 
 }  // namespace
 

@@ -169,10 +169,12 @@ void reductions(std::uint64_t seed) {
       }
 }
 
-void sgemm_bits() {
+/// With every seed only the step whose copies are asynchronous.
+void sgemm_bits(std::uint64_t seed) {
   using namespace sgemm;
-  const std::array<Step, 7> steps{naive, coalesced, shared_tile, block_tile_1d, block_tile_2d, vectorised, warp_tile};
-  for (const auto& [m, n, k] : {std::array{1, 37, 5}, {33, 65, 20}, {129, 132, 36}}) {
+  const std::array<Step, 9> steps{naive,      coalesced, shared_tile,   block_tile_1d, block_tile_2d,
+                                  vectorised, warp_tile, conflict_free, double_buffer};
+  for (const auto& [m, n, k] : {std::array{1, 37, 5}, {33, 65, 20}, {129, 132, 36}, {9, 8, 0}}) {
     const Buffer<float> a = random_numbers<float>(static_cast<std::size_t>(m * k), 1),
                         b = random_numbers<float>(static_cast<std::size_t>(k * n), 2),
                         c = random_numbers<float>(static_cast<std::size_t>(m * n), 3);
@@ -184,14 +186,39 @@ void sgemm_bits() {
                b[static_cast<std::size_t>(j * n) + i % static_cast<std::size_t>(n)];
       first[i] = std::fma(3.0f, c[i], -0.5f * sum);
     }
-    for (std::size_t s = 0; s < steps.size(); ++s) {
+    for (std::size_t s = seed == 0 ? 0 : 8; s < steps.size(); ++s) {
       Buffer<float> out(first.size(), NAN);
+      emulation::launch_options() = {.seed = seed};
       steps[s](
           {.a = a.data(), .b = b.data(), .c = c.data(), .out = out.data(), .m = m, .n = n, .k = k, .alpha = -0.5f, .beta = 3},
           nullptr);
       for (std::size_t i = 0; i < out.size(); ++i)
         require(out[i] == first[i], "SGEMM step " + std::to_string(s + 1) + " in the bits of a loop in k's order");
     }
+  }
+}
+
+/// Every variant in the bits of a loop in k's order: the emulator's compiler contracts nothing.
+void tilings() {
+  using enum ex::Tiling;
+  for (const auto& [m, n, k] : {std::array{1, 7, 5}, {30, 32, 70}, {33, 65, 20}}) {
+    const Buffer<float> a = random_numbers<float>(static_cast<std::size_t>(m * k), 1),
+                        b = random_numbers<float>(static_cast<std::size_t>(k * n), 2);
+    std::vector<float> loop(static_cast<std::size_t>(m * n));
+    for (int j = 0; j < k; ++j)
+      for (int row = 0; row < m; ++row)
+        for (int col = 0; col < n; ++col)
+          loop[static_cast<std::size_t>(row * n + col)] +=
+              a[static_cast<std::size_t>(row * k + j)] * b[static_cast<std::size_t>(j * n + col)];
+    for (const ex::Tiling tiling : {naive, fixed, dynamic, single_block, conflicting, padded, uncontracted})
+      for (const int tile : {8, 16, 32}) {
+        if (tile < 32 && tiling != fixed && tiling != dynamic) continue;
+        if (tiling == single_block && (m > 32 || n > 32)) continue;
+        Buffer<float> c(loop.size(), NAN);
+        ex::tiled_matmul({.a = a.data(), .b = b.data(), .c = c.data(), .m = m, .n = n, .k = k}, tiling, tile, nullptr);
+        for (std::size_t i = 0; i < loop.size(); ++i)
+          require(c[i] == loop[i], "tiled product " + std::to_string(static_cast<int>(tiling)) + " in the bits of a loop");
+      }
   }
 }
 
@@ -205,7 +232,10 @@ int main(int count, char** arguments) {
     walks();
     warps();
     softmaxes();
-    sgemm_bits();
-    for (int seed = 0; seed < seeds; ++seed) reductions(static_cast<std::uint64_t>(seed));
+    tilings();
+    for (int seed = 0; seed < seeds; ++seed) {
+      sgemm_bits(static_cast<std::uint64_t>(seed));
+      reductions(static_cast<std::uint64_t>(seed));
+    }
   });
 }

@@ -1,0 +1,101 @@
+// Step 07b, double buffering: step 07a, with the next tile on its way while this one is multiplied (part B2 kernels 11 and 12).
+//
+// Idea: two buffers. cp.async copies from global to shared memory without a register and without waiting: a step starts the
+// copies of the next tile, multiplies this one, and only then waits; one barrier a step instead of two, since nobody writes where
+// others still read. A is transposed by copying its elements singly, 4 bytes each (B: 16): a warp copies 4 columns of 8 rows, and
+// rows of As are 136 floats, so that these 32 elements meet in no bank. Limit: FMA units, and shared memory at 0.19 floats a FMA;
+// the library's kernel (step 08) has more sums a thread and more buffers. 33 KiB a block; compute capability 8.0.
+// Document: 74 % of cuBLAS, less than its step without (it copies through registers, which cost a block an SM).
+#include "device/ptx/cp_async.cuh"
+#include "lab/kernels.h"
+#include "lab/sgemm/access.cuh"
+
+namespace xgemm::lab::sgemm {
+namespace {
+
+constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile
+constexpr int kWM = 64, kWN = 64;              // the warp's tile
+constexpr int kSlabN = 16, kSlabs = kWN / kSlabN;
+constexpr int kTM = 8, kTN = 4;          // the lane's part of a slab: two groups of 4 rows
+constexpr int kApart = kWM / (kTM / 4);  // rows between a lane's groups
+constexpr int kPad = 8;
+constexpr int kThreads = (kBM / kWM) * (kBN / kWN) * 32;
+static_assert((kWM / kTM) * (kSlabN / kTN) == 32, "a slab is one lane's part times 32 lanes");
+
+struct Tiles {
+  alignas(16) float a[kBK][kBM + kPad];  // transposed
+  alignas(16) float b[kBK][kBN];
+};
+
+/// Starts this thread's copies of the tiles at k0; elements outside of the matrices become zeros.
+template <bool kVector>
+__device__ __forceinline__ void fetch(Tiles& tiles, const Problem& p, int row0, int col0, int k0) {
+  const int t = threadIdx.x, k = t % 4;
+#pragma unroll 1  // its addresses would cost registers
+  for (int r = t / 4; r < kBM; r += kThreads / 4) {
+    const bool exists = row0 + r < p.m;
+    const float* from = p.a + (exists ? static_cast<std::int64_t>(row0 + r) * p.k : 0) + k0 + k;
+#pragma unroll
+    for (int c = 0; c < kBK; c += 4) cp_async<4>(&tiles.a[c + k][r], from + c, exists && k0 + k + c < p.k ? 4 : 0);
+  }
+  constexpr int kWidth = kVector ? 4 : 1;
+#pragma unroll 1
+  for (int i = t; i < kBK * kBN / kWidth; i += kThreads) {
+    const int r = i / (kBN / kWidth), c = i % (kBN / kWidth) * kWidth;
+    const bool exists = k0 + r < p.k && col0 + c < p.n;
+    const float* from = p.b + (exists ? static_cast<std::int64_t>(k0 + r) * p.n + col0 + c : 0);
+    cp_async<4 * kWidth>(&tiles.b[r][c], from, exists ? 4 * kWidth : 0);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid_constant__ Problem p) {
+  __shared__ Tiles buffers[2];
+  const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+  const int col_tiles = (p.n + kBN - 1) / kBN;
+  const int row0 = static_cast<int>(blockIdx.x / col_tiles) * kBM, col0 = static_cast<int>(blockIdx.x % col_tiles) * kBN;
+  const int row = warp / (kBN / kWN) * kWM + lane / (kSlabN / kTN) * 4;  // of the lane's first group, inside the block's tile
+  const int col = warp % (kBN / kWN) * kWN + lane % (kSlabN / kTN) * kTN;
+
+  float sum[kSlabs][kTM][kTN] = {};
+  if (p.k > 0) fetch<kVector>(buffers[0], p, row0, col0, 0);
+  for (int k0 = 0; k0 < p.k; k0 += kBK) {
+    const Tiles& tiles = buffers[k0 / kBK % 2];
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();  // everybody's copies have arrived, and everybody has left the other buffer
+    if (k0 + kBK < p.k) fetch<kVector>(buffers[k0 / kBK % 2 ^ 1], p, row0, col0, k0 + kBK);
+#pragma unroll
+    for (int i = 0; i < kBK; ++i) {
+      Float4 a[kTM / 4], b[kSlabs];
+#pragma unroll
+      for (int r = 0; r < kTM / 4; ++r) a[r] = load_vector<4>(&tiles.a[i][row + kApart * r]);
+#pragma unroll
+      for (int s = 0; s < kSlabs; ++s) b[s] = load_vector<4>(&tiles.b[i][col + s * kSlabN]);
+#pragma unroll
+      for (int s = 0; s < kSlabs; ++s)
+#pragma unroll
+        for (int r = 0; r < kTM; ++r)
+#pragma unroll
+          for (int c = 0; c < kTN; ++c) sum[s][r][c] += a[r / 4][r % 4] * b[s][c];
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kSlabs; ++s)
+#pragma unroll
+    for (int r = 0; r < kTM; ++r) store4<kVector>(p, row0 + row + r / 4 * kApart + r % 4, col0 + col + s * kSlabN, sum[s][r]);
+}
+
+const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
+
+}  // namespace
+
+void double_buffer(const Problem& p, cudaStream_t stream) {
+  const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
+  if (is_vectorisable(p))
+    kernel<true><<<grid, kThreads, 0, stream>>>(p);
+  else
+    kernel<false><<<grid, kThreads, 0, stream>>>(p);
+}
+
+}  // namespace xgemm::lab::sgemm
