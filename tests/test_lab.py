@@ -10,10 +10,11 @@ from common import SANITIZED, componentwise_error, misaligned, poison, randn, sa
 import torch_ext.lab
 from benchmarks import lab as runner
 from benchmarks import results
-from torch_ext.lab import calculators, experiments, ladders, measure, memory
+from torch_ext.lab import attention, calculators, experiments, ladders, measure, memory, tiles
 
 lab = torch.ops.xgemm_lab
-STEPS = range(1, 8)
+STEPS = range(1, 10)
+ATTENTION_STEPS = range(1, 8)
 VERSIONS = range(8)
 SIZES = [(1, 1, 1), (1, 37, 5), (31, 33, 32), (64, 64, 8), (65, 63, 9), (127, 129, 17), (128, 128, 16), (132, 260, 36)]
 SIZES += [(257, 127, 131), (3, 3, 431), (35, 79, 19), (129, 1, 33)]
@@ -70,7 +71,7 @@ def test_cpu_tensors_get_one_line():
     [
         (lambda a: lab.sgemm(a, a, step=1), "a and b of shapes (m, k) and (k, n), got [3, 4] and [3, 4]"),
         (lambda a: lab.sgemm(a, a.T, step=1), "b to be contiguous, got shape [4, 3] with strides [1, 4]"),
-        (lambda a: lab.sgemm(a, a.mT.contiguous(), step=0), "step in [1, 7], got 0"),
+        (lambda a: lab.sgemm(a, a.mT.contiguous(), step=0), "step in [1, 9], got 0"),
         (lambda a: lab.sgemm(a, a.mT.contiguous(), step=1, beta=1), "c when beta is not 0, got none"),
         (lambda a: lab.sgemm(a, a.mT.contiguous(), a, step=1), "c of shape [3, 3], got [3, 4]"),
         (lambda a: lab.sgemm(a.double(), a, step=1), "a of dtype float32, got float64"),
@@ -150,7 +151,7 @@ def test_fakes_know_shapes():
         q = torch.empty(2, 3, 5, 64, dtype=torch.bfloat16, device="cuda").mT.contiguous().mT
         assert lab.attention(q, q, q, step=7).shape == (2, 3, 5, 64) and lab.attention(q, q, q, step=7).is_contiguous()
         assert lab.histogram(a.int(), 9, True).shape == (9,)
-        assert lab.best_block_size(a).device.type == "cpu" and lab.empty_launch(a).shape == (2,)
+        assert lab.best_block_size(a, "tiled dynamic 32").device.type == "cpu" and lab.empty_launch(a).shape == (2,)
         assert lab.kernel_attributes(a, "copy 1x1").shape == (5,)
         assert lab.who_am_i(a, 3, 5, 7).shape == (3, 35, 5)
         assert lab.pointer_chase(a.int(), 3).dtype == torch.int64
@@ -369,7 +370,7 @@ def test_sgemm_many_tiles_of_rows(step):
 
 
 @CUDA
-@pytest.mark.parametrize("step", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("step", STEPS[1:])
 def test_sgemm_beyond_int32(step):
     n = 46400  # 46400^2 > 2^31 elements of C
     a, b = randn(n, 4, device="cuda"), randn(4, n, device="cuda")
@@ -490,23 +491,23 @@ ATTENTION_LENGTHS = [1, 15, 63, 64, 65, 127, 128, 129, 200, 257, 640, 1777]
 
 def assert_attention(out, q, k, v, causal):
     assert out.shape == q.shape and out.dtype == torch.bfloat16
-    assert ladders.attention_error(out, *ladders.attention_reference(q, k, v, causal)) <= 1
+    assert attention.attention_error(out, *attention.attention_reference(q, k, v, causal)) <= 1
 
 
 def test_attention_reference_is_sdpa():
     for causal in (False, True):
         q, k, v = (x.double() for x in heads(3, 37, 64, 2))
-        reference, scale = ladders.attention_reference(q, k, v, causal)
+        reference, scale = attention.attention_reference(q, k, v, causal)
         torch.testing.assert_close(reference, F.scaled_dot_product_attention(q, k, v, is_causal=causal))
         torch.testing.assert_close(scale, F.scaled_dot_product_attention(q, k, v.abs(), is_causal=causal))
         out = reference.bfloat16()
-        assert ladders.attention_error(out, reference, scale) <= 1
+        assert attention.attention_error(out, reference, scale) <= 1
         out[1, 2, 36, 5] += 0.1
-        assert ladders.attention_error(out, reference, scale) > 1
+        assert attention.attention_error(out, reference, scale) > 1
 
 
 @CUDA
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ATTENTION_STEPS)
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("causal", sanitized([False, True], True), ids=["full", "causal"])
 def test_attention(step, d, causal):
@@ -521,7 +522,7 @@ def test_attention(step, d, causal):
 
 
 @CUDA
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ATTENTION_STEPS)
 def test_attention_of_large_scores_and_nan(step):
     """The maximum rises and falls by hundreds from tile to tile; a NaN key reaches the rows that see it alone."""
     if step >= 5:
@@ -571,11 +572,21 @@ def test_copies(n):
 
 
 @CUDA
-def test_best_block_size_matches_the_calculator():
+@pytest.mark.parametrize("name", ["coalesced copy", "tiled dynamic 32"])
+def test_best_block_size_matches_the_calculator(name):
     from torch_ext import device
 
-    threads, grid, registers = lab.best_block_size(torch.empty(1, device="cuda")).tolist()
-    assert (threads, grid) == device.max_potential_block_size(device.limits(), registers)
+    threads, grid, registers = lab.best_block_size(torch.empty(1, device="cuda"), name).tolist()
+    shared = device.tile_shared_memory if name.startswith("tiled") else 0
+    assert (threads, grid) == device.max_potential_block_size(device.limits(), registers, shared)
+
+
+@CUDA
+def test_without_contraction_a_product_is_a_loop_in_the_order_of_k():
+    for m, n, k in [(1, 1, 1), (33, 31, 65), (100, 200, 37), (256, 256, 512)]:
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        assert torch.equal(lab.tiled_matmul(a, b, "uncontracted", 32), tiles.in_order(a, b)), (m, n, k)
+        assert torch.equal(tiles.in_order(a, b).cpu(), tiles.in_order(a.cpu(), b.cpu()))
 
 
 @CUDA
@@ -661,7 +672,11 @@ def test_who_am_i():
 
 @CUDA
 def test_kernel_attributes():
-    for name in [f"sgemm {step}" for step in torch_ext.lab.steps()["sgemm"][:7]] + ["softmax online4", "copy 8x1"]:
+    names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
+    if torch.cuda.get_device_capability()[0] == 9:
+        names += [f"attention {step} {d}" for step in attention.OURS for d in (64, 128)]
+        names += [f"tensor {step}" for step in ladders.TENSOR_STEPS[:5]] + ["fp32 scaled"]
+    for name in names:
         found = torch_ext.lab.attributes(name)
         assert 8 <= found["registers"] <= 255 and found["blocks"] >= 1 and found["local"] == 0
     assert torch_ext.lab.attributes("sgemm 03_shared_tile")["shared"] == 8192
@@ -719,7 +734,9 @@ def test_histogram(privatised):
 
 @pytest.mark.sanitize
 @CUDA
-@pytest.mark.parametrize("variant", ["naive", "fixed", "dynamic", "conflicting", "padded", "single_block"])
+@pytest.mark.parametrize(
+    "variant", ["naive", "fixed", "dynamic", "conflicting", "padded", "uncontracted", "single_block"]
+)
 def test_tiled_matmul(variant):
     sizes = [(0, 3, 2), (3, 4, 0), (1, 1, 1), (5, 7, 3), (32, 32, 32), (31, 17, 100)]
     if variant != "single_block":

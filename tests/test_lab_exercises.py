@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import exercise, ladders, measure
+from torch_ext.lab import attention, exercise, ladders, measure
 
 NUMBERS = list(exercise.EXERCISES)
 ROOT = Path(exercise.__file__).parents[2]
-KINDS = ["sgemm", "reduction", "softmax"]
+KINDS = ["sgemm", "reduction", "softmax", "attention"]
 RIGHT = {
     "sgemm": lambda a, b: a @ b,
     "reduction": lambda x: torch.stack([part.sum() for part in x.split(256)]),
     "softmax": lambda x: torch.softmax(x, -1),
+    "attention": lambda q, k, v: attention.attention_reference(q, k, v, False)[0].bfloat16(),
 }
 
 
@@ -45,9 +46,13 @@ def test_skeletons_say_what_to_do_and_solutions_exist(number):
     assert "TODO" in text and f"python -m torch_ext.lab check {number} mine.cu" in text
     assert (ROOT / e.solution).exists()
     ladder = {
-        "sgemm": ladders.SGEMM_STEPS,
+        "sgemm": [
+            *ladders.SGEMM_STEPS,
+            *(f"tiled {kind} {tile}" for kind in ("fixed", "dynamic") for tile in (8, 16, 32)),
+        ],
         "reduction": ladders.REDUCTION_VERSIONS,
         "softmax": ladders.SOFTMAX_VARIANTS,
+        "attention": attention.ATTENTION_STEPS,
     }
     assert set(e.around) <= set(ladder[e.kind])
 
@@ -118,6 +123,11 @@ def test_skeletons_on_the_gpu(number, tmp_path):
     text = (exercise.SKELETONS / e.file).read_text()
     broken = tmp_path / e.file
     broken.write_text(text.replace("sum += a[row * k + i]", "sum -= a[row * k + i]").replace("expf(x[i] - m) / d", "d"))
-    broken.write_text(broken.read_text().replace("partials[blockIdx.x] = local[0]", "partials[blockIdx.x] = local[1]"))
+    for right, wrong in (
+        ("partials[blockIdx.x] = local[0]", "partials[blockIdx.x] = local[1]"),
+        ("sum += As[ty][i]", "sum -= As[ty][i]"),
+        ("sum += weight", "sum -= weight"),
+    ):
+        broken.write_text(broken.read_text().replace(right, wrong))
     with pytest.raises(exercise.Wrong):
         exercise.check(e, exercise.kernel(e, exercise.build(broken, architecture)))

@@ -11,11 +11,11 @@ from torch.overrides import TorchFunctionMode
 
 from torch_ext import device, lab
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import conclusions, experiments, ladders, measure, memory, roofline
+from torch_ext.lab import attention, conclusions, experiments, ladders, measure, memory, roofline, tiles
 from torch_ext.lab.experiment import Experiment
 
 H200 = device.KNOWN["H200"]
-# Small, and enough for the conclusion. Without attention, whose 16384 positions take a CPU minutes.
+# Small, and enough for the conclusion. Attention has 64 positions in all here (16384 take a CPU minutes).
 SIZES = {
     "sgemm": [16, 48],
     "tensor": [256],
@@ -23,6 +23,7 @@ SIZES = {
     "reduction": [1 << 12, 1 << 14],
     "reduction_grid": [1 << 12],
     "softmax": [8, 64],
+    "attention": [16, 64],
     "coalescing": [1 << 10],
     "fma": [1 << 8],
     "copy": [1 << 10],
@@ -85,7 +86,7 @@ def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
 STAND_INS = SimpleNamespace(
     strided_copy=lambda x, stride, threads=128, loads=1: memory.strided(x, stride),
     empty_launch=lambda x, threads: torch.tensor([-(-x.numel() // threads), threads]),
-    best_block_size=lambda x: torch.tensor([1024, 264, 16]),
+    best_block_size=lambda x, name="": torch.tensor([1024, 264, 16]),
     kernel_attributes=kernel_attributes,
     concurrent_copy=lambda x, threads, loads, width, grid: x.clone(),
     fma_chains=lambda x, factors, threads, chains, *rest: torch.full_like(x, 2 * chains * factors[1].item()),
@@ -98,7 +99,7 @@ STAND_INS = SimpleNamespace(
     vector_add=lambda a, b, variant: a + b,
     window_sum=lambda x, window, shared: experiments.window_reference(x.double(), window).float(),
     histogram=lambda x, bins, privatised: torch.bincount(x, minlength=bins).int(),
-    tiled_matmul=lambda a, b, variant, tile: a @ b,
+    tiled_matmul=lambda a, b, variant, tile: tiles.in_order(a, b) if variant == "uncontracted" else a @ b,
     sgemm=lambda a, b, *, step: a @ b,
     tensor_gemm=lambda a, b, *, step: a @ b.mT,
     fp32_gemm=lambda a, b, *, variant: a @ b.mT,
@@ -106,6 +107,7 @@ STAND_INS = SimpleNamespace(
         x.dtype
     ),
     softmax=lambda x, variant: torch.softmax(x, -1),
+    attention=lambda q, k, v, *, step, is_causal: attention.attention_reference(q, k, v, is_causal)[0].bfloat16(),
 )
 
 
@@ -118,13 +120,16 @@ def on_cpu(monkeypatch):
         return us, (us - 1, us + 1)
 
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda other: 1.0)
-    for module in (experiments, ladders, memory, roofline):
+    for module in (attention, experiments, ladders, memory, roofline, tiles):
         monkeypatch.setattr(module, "lab", STAND_INS)
         monkeypatch.setattr(module, "time_us", time_us)
-    monkeypatch.setattr(ladders, "limits", lambda: H200)
-    monkeypatch.setattr(ladders, "peak_bytes", lambda call: 1 << 20)
+    for module in (attention, ladders):
+        monkeypatch.setattr(module, "limits", lambda: H200)
+    monkeypatch.setattr(attention, "POSITIONS", 64)
+    monkeypatch.setattr(attention, "COLUMNS", 128)
+    monkeypatch.setattr(attention, "peak_bytes", lambda call: 1 << 20)
     monkeypatch.setattr(device, "limits", lambda: H200)
-    monkeypatch.setattr(experiments, "TILE", 4)
+    monkeypatch.setattr(tiles, "TILE", 4)
     monkeypatch.setattr(conclusions, "TILE", 4)
     monkeypatch.setattr(roofline, "MARKED", 32)
     monkeypatch.setattr(roofline.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
@@ -174,6 +179,8 @@ def test_experiment_runs_concludes_and_draws(on_cpu, name, tmp_path):
         ("registers", "register_bound", lambda x, *rest: x + 1),
         ("roofline", "intensity", lambda x, steps: x + 1),
         ("softmax", "softmax", lambda x, variant: torch.softmax(x, 0)),
+        ("attention", "attention", lambda q, k, v, **_: v),
+        ("tiling", "tiled_matmul", lambda a, b, variant, tile: (a.double() @ b.double()).float()),
         ("reduction", "reduce_sum", lambda x, *rest: x.sum(dtype=x.dtype) + 1),
     ],
 )
@@ -237,10 +244,10 @@ def test_sizes_and_names(capsys):
 def test_python_interface():
     assert lab.steps()["sgemm"][1] == "02_coalesced" and "fma" not in lab.steps()
     a = torch.ones(2, 2)
-    for step in ("coalesced", "02_coalesced", 2):
+    for step in ("coalesced", "02_coalesced", 2, "07b_double_buffer", 9):
         with pytest.raises(RuntimeError, match="got cpu; the lab measures CUDA kernels only"):
             lab.sgemm(a, a, step=step)
-    for step in ("library", 8, "fast"):
+    for step in ("library", 10, "fast"):
         with pytest.raises(ValueError, match="expected step to be one of 01_naive"):
             lab.sgemm(a, a, step=step)
     with pytest.raises(ValueError, match="expected an experiment of sgemm"):

@@ -20,6 +20,7 @@ from torch_ext.lab import fake  # noqa: F401  (registers with the dispatcher)
 from torch_ext.lab.catalogue import EXPERIMENTS
 from torch_ext.lab.experiment import Conclusion, Experiment
 from torch_ext.lab.experiments import attributes
+from torch_ext.lab.ladders import SGEMM_KERNELS
 from torch_ext.lab.measure import Row
 
 if TYPE_CHECKING:
@@ -53,17 +54,17 @@ def sgemm(
 
     Args:
         a, b, c: contiguous float32 matrices on a GPU, of any sizes. `c` is read only where `beta` is not 0.
-        step: 1 to 7, ``"02_coalesced"`` or ``"coalesced"``.
+        step: ``"02_coalesced"``, ``"coalesced"``, or its place among the lab's steps, from 1.
 
     Raises:
         ValueError: there is no such step.
         RuntimeError: an argument is not as the kernels need it.
     """
-    names = [name for name in EXPERIMENTS["sgemm"].steps if name[:2].isdigit() and name[:2] < "08"]
-    found = [name for name in names if step in (name, name[3:], int(name[:2]))]
+    places = {name: place for place, name in enumerate(SGEMM_KERNELS, 1)}
+    found = [place for name, place in places.items() if step in (name, name.partition("_")[2], place)]
     if not found:
-        raise ValueError(f"expected step to be one of {', '.join(names)}, got {step}")
-    return torch.ops.xgemm_lab.sgemm(a, b, c, step=int(found[0][:2]), alpha=alpha, beta=beta)
+        raise ValueError(f"expected step to be one of {', '.join(places)}, got {step}")
+    return torch.ops.xgemm_lab.sgemm(a, b, c, step=found[0], alpha=alpha, beta=beta)
 
 
 def run(name: str, sizes: list[int] | None = None, *, quick: bool = False, seconds: float | None = None) -> list[Row]:

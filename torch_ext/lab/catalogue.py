@@ -1,6 +1,6 @@
 """All experiments and ladders of the lab, by name."""
 
-from torch_ext.lab import conclusions, experiments, ladders, memory, plots, roofline
+from torch_ext.lab import attention, conclusions, experiments, ladders, memory, plots, roofline, tiles
 from torch_ext.lab.experiment import Experiment
 
 _SINGLE = ("csrc/device", "csrc/lab/experiments")
@@ -11,7 +11,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "sgemm",
             "SGEMM ladder",
-            "from 1 % to most of cuBLAS in eight steps",
+            "from 1 % to most of cuBLAS in ten steps",
             "S0-03 to S0-07, S1-05, S3-04, B1, B2",
             ("csrc/device", "csrc/lab/sgemm", "csrc/matmul"),
             ladders.sgemm,
@@ -97,13 +97,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             "memory that grows with S and not S^2, and tensor cores kept busy",
             "S1-23",
             ("csrc/device", "csrc/lab/attention", "csrc/attention"),
-            ladders.attention,
+            attention.attention,
             "S (16384 positions in all)",
-            (512, 1024, 2048, 4096, 8192, 16384),
+            (1024, 4096, 16384),
             (1024,),
             conclusions.attention,
             plots.attention,
-            tuple(ladders.ATTENTION_STEPS),
+            tuple(attention.ATTENTION_STEPS),
         ),
         Experiment(
             "coalescing",
@@ -199,7 +199,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "tiles in shared memory, their size, bank conflicts",
             "S3-02 to S3-16",
             _SINGLE,
-            experiments.tiling,
+            tiles.tiling,
             "n of square matrices",
             (1024,),
             (512,),
@@ -211,7 +211,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "a tile too many starts a wave, a column too many a tile",
             "S1-07 to S1-09",
             ("csrc/device", "csrc/lab/sgemm"),
-            experiments.quantisation,
+            tiles.quantisation,
             "k",
             (1024,),
             (128,),

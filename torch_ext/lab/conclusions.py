@@ -3,9 +3,9 @@
 import itertools
 
 from torch_ext.lab.experiment import Conclusion, find, need
-from torch_ext.lab.experiments import TILE
 from torch_ext.lab.measure import Row
 from torch_ext.lab.roofline import fit_energy
+from torch_ext.lab.tiles import EPSILON, TILE
 
 
 def _largest(rows: list[Row], key: str) -> float:
@@ -19,10 +19,17 @@ def sgemm(rows: list[Row]) -> Conclusion:
     shares = {step: at["cublas"]["us"] / r["us"] for step, r in at.items()}
     steps = [step for step in at if step[:2].isdigit()]
     rising = all(at[a]["us"] >= 0.97 * at[b]["us"] for a, b in itertools.pairwise(steps))
+    named = {
+        "07_warp_tile": "step 07",
+        "07a_conflict_free": "07a",
+        "07b_double_buffer": "07b",
+        "08_library": "the library",
+    }
+    tops = [f"{shares[step]:.0%} ({name})" for step, name in named.items() if step in shares]
     return Conclusion(
         f"At n = {n} coalesced accesses are worth {gain:.1f}x, and the steps climb from "
         f"{shares['01_naive']:.1%} of cuBLAS "
-        f"to {shares['07_warp_tile']:.0%} (step 07) and {shares['08_library']:.0%} (the library)"
+        f"to {', '.join(tops[:-1])} and {tops[-1]}"
         + ("." if rising else "; not every step is faster than the one before."),
         gain >= 4 and shares["07_warp_tile"] > shares["03_shared_tile"],
     )
@@ -193,12 +200,21 @@ def tiling(rows: list[Row]) -> Conclusion:
     def us(contender: str) -> float:
         return need(rows, contender, n=n)["us"]
 
+    text = ""
+    if contracted := find(rows, contracted=True):
+        text = (
+            f" Contraction to multiply-adds changes {contracted['differs']:.0%} of the elements, by up to "
+            f"{contracted['worst']:.0e} (the sheet allows {EPSILON:g}); without it the bits are those of a loop in the "
+            "order of k."
+        )
     return Conclusion(
         f"Tiles of 8, 16 and 32 take {us('fixed 8'):.0f}, {us('fixed 16'):.0f} and {us('fixed 32'):.0f} us of the "
         f"{us('naive 8'):.0f} of the kernel without shared memory; a tile known at run time only costs "
         f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. 32-way bank conflicts cost "
-        f"{us('conflicting 32') / us('padded 32'):.1f} times the padded form.",
-        us("fixed 32") < us("naive 8") and us("conflicting 32") > 2 * us("padded 32"),
+        f"{us('conflicting 32') / us('padded 32'):.1f} times the padded form.{text}",
+        us("fixed 32") < us("naive 8")
+        and us("conflicting 32") > 2 * us("padded 32")
+        and (contracted is None or contracted["worst"] <= EPSILON),
     )
 
 

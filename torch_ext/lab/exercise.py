@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from torch_ext.lab import ladders, measure
+from torch_ext.lab import attention, ladders, measure, tiles
 
 SKELETONS = Path(__file__).with_name("exercises")
 MAX_PARTIALS = 1 << 20  # of a reduction
@@ -34,7 +34,7 @@ class Exercise:
 
     file: str
     kind: str
-    """sgemm, reduction or softmax: what it computes, and the ladder it belongs to."""
+    """sgemm, reduction, softmax or attention: what it computes, and the ladder it belongs to."""
     solution: str
     """The ladder's file that solves it."""
     around: tuple[str, ...]
@@ -57,11 +57,26 @@ EXERCISES = {
     "04": Exercise(
         "04_online_softmax.cu", "softmax", "csrc/lab/softmax/03_online.cu", tuple(ladders.SOFTMAX_VARIANTS), 16384
     ),
+    "05": Exercise(
+        "05_dynamic_tile.cu",
+        "sgemm",
+        "csrc/lab/experiments/tiling.cu",
+        ("tiled fixed 8", "tiled dynamic 8", "tiled dynamic 16", "tiled dynamic 32", "tiled fixed 32", "cublas"),
+        1024,
+    ),
+    "06": Exercise(
+        "06_flash_row.cu",
+        "attention",
+        "csrc/lab/attention/02_row_a_warp.cu",
+        ("01_materialised", "02_row_a_warp", "03_tiled", "torch"),
+        2048,
+    ),
 }
 
 MATRICES = [(1, 1, 1), (1, 37, 5), (31, 33, 32), (32, 32, 32), (65, 63, 9), (3, 3, 431), (129, 1, 33), (100, 200, 37)]
 COUNTS = [1, 2, 31, 32, 33, 255, 256, 257, 511, 513, 65537, 1_000_003]
 ROWS = [(1, 1), (3, 2), (5, 31), (7, 256), (3, 257), (2, 5001)]
+HEADS = [(1, 1, 64), (1, 7, 128), (2, 33, 64), (1, 64, 128), (3, 129, 128), (1, 300, 64)]
 
 
 def command(source: Path, library: Path, architecture: str) -> list[str]:
@@ -123,7 +138,13 @@ def kernel(exercise: Exercise, library: ctypes.CDLL) -> Kernel:
         run(x, y, *(ctypes.c_longlong(size) for size in x.shape))
         return y
 
-    return {"sgemm": sgemm, "reduction": reduction, "softmax": softmax}[exercise.kind]
+    def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        out = blank(query, *query.shape)
+        heads = query.numel() // (query.shape[-2] * query.shape[-1])
+        run(query, key, value, out, *(ctypes.c_int(size) for size in (heads, *query.shape[-2:])))
+        return out
+
+    return {"sgemm": sgemm, "reduction": reduction, "softmax": softmax, "attention": flash}[exercise.kind]
 
 
 def _require(error: torch.Tensor, bound: torch.Tensor | float, what: str) -> None:
@@ -148,6 +169,13 @@ def check(exercise: Exercise, run: Kernel, device: str = "cuda") -> int:
             error = (run(x).double().sum() - x.double().sum()).abs()
             _require(error, 1e-5 * x.double().abs().sum(), f"sum of {n}")
         return len(COUNTS)
+    if exercise.kind == "attention":
+        for heads, length, d in HEADS:
+            q, k, v = (torch.randn(heads, length, d, device=device).bfloat16() for _ in range(3))
+            reference, scale = attention.attention_reference(q, k, v, causal=False)
+            error = (run(q, k, v).double() - reference).abs()
+            _require(error, attention.attention_bound(reference, scale), f"attention of {heads} x {length} x {d}")
+        return len(HEADS)
     for rows, cols in ROWS:
         x = 100 * torch.randn(rows, cols, device=device)
         if cols > 1:
@@ -157,17 +185,29 @@ def check(exercise: Exercise, run: Kernel, device: str = "cuda") -> int:
     return len(ROWS)
 
 
+def _product(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """A step of the SGEMM ladder, or of the tiling experiment: ``tiled fixed 8``."""
+    if step.startswith("tiled "):
+        _, variant, tile = step.split()
+        return lambda: tiles.lab.tiled_matmul(a, b, variant, int(tile))
+    return ladders.sgemm_call(step, a, b)
+
+
 def place(exercise: Exercise, run: Kernel) -> list[measure.Row]:
     """Rows of the ladder's steps and of the exercise (``yours``), fastest last."""
     n = exercise.size
     if exercise.kind == "sgemm":
         a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
-        calls = {step: ladders.sgemm_call(step, a, b) for step in exercise.around}
+        calls = {step: _product(step, a, b) for step in exercise.around}
         calls["yours"], work = lambda: run(a, b), {"flops": 2 * n**3}
     elif exercise.kind == "reduction":
         x = torch.randn(n, device="cuda")
         calls = {step: ladders.reduction_call(step, x) for step in exercise.around}
         calls["yours"], work = lambda: run(x), {"bytes_moved": 4 * n}
+    elif exercise.kind == "attention":
+        q, k, v = (torch.randn(1, 8, n, 128, device="cuda").bfloat16() for _ in range(3))
+        calls = {step: attention.attention_call(step, q, k, v, False) for step in exercise.around}
+        calls["yours"], work = lambda: run(q, k, v), {"flops": 4 * n * q.numel()}
     else:
         x = torch.randn(ladders.ROWS, n, device="cuda")
         calls = {step: ladders.softmax_call(step, x) for step in exercise.around}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 
 from torch_ext import device
-from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Row, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -24,6 +24,12 @@ def attributes(name: str) -> dict[str, int]:
     """Registers, shared and local memory in bytes, threads of a block, blocks an SM, of a kernel of the lab."""
     values = lab.kernel_attributes(torch.empty(1, device="cuda"), name).tolist()
     return dict(zip(("registers", "shared", "local", "threads", "blocks"), values, strict=True))
+
+
+def resources(name: str) -> dict[str, int]:
+    """Registers and blocks an SM of a kernel of the lab, for its rows."""
+    found = attributes(name)
+    return {"registers": found["registers"], "blocks": found["blocks"]}
 
 
 def window_reference(x: torch.Tensor, window: int) -> torch.Tensor:
@@ -173,43 +179,6 @@ def privatisation(sizes: list[int], budget: float) -> Iterator[Row]:
             )
 
 
-def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S3-02 to S3-16: Sheffield's kernels: tile sizes, static and dynamic shared memory, bank conflicts."""
-    gpu = device.limits()
-    automatic, _ = device.max_potential_block_size(gpu, 32, device.tile_shared_memory)
-    best = int(device.largest_power_of_four(automatic) ** 0.5)
-    n = sizes[0]
-    cases = [
-        (n, "naive", 8, "the exercise's start"),
-        *((n, "fixed", tile, "") for tile in (8, 16, 32)),
-        *(
-            (n, "dynamic", tile, "the tile that the calculator's block size gives" if tile == best else "")
-            for tile in (8, 16, 32)
-        ),
-        (n, "conflicting", 32, "32-way bank conflicts"),
-        (n, "padded", 32, "rows of 33 words: no conflicts"),
-        (32, "single_block", 32, "one SM busy"),
-        (32, "fixed", 32, ""),
-    ]
-    for size, variant, tile, remark in cases:
-        a, b = randn(size, size), randn(size, size)
-        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-
-        def call(variant: str = variant, tile: int = tile, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
-            return lab.tiled_matmul(a, b, variant, tile)
-
-        error = close(call, reference, scale, 2 * size**0.5 + 8, f"tiled_matmul {variant} {tile}")
-        yield row(
-            f"lab 6, {size}x{size}",
-            f"{variant} {tile}",
-            time_us(call, budget),
-            shape={"m": size, "n": size, "k": size, "tile": tile},
-            flops=2 * size**3,
-            error=error,
-            remark=remark,
-        )
-
-
 FMA_THREADS = (1, 32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 896, 1024)
 CHAINS = (1, 2, 4, 8, 16)
 
@@ -256,70 +225,6 @@ def fma(sizes: list[int], budget: float) -> Iterator[Row]:
             )
 
 
-TILE = 128  # of step 07 of the SGEMM ladder
-
-
-def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-07 to S1-09 on a kernel whose tile is known: step 07 of the SGEMM ladder, 128 x 128; `sizes`: k.
-
-    Tiles around multiples of the block slots, n one off a multiple of the tile, k, and padding of k.
-    """
-    sms = device.limits().multiprocessors
-    slots = sms * attributes("sgemm 07_warp_tile")["blocks"]
-
-    def one(case: str, name: str, m: int, n: int, k: int, call: Call, a: torch.Tensor, b: torch.Tensor, **more) -> Row:
-        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-        error = close(call, reference, scale, 2 * k**0.5 + 8, f"{name}, {case}")
-        shape = {"m": m, "n": n, "k": k}
-        return row(case, name, time_us(call, budget), shape=shape, flops=2 * m * n * k, error=error, **more)
-
-    for k in sizes:
-        # One row of tiles: m = 128 and n = 128 t has t tiles.
-        waves = sorted({t + extra for t in (sms, 2 * sms, slots // 2 * 3) for extra in (0, 1)} | {slots // 4})
-        waves = sorted({*waves, *(i * slots + extra for i in (1, 2, 3, 4) for extra in (0, 1))})
-        for tiles in waves:
-            a, b = randn(TILE, k), randn(k, TILE * tiles)
-            yield one(
-                f"{tiles} tiles",
-                "07_warp_tile",
-                TILE,
-                TILE * tiles,
-                k,
-                lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                a,
-                b,
-                tiles=tiles,
-                slots=slots,
-                predicted=round(device.wave_utilisation(tiles, slots), 4),
-            )
-        for n in (16 * TILE - 1, 16 * TILE, 16 * TILE + 1):
-            a, b = randn(n, k), randn(k, n)
-            yield one(
-                f"m = n = {n}",
-                "07_warp_tile",
-                n,
-                n,
-                k,
-                lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                a,
-                b,
-                predicted=round(device.tile_utilisation(n, n, TILE, TILE), 4),
-            )
-        for rest in (0, 1, 2, 4, 8, 64):
-            long = k + rest
-            to = -(-long // 64) * 64
-            a, b = randn(16 * TILE, long), randn(long, 16 * TILE)
-            padded = torch.nn.functional.pad(a, (0, to - long)), torch.nn.functional.pad(b, (0, 0, 0, to - long))
-            calls: dict[str, Call] = {
-                "07_warp_tile": lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                "07_warp_tile, k padded to 64": lambda p=padded: lab.sgemm(*p, step=7),
-                "cublas": lambda a=a, b=b: torch.mm(a, b),
-                "cublas, k padded to 64": lambda p=padded: torch.mm(*p),
-            }
-            for name, call in calls.items():
-                yield one(f"k = {long}", name, 16 * TILE, 16 * TILE, long, call, a, b)
-
-
 BLOCKS = ((64,), (16, 4), (8, 4, 2), (5, 7), (100,))
 
 
@@ -344,6 +249,9 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             shape={"threads": threads},
             dtype="int64",
             remark=f"{warps} warps, the last of {threads - 32 * (warps - 1)} lanes",
+            block=list(block),
+            lanes=seen[0, :, 0].tolist(),
+            warps=(seen[0, :, 1] // 32).tolist(),
         )
     gpu = device.limits()
     sms, slots = gpu.multiprocessors, 2 * gpu.multiprocessors  # blocks of 1024 threads: two an SM

@@ -1,16 +1,14 @@
-"""The ladders: what runs, what it must equal, and what the documents measured."""
+"""The ladders but attention's: what runs, what it must equal, and what the documents measured."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torch_ext.device import floor_seconds, limits
-from torch_ext.lab.experiments import attributes
-from torch_ext.lab.measure import Row, errors, peak_bytes, require, row, time_us
+from torch_ext.lab.experiments import resources
+from torch_ext.lab.measure import Row, errors, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -23,9 +21,13 @@ SGEMM_STEPS: dict[str, str | None] = {
     "05_block_tile_2d": "53.5 % / 68.7 %",
     "06_vectorised": "69.0 % / 78.4 %",
     "07_warp_tile": "- / 93.7 %",
+    "07a_conflict_free": "- / 70.8 %",
+    "07b_double_buffer": "- / 74.3 %",
     "08_library": None,
     "cublas": "100 %",
 }
+# The lab's own, in the order in which xgemm_lab.sgemm counts them from 1; 08_library is the library.
+SGEMM_KERNELS = tuple(step for step in SGEMM_STEPS if step not in ("08_library", "cublas"))
 
 # Steps of the ladder on tensor cores, bf16; no document has them. 11 to 13 need sm_90.
 TENSOR_STEPS = [
@@ -41,16 +43,16 @@ TENSOR_STEPS = [
 # fp32 from fp16 products, an idea a variant; cuBLAS in three precisions as points of comparison.
 FP32_VARIANTS = ["fp16", "split", "promoted", "scaled", "library", "cublas", "cublas_tf32", "cublas_bf16"]
 
-# version -> (milliseconds, GB/s) of 2^24 ints on an M2090 (S4-16 to S4-24); copy: what the slides compare with
+# version -> (GB/s, speed-up over v0) of 2^24 ints on an M2090 (S4-16 to S4-24); copy: what the slides compare with
 REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
-    "copy": (2**27 / 125e6, 125.0),
-    "v0_interleaved_modulo": (7.7, 8.7),
-    "v1_interleaved_strided": (5.5, 12.0),
-    "v2_sequential": (4.0, 17.0),
-    "v3_first_add": (2.2, 31.0),
-    "v4_last_warp": (1.3, 51.0),
-    "v5_unrolled": (1.2, 54.0),
-    "v6_several_elements": (0.65, 103.0),
+    "copy": (125.0, 0.0),
+    "v0_interleaved_modulo": (8.7, 1.0),
+    "v1_interleaved_strided": (12.0, 1.4),
+    "v2_sequential": (17.0, 1.9),
+    "v3_first_add": (31.0, 3.5),
+    "v4_last_warp": (51.0, 5.9),
+    "v5_unrolled": (54.0, 6.2),
+    "v6_several_elements": (103.0, 11.8),
     "v6b_eight_loads": None,
     "v7_shuffle": None,
     "library": None,
@@ -67,34 +69,13 @@ SOFTMAX_VARIANTS: dict[str, int | None] = {
     "torch": None,
 }
 
-# step -> what the documents say of its memory (S1-23). torch: the backend that torch chooses; torch_math: its products
-# and softmax, which store the scores as step 01 does. 05 to 07 need sm_90.
-ATTENTION_STEPS: dict[str, str | None] = {
-    "01_materialised": "O(N^2) memory",
-    "02_row_a_warp": "O(N) memory",
-    "03_tiled": "O(N) memory",
-    "04_mma_sync": None,
-    "05_wgmma_tma": None,
-    "06_warp_specialised": None,
-    "07_ping_pong": None,
-    "08_library": None,
-    "torch": None,
-    "torch_math": None,
-}
-
-
-def resources(name: str) -> dict[str, int]:
-    """Registers and blocks an SM of a step of ours, for its rows."""
-    found = attributes(name)
-    return {"registers": found["registers"], "blocks": found["blocks"]}
-
 
 def sgemm_call(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
     if step == "cublas":
         return lambda: torch.mm(a, b)
     if step == "08_library":
         return lambda: torch.ops.xgemm.matmul(a, b, precision="ieee")
-    number = int(step[:2])
+    number = SGEMM_KERNELS.index(step) + 1
     return lambda: lab.sgemm(a, b, step=number)
 
 
@@ -127,7 +108,7 @@ def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 floor_us=floor,
                 error=errors(c, reference),
                 document=document if n == 4096 else None,
-                **(resources(f"sgemm {step}") if step[:2] < "08" else {}),
+                **(resources(f"sgemm {step}") if step in SGEMM_KERNELS else {}),
             )
 
 
@@ -166,6 +147,7 @@ def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 flops=2 * n**3,
                 floor_us=2 * n**3 / peak * 1e6 if peak else None,
                 error=errors(c, reference),
+                **(resources(f"tensor {step}") if step[:2] in ("09", "10", "11", "12", "13") else {}),
             )
 
 
@@ -218,6 +200,7 @@ def fp32(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 mode="bfloat16" if variant == "cublas_bf16" else "tf32" if variant == "cublas_tf32" else "highest",
                 flops=2 * n**3,
                 error={**errors(c, reference), "componentwise": worst},
+                **(resources(f"fp32 {variant}") if variant in FP32_VARIANTS[:4] else {}),
             )
 
 
@@ -264,6 +247,7 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
                     require(bool(result == reference), f"reduction {version} of int32 at n = {n}")
                     error = {"fro": 0.0, "max": 0.0}
                 same = n == 1 << 24 and dtype == torch.int32  # the document's set-up
+                figure = f"{document[0]:g} GB/s" + f", {document[1]:g}x" * (version[0] == "v") if document else None
                 moved = (8 if version == "copy" else 4) * n
                 yield row(
                     f"2^{n.bit_length() - 1}",
@@ -274,7 +258,7 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
                     bytes_moved=moved,
                     floor_us=moved / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
                     error=error,
-                    document=f"{document[1]:g} GB/s" if document and same else None,
+                    document=figure if same else None,
                     **(resources(f"reduction {version}") if version[0] == "v" else {}),
                 )
 
@@ -336,83 +320,4 @@ def softmax(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 error=errors(y, reference),
                 accesses=accesses,
                 **(resources(f"softmax {variant}") if accesses else {}),
-            )
-
-
-def attention_call(
-    step: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
-) -> Callable[[], torch.Tensor]:
-    if step == "torch":
-        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    if step == "torch_math":
-
-        def call() -> torch.Tensor:
-            with sdpa_kernel(SDPBackend.MATH):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-        return call
-    if step == "08_library":
-        return lambda: torch.ops.xgemm.attention(q, k, v, is_causal=causal)
-    number = int(step[:2])
-    return lambda: lab.attention(q, k, v, step=number, is_causal=causal)
-
-
-def attention_reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result in float64, and the same of |v|: what errors are measured against."""
-    s, d = q.shape[-2:]
-    shape = (-1, s, d)
-    results, scales = [], []
-    for q1, k1, v1 in zip(
-        q.reshape(shape), k.reshape(shape), v.reshape(shape), strict=True
-    ):  # a head's scores at a time
-        scores = (q1.double() @ k1.double().mT).div_(math.sqrt(d))
-        if causal:
-            scores.masked_fill_(torch.ones(s, s, dtype=torch.bool, device=q.device).triu_(1), -math.inf)
-        scores.sub_(scores.amax(-1, keepdim=True)).exp_()
-        scores.div_(scores.sum(-1, keepdim=True))
-        results.append(scores @ v1.double())
-        scales.append(scores @ v1.double().abs())
-    return torch.stack(results).view(q.shape), torch.stack(scales).view(q.shape)
-
-
-def attention_error(out: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> float:
-    """The largest error over its bound: a rounding of the result to bf16, and one of each weight."""
-    bound = 2**-8 * reference.abs() + 1.5 * 2**-8 * scale
-    return ((out.double() - reference).abs() / bound.clamp_min(1e-300)).max().item()  # a value of 0 is exact
-
-
-def attention(lengths: list[int], budget_s: float) -> Iterator[Row]:
-    """bf16 self-attention of 16384 positions in all, 1024 columns of heads: each step's speed and peak memory."""
-    hopper = torch.cuda.get_device_capability()[0] == 9
-    gpu = limits()
-    for d, causal, s in itertools.product((128, 64), (False, True), lengths):
-        batch, heads = 16384 // s, 1024 // d
-        q, k, v = (torch.randn(batch, heads, s, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-        reference, scale = attention_reference(q, k, v, causal)
-        case = f"S{s} D{d}" + (" causal" if causal else "")
-        flops = 4 * batch * heads * s * s * d * (0.5 if causal else 1)
-        moved = 4 * q.numel() * q.element_size()
-        floor = floor_seconds(flops, moved, gpu.tensor_flops, gpu.bandwidth) * 1e6 if gpu.tensor_flops else None
-        for step, document in ATTENTION_STEPS.items():
-            if step.startswith(("05", "06", "07")) and not hopper:
-                continue
-            torch.cuda.empty_cache()  # of the step before: stored scores take up to 16 GiB, in a graph once more
-            call = attention_call(step, q, k, v, causal)
-            out = call()
-            worst = attention_error(out, reference, scale)
-            require(worst <= 1, f"attention {step} at {case} ({worst:.2g} of its error bound)")
-            yield row(
-                case,
-                step,
-                time_us(call, budget_s),
-                shape={"batch": batch, "heads": heads, "s": s, "d": d, "causal": causal},
-                dtype="bfloat16",
-                mode="default",
-                flops=flops,
-                floor_us=floor,
-                error=errors(out, reference),
-                peak_bytes=peak_bytes(call),
-                document=document,
             )

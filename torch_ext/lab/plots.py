@@ -11,7 +11,7 @@ from torch_ext.lab.roofline import fit_energy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 DOCUMENT = {"color": "0.55", "linestyle": ":", "marker": "x"}
 
@@ -59,6 +59,10 @@ def sgemm(rows: list[Row], figure: "Figure") -> None:
     for i, shares in enumerate(XGEMM.values()):
         label = {"label": "dotted: xGeMM, RTX 3090"} if i == 0 else {}
         share.plot([128 << e for e in range(6)], shares, **DOCUMENT | {"color": f"C{i}", "alpha": 0.6}, **label)
+    for i, step in enumerate(ladders.SGEMM_KERNELS):
+        siboehm = float((ladders.SGEMM_STEPS[step] or "").partition("/")[2].split()[0]) / 100
+        label = {"label": "+: siboehm, RTX A6000"} if i == 0 else {}
+        share.plot(4096, siboehm, "+", color=f"C{i}", **label)
     _finish(share, "n (square, fp32)", "share of cuBLAS", log_y=True)
 
 
@@ -92,7 +96,7 @@ def reduction(rows: list[Row], figure: "Figure") -> None:
         (f"{case} float32", [(r["gbps"] if (r := find(rows, name, case=case)) else 0) for name in names])
         for case in dict.fromkeys(r["case"] for r in rows)
     ]
-    documents = [d[1] if d else 0 for d in ladders.REDUCTION_VERSIONS.values()]
+    documents = [d[0] if d else 0 for d in ladders.REDUCTION_VERSIONS.values()]
     series.append(("2^24 int32, M2090 (document)", documents))
     axes = figure.subplots()
     width = 0.8 / len(series)
@@ -213,7 +217,11 @@ def latency(rows: list[Row], figure: "Figure") -> None:
 
 def scheduling(rows: list[Row], figure: "Figure") -> None:
     found = [r for r in rows if "timeline" in r and r["shape"]["blocks"] > 1]
-    for axes, r in zip(figure.subplots(1, len(found), sharex=True, sharey=True), found, strict=True):
+    maps = [r for r in rows if len(r.get("block", ())) > 1]
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 2)) if maps else (None, figure)
+    if above:
+        _thread_maps(maps, above)
+    for axes, r in zip(below.subplots(1, len(found), sharex=True, sharey=True), found, strict=True):
         for sm in {line[0] for line in r["timeline"]}:
             lines = sorted((begin, end) for where, begin, end in r["timeline"] if where == sm)
             for i, (begin, end) in enumerate(lines):
@@ -222,6 +230,18 @@ def scheduling(rows: list[Row], figure: "Figure") -> None:
         axes.set(title=r["contender"], xlabel="us")
         axes.title.set_fontsize(9)
         axes.set_ylabel("SM (the first eight); two blocks each" if r is found[0] else "")
+
+
+def _thread_maps(rows: list[Row], figure: "SubFigure") -> None:
+    """The lane of each thread of a block, coloured by warp: x to the right, y and then z down."""
+    for axes, r in zip(figure.subplots(1, len(rows)), rows, strict=True):
+        across = r["block"][0]
+        lines = [r["warps"][i : i + across] for i in range(0, len(r["warps"]), across)]
+        axes.imshow(lines, cmap="Pastel1", vmin=0, vmax=8, aspect="auto")
+        for i, lane in enumerate(r["lanes"]):
+            axes.text(i % across, i // across, lane, ha="center", va="center", fontsize=5)
+        axes.set(title=f"lanes of a {r['contender']}", xticks=[], yticks=[])
+        axes.title.set_fontsize(8)
 
 
 def registers(rows: list[Row], figure: "Figure") -> None:

@@ -62,21 +62,19 @@ def list_of(rows: list[Row], title: str) -> Table:
 
 
 def ladder(rows: list[Row], title: str) -> Table:
-    """A line a step, a column a size; of the last size how the step compares with the peer."""
+    """A line a step, a column a size: the step's rate and its share of the peer's."""
     sizes = list(dict.fromkeys((r["case"], r["dtype"]) for r in rows))
     steps = list(dict.fromkeys(r["contender"] for r in rows))
     found = {(r["contender"], r["case"], r["dtype"]): r for r in rows}
     peer = next(name for name in ("cublas", "torch") if name in steps)
     several = len({dtype for _, dtype in sizes}) > 1
     heads = [f"{case} {dtype}" if several else case for case, dtype in sizes]
-    table = _table(title, "step", *heads, f"of {peer}", "document")
+    table = _table(f"{title}; in brackets: of {peer}", "step", *heads, "document")
     for step in steps:
         of_size = [found.get((step, *size)) for size in sizes]
-        last = next(r for r in reversed(of_size) if r)
-        against = found[peer, last["case"], last["dtype"]]
         documents = [r["document"] for r in of_size if r and r.get("document")]
-        share = f"{against['us'] / last['us']:.1%}"
-        table.add_row(step, *(rate(r) if r else "" for r in of_size), share, documents[0] if documents else "")
+        cells = [f"{rate(r)} ({found[peer, r['case'], r['dtype']]['us'] / r['us']:.1%})" if r else "" for r in of_size]
+        table.add_row(step, *cells, documents[0] if documents else "")
     return table
 
 

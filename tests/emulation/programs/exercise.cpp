@@ -1,5 +1,7 @@
 // One of the lab's exercises (torch_ext/lab/exercises), linked to this program, against double on ragged sizes. The program's
-// argument is its kind: 0 SGEMM, 1 reduction, 2 softmax.
+// argument is its kind: 0 SGEMM, 1 reduction, 2 softmax, 3 attention.
+#include <cuda_bf16.h>
+
 #include <array>
 
 #include "check.h"
@@ -59,9 +61,35 @@ void softmax() {
   }
 }
 
+void attention() {
+  using T = __nv_bfloat16;
+  for (const auto& [heads, s, d] : {std::array<std::size_t, 3>{1, 1, 64}, {2, 9, 128}, {1, 37, 64}}) {
+    const std::size_t size = heads * s * d;
+    const Buffer<T> q = random_numbers<T>(size, 1), k = random_numbers<T>(size, 2), v = random_numbers<T>(size, 3);
+    Buffer<T> out(size, static_cast<T>(NAN));
+    as<void(const T*, const T*, const T*, T*, int, int, int, cudaStream_t)>()(
+        q.data(), k.data(), v.data(), out.data(), static_cast<int>(heads), static_cast<int>(s), static_cast<int>(d), nullptr);
+    const auto number = [](const Buffer<T>& x, std::size_t i) { return static_cast<double>(static_cast<float>(x[i])); };
+    std::vector<double> expected(size), allowed(size, 0x1p-8);
+    for (std::size_t row = 0; row < heads * s; ++row) {
+      const std::size_t head = row / s * s;
+      double sum = 0;
+      for (std::size_t j = head; j < head + s; ++j) {
+        double score = 0;
+        for (std::size_t c = 0; c < d; ++c) score += number(q, row * d + c) * number(k, j * d + c);
+        const double weight = std::exp(score / std::sqrt(static_cast<double>(d)));
+        sum += weight;
+        for (std::size_t c = 0; c < d; ++c) expected[row * d + c] += weight * number(v, j * d + c);
+      }
+      for (std::size_t c = 0; c < d; ++c) expected[row * d + c] /= sum;
+    }
+    require_close(out, expected, allowed, "attention");
+  }
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
-  const int kind = std::atoi(arguments[1]);
-  return run_checks([&] { kind == 0 ? sgemm() : kind == 1 ? reduction() : softmax(); });
+  constexpr std::array<void (*)(), 4> kinds{sgemm, reduction, softmax, attention};
+  return run_checks(kinds[static_cast<std::size_t>(std::atoi(arguments[1]))]);
 }

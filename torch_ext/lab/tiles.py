@@ -1,0 +1,158 @@
+"""Experiments on tiles: Sheffield's lab 6, and what tiles and waves that are not full cost.
+
+Each function yields the rows of one experiment, as in experiments.py. See docs/lab.md.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from torch_ext import device
+from torch_ext.lab.experiments import attributes
+from torch_ext.lab.measure import Call, Row, close, randn, require, row, time_us
+
+lab = torch.ops.xgemm_lab
+
+
+def _resident(name: str, gpu: device.Limits) -> dict[str, int | float]:
+    """Registers, blocks an SM by the API, and their share of the SM's threads (S3-16)."""
+    found = attributes(name)
+    share = round(found["blocks"] * found["threads"] / gpu.threads, 4)
+    return {"registers": found["registers"], "blocks": found["blocks"], "occupancy": share}
+
+
+EPSILON = 1e-3  # by which the sheet lets a result differ from a loop's (S3-07)
+
+
+def in_order(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A B by a loop in the order of k, whose products and sums are rounded each for itself: what a CPU's loop gives."""
+    total = a.new_zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        product = a[:, k, None] * b[k]  # an operation of its own, which nothing contracts
+        total += product
+    return total
+
+
+def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S3-02 to S3-16, Sheffield's kernels: tiles, static and dynamic shared memory, bank conflicts, contraction."""
+    gpu = device.limits()
+    automatic, _, needed = lab.best_block_size(torch.empty(1, device="cuda"), "tiled dynamic 32").tolist()
+    calculated, _ = device.max_potential_block_size(gpu, needed, device.tile_shared_memory)
+    best = int(device.largest_power_of_four(automatic) ** 0.5)
+    chosen = f"the tile of the occupancy API's {automatic} threads a block (calculator: {calculated})"
+    n = sizes[0]
+    cases = [
+        (n, "naive", 8, "the exercise's start"),
+        *((n, "fixed", tile, "") for tile in (8, 16, 32)),
+        *((n, "dynamic", tile, chosen if tile == best else "") for tile in (8, 16, 32)),
+        (n, "conflicting", 32, "32-way bank conflicts"),
+        (n, "padded", 32, "rows of 33 words: no conflicts"),
+        (32, "single_block", 32, "one SM busy"),
+        (32, "fixed", 32, ""),
+    ]
+    for size, variant, tile, remark in cases:
+        a, b = randn(size, size), randn(size, size)
+        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+
+        def call(variant: str = variant, tile: int = tile, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
+            return lab.tiled_matmul(a, b, variant, tile)
+
+        error = close(call, reference, scale, 2 * size**0.5 + 8, f"tiled_matmul {variant} {tile}")
+        yield row(
+            f"lab 6, {size}x{size}",
+            f"{variant} {tile}",
+            time_us(call, budget),
+            shape={"m": size, "n": size, "k": size, "tile": tile},
+            flops=2 * size**3,
+            error=error,
+            **_resident(f"tiled {variant} {tile}", gpu),
+            remark=remark,
+        )
+    a, b = randn(n, n), randn(n, n)
+    loop, reference, scale = in_order(a, b), a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    for variant in ("fixed", "uncontracted"):
+
+        def multiply(variant: str = variant) -> torch.Tensor:
+            return lab.tiled_matmul(a, b, variant, 32)
+
+        error = close(multiply, reference, scale, 2 * n**0.5 + 8, f"tiled_matmul {variant}")
+        difference = (multiply() - loop).abs()
+        differs, worst = (difference > 0).double().mean().item(), difference.max().item()
+        require(variant == "fixed" or differs == 0, "product without contraction against a loop in the order of k")
+        yield row(
+            f"contraction to multiply-adds, {n}x{n}",
+            f"{variant} 32",
+            time_us(multiply, budget),
+            shape={"m": n, "n": n, "k": n, "tile": 32, "contracted": variant == "fixed"},
+            flops=2 * n**3,
+            error=error,
+            differs=round(differs, 4),
+            worst=worst,
+            remark=f"{differs:.0%} of the elements differ from a loop in k's order, by up to {worst:.1e}"
+            if differs
+            else "the bits of a loop in k's order",
+            document=f"EPSILON {EPSILON:g}",
+        )
+
+
+TILE = 128  # of step 07 of the SGEMM ladder
+
+
+def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S1-07 to S1-09 on a kernel whose tile is known: step 07 of the SGEMM ladder, 128 x 128; `sizes`: k.
+
+    Tiles around multiples of the block slots, n one off a multiple of the tile, k, and padding of k.
+    """
+    sms = device.limits().multiprocessors
+    slots = sms * attributes("sgemm 07_warp_tile")["blocks"]
+
+    def one(case: str, name: str, m: int, n: int, k: int, call: Call, a: torch.Tensor, b: torch.Tensor, **more) -> Row:
+        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        error = close(call, reference, scale, 2 * k**0.5 + 8, f"{name}, {case}")
+        shape = {"m": m, "n": n, "k": k}
+        return row(case, name, time_us(call, budget), shape=shape, flops=2 * m * n * k, error=error, **more)
+
+    for k in sizes:
+        # One row of tiles: m = 128 and n = 128 t has t tiles.
+        waves = sorted({t + extra for t in (sms, 2 * sms, slots // 2 * 3) for extra in (0, 1)} | {slots // 4})
+        waves = sorted({*waves, *(i * slots + extra for i in (1, 2, 3, 4) for extra in (0, 1))})
+        for tiles in waves:
+            a, b = randn(TILE, k), randn(k, TILE * tiles)
+            yield one(
+                f"{tiles} tiles",
+                "07_warp_tile",
+                TILE,
+                TILE * tiles,
+                k,
+                lambda a=a, b=b: lab.sgemm(a, b, step=7),
+                a,
+                b,
+                tiles=tiles,
+                slots=slots,
+                predicted=round(device.wave_utilisation(tiles, slots), 4),
+            )
+        for n in (t * TILE + extra for t in (8, 16) for extra in (-1, 0, 1)):
+            a, b = randn(n, k), randn(k, n)
+            yield one(
+                f"m = n = {n}",
+                "07_warp_tile",
+                n,
+                n,
+                k,
+                lambda a=a, b=b: lab.sgemm(a, b, step=7),
+                a,
+                b,
+                predicted=round(device.tile_utilisation(n, n, TILE, TILE), 4),
+            )
+        for long in (k + rest for rest in (-64, 0, 1, 2, 4, 8, 64) if k + rest > 0):
+            to = -(-long // 64) * 64
+            a, b = randn(16 * TILE, long), randn(long, 16 * TILE)
+            padded = torch.nn.functional.pad(a, (0, to - long)), torch.nn.functional.pad(b, (0, 0, 0, to - long))
+            calls: dict[str, Call] = {
+                "07_warp_tile": lambda a=a, b=b: lab.sgemm(a, b, step=7),
+                "07_warp_tile, k padded to 64": lambda p=padded: lab.sgemm(*p, step=7),
+                "cublas": lambda a=a, b=b: torch.mm(a, b),
+                "cublas, k padded to 64": lambda p=padded: torch.mm(*p),
+            }
+            for name, call in calls.items():
+                yield one(f"k = {long}", name, 16 * TILE, 16 * TILE, long, call, a, b)
