@@ -335,37 +335,53 @@ def op_table(op: str, results: Results) -> str:
     return text
 
 
+FIRST = {"v0_interleaved_modulo": "v0"}  # a ladder's first step, over which its page shows speed-ups, as the document
+
+
 def ladder_table(rows: list[dict]) -> str:
-    """A line a step, a column a size: its rate; of the first dtype's last size ratio to the peer, error and memory."""
+    """A line a step, a column a size: rate and share of the peer's; of the first dtype's last size error and memory."""
     sizes = list(dict.fromkeys((row["case"], row["dtype"]) for row in rows))
     steps = list(dict.fromkeys(row["contender"] for row in rows))
     found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
     peer = next(name for name in ("cublas", "torch") if name in steps)
+    first = next((step for step in steps if step in FIRST), None)
     documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
     memory = "peak_bytes" in rows[0]
     resources = any("registers" in row for row in rows)
     unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
+
+    def cell(row: dict | None) -> str:
+        if row is None:
+            return ""
+        rate = f"{row['tflops']:.2f}" if unit == "TFLOP/s" else f"{row['gbps']:.0f}"
+        against = found.get((peer, row["case"], row["dtype"]))
+        if against is None or row is against:
+            return rate
+        share = against["us"] / row["us"]
+        return f"{rate} ({share:.1%})" if share < 0.1 else f"{rate} ({share:.0%})"
+
     table = []
     for step in steps:
         of_size = [found.get((step, *size)) for size in sizes]
         row = next(row for row in reversed(of_size) if row is not None and row["dtype"] == sizes[0][1])
-        against = found[peer, row["case"], row["dtype"]]
-        rates = [
-            "" if r is None else f"{r['tflops']:.2f}" if unit == "TFLOP/s" else f"{r['gbps']:.0f}" for r in of_size
-        ]
-        line = [step, *rates, f"{against['us'] / row['us']:.3f}", f"{row['error']['fro']:.1e}"]
+        line = [step, *map(cell, of_size)]
+        if first:
+            line.append(f"{found[first, row['case'], row['dtype']]['us'] / row['us']:.1f}x" if step[0] == "v" else "")
+        line.append(f"{row['error']['fro']:.1e}")
         if memory:
             line.append(f"{row['peak_bytes'] / 2**20:.0f}")
         if resources:
             line += [str(row.get("registers", "")), str(row.get("blocks", ""))]
         table.append(line + ([documents.get(step, "")] if documents else []))
     several = len({dtype for _, dtype in sizes}) > 1
-    header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes), f"{peer}'s time over this"]
+    header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes)]
+    header += [f"speed-up over {FIRST[first]}"] if first else []
     header += ["error (Frobenius)"] + (["MiB of a call"] if memory else [])
     header += (["registers", "blocks an SM"] if resources else []) + (["document"] if documents else [])
     last = [size for size in sizes if size[1] == sizes[0][1]][-1]
-    of_last = "ratio, error and memory" if memory else "ratio and error"
-    return f"{unit}, hot L2; {of_last}: {last[0]} {last[1]}.\n\n" + markdown(header, table)
+    of_last = "speed-up and error" if first else "error and memory" if memory else "error"
+    text = f"{unit}, in brackets {peer}'s time over this; hot L2; {of_last}: {last[0]} {last[1]}.\n\n"
+    return text + markdown(header, table)
 
 
 # What an experiment adds to its rows: the column's head, and its text.
@@ -427,7 +443,7 @@ def lab_table(op: str, results: Results) -> str:
     """The conclusion, plot and measurements of a ladder or an experiment, with the documents' figures beside them."""
     document = results.documents.get(op)
     if document is None:
-        return ""
+        return "Not measured yet.\n"
     if op not in LADDERS:
         tables = [grid_table(op, document["rows"]) if op in GRIDS else experiments_table(document["rows"])]
     else:  # attention: a table for each head size, causal and not
@@ -445,17 +461,19 @@ def lab_table(op: str, results: Results) -> str:
 
 def lab_overview(results: Results) -> str:
     """A line an experiment of the lab: the documents' items that it shows, its command, what was measured."""
-    table = []
+    table, absent = [], []
     for op in LAB:
-        document = results.documents.get(op)
+        document, name = results.documents.get(op), op.removeprefix("lab_")
+        if document is None:
+            absent.append([name, f"`--only {name}`", "not measured yet"])
         if document is None or "items" not in document:
             continue
-        name, conclusion = op.removeprefix("lab_"), document["conclusion"]
+        conclusion = document["conclusion"]
         text = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
         table.append([f"{document['title']}: {document['items']}", f"`--only {name}`", text])
     if not table:
         return ""
-    return markdown(["experiment, items of the documents", "command", "measured"], table)
+    return markdown(["experiment, items of the documents", "command", "measured"], table + absent)
 
 
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:

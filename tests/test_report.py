@@ -121,8 +121,26 @@ def test_report_of_a_ladder(project: Path) -> None:
     ]
     (path.parent / "lab_sgemm.json").write_text(results.dump(document))
     assert report.main([], project) == 0
-    assert "| 01_naive | 5.37 | 17.18 | 0.125 | 3.0e-07 | 1 % |" in page.read_text()
-    assert "| cublas |  | 137.44 | 1.000 | 3.0e-07 |  |" in page.read_text()
+    assert "| 01_naive | 5.37 | 17.18 (12%) | 3.0e-07 | 1 % |" in page.read_text()
+    assert "| cublas |  | 137.44 | 3.0e-07 |  |" in page.read_text()
+
+
+def test_reductions_page_shows_speedups_over_the_first_version() -> None:
+    rows = [
+        {"case": "2^24", "dtype": dtype, "contender": name, "us": us, "tflops": None, "gbps": 1e3 / us, "error": error}
+        for error in ({"fro": 1e-7},)
+        for dtype in ("float32", "int32")
+        for name, us in (
+            ("copy", 1.0),
+            ("v0_interleaved_modulo", 20.0),
+            ("v1_interleaved_strided", 8.0),
+            ("torch", 1.0),
+        )
+    ]
+    lines = tables.ladder_table(rows).splitlines()
+    assert lines[0].endswith("speed-up and error: 2^24 float32.")
+    assert "| v1_interleaved_strided | 125 (12%) | 125 (12%) | 2.5x | 1.0e-07 |" in lines
+    assert "| copy | 1000 (100%) | 1000 (100%) |  | 1.0e-07 |" in lines
 
 
 def test_report_of_the_attention_ladder(project: Path) -> None:
@@ -145,10 +163,11 @@ def test_report_of_the_attention_ladder(project: Path) -> None:
     (path.parent / "lab_attention.json").write_text(results.dump(document))
     assert report.main([], project) == 0
     text = page.read_text()
-    assert text.count("| step | 1024x1024x1024 | 2048x2048x2048 | torch's time over this |") == 2
-    assert "| 01_materialised | 5.37 | 5.37 | 0.100 | 3.0e-07 | 17 |" in text
-    assert "| 01_materialised | 2.68 | 5.37 | 0.100 | 3.0e-07 | 17 |" in text
-    assert "| torch | 53.69 | 53.69 | 1.000 | 3.0e-07 | 2 |" in text
+    assert text.count("| step | 1024x1024x1024 | 2048x2048x2048 | error (Frobenius) | MiB of a call |") == 2
+    assert text.count("in brackets torch's time over this; hot L2; error and memory: 2048x2048x2048") == 2
+    assert "| 01_materialised | 5.37 (10%) | 5.37 (10%) | 3.0e-07 | 17 |" in text
+    assert "| 01_materialised | 2.68 (5.0%) | 5.37 (10%) | 3.0e-07 | 17 |" in text
+    assert "| torch | 53.69 | 53.69 | 3.0e-07 | 2 |" in text
 
 
 @pytest.mark.parametrize(
@@ -164,6 +183,12 @@ def test_report_refuses_an_unknown_op(project: Path) -> None:
     (project / "docs" / "other.md").write_text("<!-- results:begin outer -->\n<!-- results:end -->\n")
     with pytest.raises(ValueError, match="no results are kept of outer"):
         report.main([], project)
+
+
+def test_report_of_what_the_lab_has_not_measured(project: Path) -> None:
+    page = project / "docs" / "other.md"
+    page.write_text("<!-- results:begin lab_latency -->\n<!-- results:end -->\n")
+    assert report.main([], project) == 0 and "Not measured yet." in page.read_text()
 
 
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:

@@ -56,13 +56,14 @@ def sgemm(rows: list[Row], figure: "Figure") -> None:
     cublas = {r["case"]: r["us"] for r in rows if r["contender"] == "cublas"}
     ours = [r for r in rows if r["case"] in cublas]
     _lines(share, ours, lambda r: r["shape"]["n"], lambda r: cublas[r["case"]] / r["us"])
-    for i, shares in enumerate(XGEMM.values()):
-        label = {"label": "dotted: xGeMM, RTX 3090"} if i == 0 else {}
-        share.plot([128 << e for e in range(6)], shares, **DOCUMENT | {"color": f"C{i}", "alpha": 0.6}, **label)
-    for i, step in enumerate(ladders.SGEMM_KERNELS):
+    colours = {line.get_label(): line.get_color() for line in share.lines}
+    for i, step in enumerate(step for step in ladders.SGEMM_KERNELS if step in colours):
+        labels = ("dotted: xGeMM, RTX 3090", "+: siboehm, RTX A6000") if i == 0 else (None, None)
+        style = DOCUMENT | {"color": colours[step], "alpha": 0.6}
+        if step in XGEMM:
+            share.plot([128 << e for e in range(6)], XGEMM[step], **style, label=labels[0])
         siboehm = float((ladders.SGEMM_STEPS[step] or "").partition("/")[2].split()[0]) / 100
-        label = {"label": "+: siboehm, RTX A6000"} if i == 0 else {}
-        share.plot(4096, siboehm, "+", color=f"C{i}", **label)
+        share.plot(4096, siboehm, **style | {"marker": "+"}, label=labels[1])
     _finish(share, "n (square, fp32)", "share of cuBLAS", log_y=True)
 
 
