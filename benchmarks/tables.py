@@ -42,6 +42,7 @@ LAB = [
     "lab_latency",
     "lab_scheduling",
     "lab_registers",
+    "lab_spilling",
     "lab_roofline",
 ]
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
@@ -389,6 +390,7 @@ MORE: dict[str, tuple[str, Callable[[float], str]]] = {
     "of_peak": ("of peak", "{:.3f}".format),
     "cycles": ("cycles", "{:.0f}".format),
     "registers": ("registers", "{}".format),
+    "spilled": ("bytes spilled", "{:,}".format),
     "blocks": ("blocks an SM", "{}".format),
     "calculated": ("by the calculator", "{}".format),
     "occupancy": ("occupancy", "{:.1%}".format),

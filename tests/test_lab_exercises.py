@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import attention, exercise, ladders, measure
+from torch_ext.lab import attention, exercise, ladders, measure, spilling
 
 NUMBERS = list(exercise.EXERCISES)
 ROOT = Path(exercise.__file__).parents[2]
@@ -36,6 +36,11 @@ def test_skeletons_are_right_in_the_emulator(emulated, number):
     e = exercise.EXERCISES[number]
     program = emulated("exercise", exercise.SKELETONS / e.file)
     done = subprocess.run([program, str(KINDS.index(e.kind))], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "passed"
+
+
+def test_the_kernel_that_spills_in_the_emulator(emulated):
+    done = subprocess.run([emulated("exercise", spilling.SOURCE), "4"], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "passed"
 
 

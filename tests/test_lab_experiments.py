@@ -1,6 +1,8 @@
 """The lab's experiments from end to end on any machine: stand-ins for its kernels on the CPU, made-up times."""
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,18 @@ from torch.overrides import TorchFunctionMode
 
 from torch_ext import device, lab
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import attention, conclusions, experiments, ladders, measure, memory, roofline, tiles
+from torch_ext.lab import (
+    attention,
+    conclusions,
+    exercise,
+    experiments,
+    ladders,
+    measure,
+    memory,
+    roofline,
+    spilling,
+    tiles,
+)
 from torch_ext.lab.experiment import Experiment
 
 H200 = device.KNOWN["H200"]
@@ -36,6 +49,7 @@ SIZES = {
     "latency": [1 << 12, 1 << 14, 1 << 22],
     "scheduling": [1000],
     "registers": [1 << 10],
+    "spilling": [1 << 8],
     "roofline": [1 << 12],
 }
 
@@ -120,8 +134,8 @@ def on_cpu(monkeypatch):
         return us, (us - 1, us + 1)
 
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda other: 1.0)
-    for module in (attention, experiments, ladders, memory, roofline, tiles):
-        monkeypatch.setattr(module, "lab", STAND_INS)
+    for module in (attention, experiments, ladders, memory, roofline, spilling, tiles):
+        monkeypatch.setattr(module, "lab", STAND_INS, raising=False)
         monkeypatch.setattr(module, "time_us", time_us)
     for module in (attention, ladders):
         monkeypatch.setattr(module, "limits", lambda: H200)
@@ -133,6 +147,9 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(conclusions, "TILE", 4)
     monkeypatch.setattr(roofline, "MARKED", 32)
     monkeypatch.setattr(roofline.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
+    used = {limit: {"registers": min(limit, 70), "spilled": max(0, 70 - limit)} for limit in spilling.LIMITS}
+    monkeypatch.setattr(spilling, "build", lambda limit, _: (lambda x, y: y.fill_(2 * spilling.LIVE), used[limit]))
+    monkeypatch.setattr(spilling.shutil, "which", lambda _: "nvcc")
     first = [{"branch": 90.0, "arithmetic": 30.0}, {"branch": 10.0, "arithmetic": 10.0}]
     process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
     monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
@@ -278,8 +295,36 @@ def test_sources_exist_and_names_are_files():
         assert all((root / path).is_dir() for path in e.sources)
 
 
+ITEMS = {0: 16, 1: 25, 2: 21, 3: 18, 4: 27}  # of the five documents
+
+
+def items_of(text: str) -> set[tuple[int, int]]:
+    """S1-04 to S1-06 and S2-07 as (1, 4), (1, 5), (1, 6) and (2, 7)."""
+    found = set()
+    for document, first, last in re.findall(r"S(\d)-(\d\d)(?: to S\d-(\d\d))?", text):
+        found |= {(int(document), item) for item in range(int(first), int(last or first) + 1)}
+    return found
+
+
+def test_every_item_of_the_documents_has_a_place():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "lab.md").read_text()
+    table = page.partition("Items that no experiment measures:")[2].partition("\n## ")[0]
+    found = items_of(table + ", ".join(e.documents for e in lab.EXPERIMENTS.values()))
+    assert found == {(document, item) for document, count in ITEMS.items() for item in range(1, count + 1)}
+
+
 def test_the_process_of_first_launches_is_python():
     compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
+
+
+def test_fewer_registers_spill(tmp_path):
+    if shutil.which(exercise.command(tmp_path, tmp_path, "")[0]) is None:
+        pytest.skip("no nvcc")
+    most, least = (spilling.build(limit, "sm_90")[1] for limit in (72, 32))
+    assert most["spilled"] == 0 and 64 < most["registers"] <= 72
+    assert least["spilled"] > 4 * (spilling.LIVE - 32) and least["registers"] == 32
+    with pytest.raises(RuntimeError, match="expected registers and spills"):
+        spilling.usage("ptxas info    : Used 32 registers")
 
 
 def test_cycle_visits_every_line_once():

@@ -1,6 +1,6 @@
 """All experiments and ladders of the lab, by name."""
 
-from torch_ext.lab import attention, conclusions, experiments, ladders, memory, plots, roofline, tiles
+from torch_ext.lab import attention, conclusions, experiments, ladders, memory, plots, roofline, spilling, tiles
 from torch_ext.lab.experiment import Experiment
 
 _SINGLE = ("csrc/device", "csrc/lab/experiments")
@@ -256,6 +256,19 @@ EXPERIMENTS: dict[str, Experiment] = {
             (1 << 22,),
             conclusions.registers,
             plots.registers,
+        ),
+        Experiment(
+            "spilling",
+            "Registers that spill",
+            "fewer registers raise the occupancy, and time as soon as values move to local memory",
+            "S2-17, S3-09",
+            ("torch_ext/lab",),
+            spilling.spilling,
+            "threads, a multiple of 256",
+            (1 << 21,),
+            (1 << 18,),
+            conclusions.spilling,
+            plots.spilling,
         ),
         Experiment(
             "roofline",

@@ -316,6 +316,18 @@ def registers(rows: list[Row]) -> Conclusion:
     )
 
 
+def spilling(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["shape"]["limit"]: r for r in rows if r["shape"]["n"] == n}
+    whole, least = at[max(at)], at[min(at)]
+    return Conclusion(
+        f"With {whole['registers']} registers nothing spills and {whole['occupancy']:.0%} of the SM's threads are "
+        f"resident; {least['registers']} registers give {least['occupancy']:.0%}, spill {least['spilled']} bytes "
+        f"(stores and loads in the code), and take {least['us'] / whole['us']:.1f} times as long.",
+        whole["spilled"] == 0 and least["spilled"] > 0 and least["us"] > 1.1 * whole["us"],
+    )
+
+
 def roofline(rows: list[Row]) -> Conclusion:
     sweep = [r for r in rows if r["dtype"] == "float32" and r["contender"].endswith("steps")]
     best, moved = max(r["tflops"] or 0 for r in sweep), max(r["gbps"] for r in sweep)

@@ -64,6 +64,11 @@ def _tiled(variant: str, tile: int) -> Call:
     return lambda: lab.tiled_matmul(a, b, variant, tile)
 
 
+def _sgemm(step: int) -> Call:
+    a, b = _float(1 << 20).view(1024, 1024), _float(1 << 20).view(1024, 1024)
+    return lambda: lab.sgemm(a, b, step=step)
+
+
 def _reduce(version: int) -> Call:
     x = _float(1 << 24)
     return lambda: lab.reduce_sum(x, version)
@@ -85,6 +90,8 @@ PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "tiled_fixed_32": (lambda: _tiled("fixed", 32), "loads fall by the tile's side"),
     "tiled_conflicting": (lambda: _tiled("conflicting", 32), "bank conflicts"),
     "tiled_padded": (lambda: _tiled("padded", 32), "no bank conflicts"),
+    "sgemm_07": (lambda: _sgemm(7), "bank conflicts"),
+    "sgemm_07a": (lambda: _sgemm(8), "no bank conflicts"),
     "reduction_v0": (lambda: _reduce(0), "divergent"),
     "reduction_v1": (lambda: _reduce(1), "bank conflicts"),
     "reduction_v2": (lambda: _reduce(2), "no bank conflicts"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
+OFFSET = {"textcoords": "offset points"}
 DOCUMENT = {"color": "0.55", "linestyle": ":", "marker": "x"}
 
 
@@ -260,6 +261,18 @@ def registers(rows: list[Row], figure: "Figure") -> None:
     _finish(axes, "registers a thread (blocks of 512)", "time over that of 31 registers")
 
 
+def spilling(rows: list[Row], figure: "Figure") -> None:
+    axes = figure.subplots()
+    n = rows[0]["shape"]["n"]
+    found = [r for r in rows if r["shape"]["n"] == n]
+    x, first = [r["shape"]["limit"] for r in found], found[0]
+    axes.plot(x, [r["us"] / first["us"] for r in found], "o-", label="time over that without spills")
+    axes.plot(x, [r["occupancy"] for r in found], "s:", color="0.5", label="occupancy")
+    for r in found:
+        axes.annotate(f"{r['spilled']} B", (r["shape"]["limit"], r["us"] / first["us"]), (3, 4), fontsize=7, **OFFSET)
+    _finish(axes, "registers a thread at most; beside the points: bytes spilled", "")
+
+
 def roofline(rows: list[Row], figure: "Figure") -> None:
     fitted = fit_energy(rows)
     first, *rest = figure.subplots(1, 2 if fitted else 1, squeeze=False)[0]
@@ -273,8 +286,7 @@ def roofline(rows: list[Row], figure: "Figure") -> None:
     for r in rows:
         if r["case"] == "kernels of the ladders" and r["tflops"]:
             first.plot(r["intensity"], r["tflops"], "k.", markersize=5)
-            place = {"textcoords": "offset points", "fontsize": 6}
-            first.annotate(r["contender"], (r["intensity"], r["tflops"]), (4, -2), **place)
+            first.annotate(r["contender"], (r["intensity"], r["tflops"]), (4, -2), fontsize=6, **OFFSET)
     _finish(first, "operations a byte", "TFLOP/s", log_y=True)
     for axes in rest:
         flop = fitted[0]

@@ -32,6 +32,7 @@ FOUND = {
     "of_peak": "{:.3f} of peak",
     "cycles": "{:.0f} cycles",
     "registers": "{} registers",
+    "spilled": "{} bytes spilled",
     "blocks": "{} blocks an SM",
     "predicted": "{:.0%} predicted",
     "intensity": "{:.3g} operations a byte",

@@ -1,5 +1,5 @@
 // One of the lab's exercises (torch_ext/lab/exercises), linked to this program, against double on ragged sizes. The program's
-// argument is its kind: 0 SGEMM, 1 reduction, 2 softmax, 3 attention.
+// argument is its kind: 0 SGEMM, 1 reduction, 2 softmax, 3 attention; 4 the kernel of the experiment on spilling.
 #include <cuda_bf16.h>
 
 #include <array>
@@ -87,9 +87,19 @@ void attention() {
   }
 }
 
+void spilling() {
+  const Buffer<float> x = random_numbers<float>(512, 1);
+  Buffer<float> y(x.size(), NAN);
+  as<void(const float*, float*, int, int, float, float, cudaStream_t)>()(x.data(), y.data(), 512, 9, 0.5f, 1.0f, nullptr);
+  std::vector<double> expected(x.size()), allowed(x.size(), 1e-3);  // 64 sums of some 130
+  for (std::size_t i = 0; i < x.size(); ++i)
+    for (int k = 0; k < 64; ++k) expected[i] += 2 + (static_cast<double>(x[i]) + k - 2) / 512;
+  require_close(y, expected, allowed, "chains");
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
-  constexpr std::array<void (*)(), 4> kinds{sgemm, reduction, softmax, attention};
+  constexpr std::array<void (*)(), 5> kinds{sgemm, reduction, softmax, attention, spilling};
   return run_checks(kinds[static_cast<std::size_t>(std::atoi(arguments[1]))]);
 }
