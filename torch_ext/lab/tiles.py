@@ -114,7 +114,7 @@ def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
 
     for k in sizes:
         # One row of tiles: m = 128 and n = 128 t has t tiles.
-        waves = sorted({t + extra for t in (sms, 2 * sms, slots // 2 * 3) for extra in (0, 1)} | {slots // 4})
+        waves = sorted({t + extra for t in (sms, 2 * sms, slots // 2 * 3) for extra in (0, 1)} | {1, slots // 4})
         waves = sorted({*waves, *(i * slots + extra for i in (1, 2, 3, 4) for extra in (0, 1))})
         for tiles in waves:
             a, b = randn(TILE, k), randn(k, TILE * tiles)

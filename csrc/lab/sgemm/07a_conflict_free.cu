@@ -1,12 +1,11 @@
-// Step 07a, no bank conflicts: step 07 with other places for the same numbers in shared memory (S3-06; part B2 kernels 7 and 8).
+// Step 07a, no bank conflicts: step 07 with another layout of A in shared memory (S3-06; part B2 kernels 7 and 8).
 //
-// Idea: a warp's stores and loads of shared memory should touch each bank once. Step 07's transposing stores met 2 ways: lanes
-// that are one row of A and four of k apart. Here every four rows of As are followed by 8 unused floats, so that a lane's bank is
-// 8 (k / 4) + row modulo 32: 32 lanes, 32 banks; 4 rows of padding would undo the 16-byte alignment of the loads. A lane owns two
-// groups of 4 rows that are 32 rows apart instead of 8 in a row: a load of A reads 128 bytes side by side, one float a bank,
-// where step 07's spanned 256. B's accesses are rows and had no conflicts. Everything else, also the order of the sums, is step
-// 07. Limit: as there, loads of the next tile wait for the barrier. 16.1 KiB a block. Document: 70 to 71 % of cuBLAS, without
-// warp tiles.
+// Idea: the 32 lanes of a warp access 32 different banks. Step 07's transposing stores conflict 2 ways, because its lanes hold 8
+// rows of A and 4 groups of k. Here 8 unused floats follow every four rows of As, so that a lane's bank is 8 (k / 4) + row modulo
+// 32; padding each row instead would break the 16-byte alignment of the loads. A lane owns two groups of 4 rows that are 32 rows
+// apart, not 8 neighbouring rows: a warp's load of A reads 128 contiguous bytes, where step 07's spans 256. B's accesses had no
+// conflicts. Everything else is step 07, also the order of the sums. Limit: loads of the next tile wait for the barrier, as
+// there. 16.1 KiB a block. Document: 70 to 71 % of cuBLAS on an A6000, without warp tiles.
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 

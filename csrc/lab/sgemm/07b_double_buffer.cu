@@ -1,11 +1,11 @@
-// Step 07b, double buffering: step 07a, with the next tile on its way while this one is multiplied (part B2 kernels 11 and 12).
+// Step 07b, double buffering: step 07a with a prefetch of the next tile (part B2 kernels 11 and 12).
 //
-// Idea: two buffers. cp.async copies from global to shared memory without a register and without waiting: a step starts the
-// copies of the next tile, multiplies this one, and only then waits; one barrier a step instead of two, since nobody writes where
-// others still read. A is transposed by copying its elements singly, 4 bytes each (B: 16): a warp copies 4 columns of 8 rows, and
-// rows of As are 136 floats, so that these 32 elements meet in no bank. Limit: FMA units, and shared memory at 0.19 floats a FMA;
-// the library's kernel (step 08) has more sums a thread and more buffers. 33 KiB a block; compute capability 8.0.
-// Document: 74 % of cuBLAS, less than its step without (it copies through registers, which cost a block an SM).
+// Idea: two buffers. A step starts the copies of the next tile, multiplies the present one, and only then waits. cp.async copies
+// from global to shared memory without registers. One barrier a step instead of two: no thread writes a buffer that another
+// thread still reads. A is transposed by copying single elements (4 bytes; B: 16): a warp copies 4 columns of 8 rows, and a row
+// of As is 136 floats, so that the 32 elements fall into 32 banks. Limit: FMA units, and shared memory at 0.19 floats an FMA;
+// the library's kernel (step 08) has more buffers. 33 KiB a block; needs compute capability 8.0.
+// Document: 74 % of cuBLAS on an A6000, less than its step without, with copies through registers.
 #include "device/ptx/cp_async.cuh"
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
     const Tiles& tiles = buffers[k0 / kBK % 2];
     cp_async_commit();
     cp_async_wait<0>();
-    __syncthreads();  // everybody's copies have arrived, and everybody has left the other buffer
+    __syncthreads();  // this tile is complete, and no thread reads the other buffer any more
     if (k0 + kBK < p.k) fetch<kVector>(buffers[k0 / kBK % 2 ^ 1], p, row0, col0, k0 + kBK);
 #pragma unroll
     for (int i = 0; i < kBK; ++i) {
