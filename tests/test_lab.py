@@ -1,6 +1,7 @@
 """The lab: argument checks, every step against float64 on awkward sizes, and the runner's own arithmetic."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -160,9 +161,15 @@ def test_fakes_know_shapes():
 
 
 def test_calculators_agree_with_the_documents():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "lab.md").read_text()
+    assert all(f"| {' | '.join(line)} |\n" in page for line in calculators.calculators())
     same = {what: (ours, document) for what, ours, document in calculators.calculators()}
     assert same["best block and grid, T4 (S1-06)"][0] == "1024, 40"
     assert same["best block and grid, RTX 4090 (S1-06)"][0] == "768, 256"
+    blocks = same["blocks an SM, A100, of 1024, 512, 256, 64 threads (S0-09, S2-13)"]
+    assert blocks[0] == blocks[1]
+    assert same["registers a thread that leave full occupancy, A100 (S2-15)"] == ("32", "32")
+    assert same["occupancy, A100, 512 threads, 64 registers (S2-16)"][0] == "50.00 %"
     assert same["square block of 768 threads (S3-15)"] == ("256", "256")
     assert same["FMAs in flight, M2090 (S4-06)"] == ("640", "640")
 

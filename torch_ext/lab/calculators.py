@@ -14,6 +14,17 @@ def calculators() -> list[tuple[str, str, str]]:
     return [
         ("occupancy, A100, 768 threads (S2-14)", occupancy("A100", 768), "75 %"),
         ("occupancy, A100, 700 threads (S0-10)", occupancy("A100", 700), "68.35 % by threads, 68.75 % by warps"),
+        (
+            "blocks an SM, A100, of 1024, 512, 256, 64 threads (S0-09, S2-13)",
+            ", ".join(str(device.occupancy(known["A100"], threads).blocks) for threads in (1024, 512, 256, 64)),
+            "2, 4, 8, 32",
+        ),
+        (
+            "registers a thread that leave full occupancy, A100 (S2-15)",
+            str(max(r for r in range(1, 256) if device.occupancy(known["A100"], 1024, r).fraction == 1)),
+            "32",
+        ),
+        ("occupancy, A100, 512 threads, 64 registers (S2-16)", occupancy("A100", 512, 64), "50 %"),
         ("occupancy, A100, 512 threads, 31 registers (S2-18)", occupancy("A100", 512, 31), "100 %"),
         ("occupancy, A100, 512 threads, 33 registers (S2-18)", occupancy("A100", 512, 33), "75 %"),
         ("occupancy, H200, 512 threads, 65 registers", occupancy("H200", 512, 65), "-"),

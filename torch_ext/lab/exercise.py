@@ -89,6 +89,7 @@ def command(source: Path, library: Path, architecture: str) -> list[str]:
         "-fPIC",
         "-O3",
         "-std=c++17",
+        "--expt-relaxed-constexpr",  # for a lambda that the occupancy API calls
         f"-arch={architecture}",
         str(source),
         "-o",
