@@ -1,0 +1,233 @@
+"""The kernels of the lab's single experiments on a GPU: what each must compute, and what the API says of them."""
+
+import pytest
+import torch
+from common import SANITIZED, poison, randn
+from lab_checks import CUDA, assert_sgemm, message
+
+import torch_ext.lab
+from torch_ext.lab import attention, experiments, ladders, measure, memory, tiles
+
+lab = torch.ops.xgemm_lab
+
+
+@CUDA
+@pytest.mark.parametrize("n", [1, 2, 127, 1000, 65539])
+def test_copies(n):
+    x = randn(n, device="cuda")
+    index = torch.arange(n, device="cuda")
+    for stride in (1, 2, 3, 32):
+        for loads in (1, 8):
+            poison("cuda", 1)
+            assert torch.equal(lab.strided_copy(x, stride, 96, loads), x[index * stride % n])
+    assert lab.empty_launch(x, 96).tolist() == [-(-n // 96), 96]
+    for loads, width in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4)):
+        y = x[: n // width * width]
+        for threads in (32, 100, 1024):
+            for grid in ("full", "one_per_sm"):
+                poison("cuda", 1)
+                assert torch.equal(lab.concurrent_copy(y, threads, loads, width, grid), y)
+
+
+@CUDA
+@pytest.mark.parametrize("name", ["coalesced copy", "tiled dynamic 32"])
+def test_best_block_size_matches_the_calculator(name):
+    from torch_ext import device
+
+    threads, grid, registers = lab.best_block_size(torch.empty(1, device="cuda"), name).tolist()
+    shared = device.tile_shared_memory if name.startswith("tiled") else 0
+    assert (threads, grid) == device.max_potential_block_size(device.limits(), registers, shared)
+
+
+@CUDA
+def test_without_contraction_a_product_is_a_loop_in_the_order_of_k():
+    for m, n, k in [(1, 1, 1), (33, 31, 65), (100, 200, 37), (256, 256, 512)]:
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        assert torch.equal(lab.tiled_matmul(a, b, "uncontracted", 32), tiles.in_order(a, b)), (m, n, k)
+        assert torch.equal(tiles.in_order(a, b).cpu(), tiles.in_order(a.cpu(), b.cpu()))
+
+
+@CUDA
+@pytest.mark.parametrize("unroll", [8, 64])
+@pytest.mark.parametrize("chains", [1, 2, 4, 8, 16])
+def test_fma_chains(chains, unroll):
+    x = randn(3 * 96, device="cuda")
+    variants = [(torch.tensor([-0.75, 0.3]), 3)] + (
+        [(torch.tensor([-0.75, -0.75]), 2)] if (chains, unroll) == (1, 64) else []
+    )
+    for factors, registers in variants:
+        for iterations in (0, 13, 150):
+            y = x.double()[:, None] + torch.arange(chains, device="cuda")
+            scale = y.abs()
+            for _ in range(iterations):
+                y, scale = y * factors[0].item() + factors[1].item(), scale * 0.75 + factors[1].abs().item()
+            out = lab.fma_chains(x, factors.cuda(), 96, chains, iterations, unroll, registers)
+            assert ((out.double() - y.sum(1)).abs() <= 32 * 2**-24 * (scale.sum(1) + chains)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_intensity(dtype):
+    for n in (0, 4, 1020, 4096, 100_000):
+        x = randn(n, device="cuda").to(dtype)
+        for steps in (0, 1, 7, 8, 33):
+            y = x.double()
+            for _ in range(steps):
+                y = y / 2 + 1
+            poison("cuda", 1)
+            error = (lab.intensity(x, steps).double() - y).abs()
+            assert (error <= 4 * torch.finfo(dtype).eps * (x.double().abs() + 2)).all()
+
+
+@CUDA
+def test_pointer_chase_walks():
+    for lines, stride, steps, shared in (
+        (1, 1, 0, True),
+        (32, 32, 5, False),
+        (97, 4, 1000, True),
+        (5000, 32, 77, False),
+    ):
+        following = memory.cycle(lines, stride, "cuda")
+        start = stride * (lines // 2)
+        i, numbers = start, following.tolist()
+        for _ in range(memory.WARM_UP + steps):
+            i = numbers[i]
+        end, cycles = lab.pointer_chase(following, steps, start, shared).tolist()
+        assert end == i and cycles >= 10 * steps  # no memory answers within 10 cycles
+
+
+@CUDA
+@pytest.mark.parametrize("registers", experiments.REGISTERS)
+def test_register_bound(registers):
+    from torch_ext import device
+
+    for n in (0, 1, 511, 5003, 1_000_003):
+        x = randn(n, device="cuda")
+        poison("cuda", 1)
+        assert torch.equal(lab.register_bound(x, registers, "memory"), x)
+        poison("cuda", 1)
+        y = lab.register_bound(x, registers, "arithmetic", 5).double()
+        assert ((y - (2 + (x.double() - 2) / 32)).abs() <= 2**-20).all()
+    for bound in ("memory", "arithmetic"):
+        found = torch_ext.lab.attributes(f"registers {registers} {bound}")
+        assert found["registers"] == registers and found["local"] == 0 and found["threads"] == 512
+        assert found["blocks"] == device.occupancy(device.limits(), 512, registers).blocks
+
+
+@CUDA
+def test_who_am_i():
+    like = torch.empty(1, device="cuda")
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    for block in ((70,), (5, 7), (3, 4, 5), (32, 32), (1, 1, 64)):
+        seen = lab.who_am_i(like, 300, *block)
+        thread = torch.arange(seen.shape[1], device="cuda")
+        assert (seen[..., 0] == thread % 32).all() and (seen[..., 1] == thread - thread % 32).all()
+        assert (seen[..., 2] == seen[:, :1, 2]).all() and seen[..., 2].min() >= 0 and seen[..., 2].max() < sms
+        assert (seen[..., 3] <= seen[..., 4]).all()
+    seen = lab.who_am_i(like, 3, 64, 1, 1, 100_000)
+    assert (seen[..., 4] - seen[..., 3] >= 100_000).all()
+
+
+@CUDA
+def test_kernel_attributes():
+    names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
+    if torch.cuda.get_device_capability()[0] == 9:
+        names += [f"attention {step} {d}" for step in attention.OURS for d in (64, 128)]
+        names += [f"tensor {step}" for step in ladders.TENSOR_STEPS[:5]] + ["fp32 scaled"]
+    for name in names:
+        found = torch_ext.lab.attributes(name)
+        assert 8 <= found["registers"] <= 255 and found["blocks"] >= 1 and found["local"] == 0
+    assert torch_ext.lab.attributes("sgemm 03_shared_tile")["shared"] == 8192
+    assert "expected the name of a kernel of the lab, got x" in message(
+        lambda: lab.kernel_attributes(torch.empty(1, device="cuda"), "x")
+    )
+
+
+@CUDA
+@pytest.mark.parametrize("n", [1, 33, 1000, 5003])
+def test_divergence(n):
+    x = torch.randint(-(2**31), 2**31 - 1, (n,), dtype=torch.int32, device="cuda")
+    expected = torch.where(x % 2 == 0, x.long() * 2, x.long() + 1).to(torch.int32)
+    assert torch.equal(lab.parity(x, True), expected) and torch.equal(lab.parity(x, False), expected)
+    y, index = randn(n, device="cuda"), torch.arange(n, device="cuda")
+    for count in (1, 3, 32):
+        for per_lane in (True, False):
+            chosen = ((index if per_lane else index // 32) % count).double()
+            assert ((lab.paths(y, count, per_lane).double() - 2 * chosen).abs() <= 2**-20 * (2 * chosen + 1)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("variant", ["plain", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"])
+def test_vector_add(variant):
+    for n in (0, 1, 3, 4, 255, 1025, 100_003):
+        a, b = randn(n, device="cuda"), randn(n, device="cuda")
+        poison("cuda", 1)
+        assert torch.equal(lab.vector_add(a, b, variant), a + b)
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize("shared", [True, False])
+def test_window_sum_has_a_halo(shared):
+    for n in (1, 4, 255, 256, 257, 1000, 5003):
+        for window in (1, 3, 5, 257, 1025):
+            x = torch.randint(-100, 100, (n,), device="cuda").float()  # exact in fp32: an edge is right or wrong
+            expected = experiments.window_reference(x.double(), window)
+            poison("cuda", 1)
+            assert torch.equal(lab.window_sum(x, window, shared).double(), expected), (n, window)
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize("privatised", [True, False])
+def test_histogram(privatised):
+    for n in (0, 1, 1000, 30_011 if SANITIZED else 1_000_003):
+        for bins in (1, 7, 256, 8192):
+            x = torch.randint(-2, bins + 2, (n,), dtype=torch.int32, device="cuda")
+            inside = x[(x >= 0) & (x < bins)]
+            poison("cuda", 1)
+            counts = lab.histogram(x, bins, privatised)
+            assert torch.equal(counts, torch.bincount(inside, minlength=bins).int())
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize(
+    "variant", ["naive", "fixed", "dynamic", "conflicting", "padded", "uncontracted", "single_block"]
+)
+def test_tiled_matmul(variant):
+    sizes = [(0, 3, 2), (3, 4, 0), (1, 1, 1), (5, 7, 3), (32, 32, 32), (31, 17, 100)]
+    if variant != "single_block":
+        sizes += [(33, 31, 65)] if SANITIZED else [(33, 31, 65), (100, 200, 37)]
+    for m, n, k in sizes:
+        a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+        for tile in (8, 16, 32) if variant in ("fixed", "dynamic") else (32,):
+            poison("cuda")
+            assert_sgemm(lab.tiled_matmul(a, b, variant, tile), a, b)
+    with pytest.raises(RuntimeError, match="m, n <= 32"):
+        lab.tiled_matmul(randn(33, 2, device="cuda"), randn(2, 2, device="cuda"), "single_block", 32)
+
+
+@CUDA
+def test_ops_use_the_current_stream_and_graphs():
+    x = randn(1000, 777, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        eager = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, x.mT.contiguous(), step=7)]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    transposed = x.mT.contiguous()
+    with torch.cuda.graph(graph):
+        captured = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, transposed, step=7)]
+    graph.replay()
+    torch.cuda.synchronize()
+    for ours, expected in zip(captured, eager, strict=True):
+        assert torch.equal(ours, expected)
+
+
+@CUDA
+def test_time_us_measures_the_device():
+    x = randn(1 << 26, device="cuda")
+    us, (low, high) = measure.time_us(lambda: lab.vector_add(x, x, "vector4"), 0.01)
+    assert low <= us <= high and us > 12 * x.numel() / 10e12 * 1e6  # no GPU moves 10 TB/s
