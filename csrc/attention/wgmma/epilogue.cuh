@@ -1,5 +1,6 @@
 // The outputs of a warpgroup's 64 rows: normalised, rounded, and through the queries' place in shared memory to memory by TMA.
 #pragma once
+#include "attention/wgmma/merge.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"
@@ -19,33 +20,6 @@ struct Place {
   }
   __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
 };
-
-/// Adds the sink of a packed row of the tile, if there are any, to the row's maximum and sum, as the score of one more key;
-/// returns the factor of the row's outputs.
-template <Masking kMasking>
-__device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
-                                            float& sum) {
-  if (g.sinks.values == nullptr) return 1 / sum;
-  const int head = tile.head + packed_row - g.pack.divide(packed_row) * static_cast<int>(g.pack.divisor);
-  const std::int64_t at = tile.outer * g.sinks.outer + tile.inner * g.sinks.inner + head * g.sinks.head;
-  float sink;
-  const auto load = [&](auto type) {
-    using T = typename decltype(type)::type;
-    sink = convert<float>(static_cast<const T*>(g.sinks.values)[at]) / g.scale;
-  };
-  if (g.sinks.dtype == DType::f32)
-    load(Type<float>{});
-  else if (g.sinks.dtype == DType::f16)
-    load(Type<half>{});
-  else
-    load(Type<bf16>{});
-  const float before = maximum;
-  maximum = fmaxf(before, sink);
-  const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
-  const float factor = exponentials.factor(before, g.scale_log2), weight = exponentials.weight(sink, g.scale_log2);
-  sum = fmaf(sum, factor, weight);
-  return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
-}
 
 /// `slot`: the tile's queries, which nothing reads any more once all warps of the warpgroup have come here. Leaves one bulk group
 /// of the warp's first lane, which still reads that place.
