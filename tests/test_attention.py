@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import os
 import warnings
 
 import pytest
@@ -122,7 +123,10 @@ def through_sdpa(query: torch.Tensor) -> bool:
 
 def rounds_weights(query: torch.Tensor) -> bool:
     """Whether the weights may be rounded to query's dtype before they multiply the values, as SDPA does."""
-    return through_sdpa(query) or (on_tensor_cores(query) and query.dtype != torch.float32)
+    by_mma = query.device.type == "cuda" and os.environ.get("XGEMM_ATTENTION_PLAN") == "mma"
+    return through_sdpa(query) or (
+        (on_tensor_cores(query) or by_mma) and query.dtype in (torch.float16, torch.bfloat16)
+    )
 
 
 def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:

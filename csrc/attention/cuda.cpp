@@ -8,6 +8,7 @@
 #include "attention/arguments.h"
 #include "attention/call.h"
 #include "attention/fp16_split/launch.h"
+#include "attention/mma/launch.h"
 #include "attention/wgmma/launch.h"
 #include "device/integer.h"
 
@@ -28,11 +29,19 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN=simt keeps a call on CUDA cores; else Hopper's tensor cores serve what they can.
-bool wants_tensor_cores() {
+/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores, "mma" prefers mma.sync for few rows; else Hopper's tensor cores serve
+/// what they can.
+std::string_view wanted_plan() {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
-  return wanted == nullptr || std::string_view(wanted) != "simt";
+  return wanted == nullptr ? "" : wanted;
 }
+
+/// Which tensor-core kernels the GPU has and the caller wants.
+struct TensorCores {
+  bool wgmma, mma;
+  explicit TensorCores(const DeviceProperties& gpu)
+      : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(gpu.major >= 8 && wanted_plan() == "mma") {}
+};
 
 /// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
 bool aligned(const TensorView& v) {
@@ -52,15 +61,21 @@ Tensor aligned_copy(const TensorView& v) {
   return copy;
 }
 
-/// False where the tensor-core kernel does not take the call.
-bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k) {
+/// False where no tensor-core kernel takes the call.
+bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const TensorCores& cores) {
+  const DeviceProperties& gpu = scope.properties();
   WgmmaProblem problem = wgmma_problem(k);
-  problem.sm_count = scope.properties().sm_count;
-  const std::optional<WgmmaPlan> plan = plan_wgmma(problem);
+  problem.sm_count = gpu.sm_count;
+  std::optional<WgmmaPlan> plan;
+  if (cores.mma) plan = plan_mma(problem, static_cast<std::int64_t>(gpu.smem_per_block));
+  const bool mma = plan.has_value();
+  if (!mma && cores.wgmma) plan = plan_wgmma(problem);
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
-  return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
+  if (!mma) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
+  launch_mma(*plan, k, place.counters, place.partials, scope.stream());
+  return true;
 }
 
 /// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
@@ -81,9 +96,10 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, co
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
-  const bool hopper = scope.properties().major == 9 && wants_tensor_cores();
-  const bool tensor_cores = hopper && a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
-  const bool fp16_split = hopper && a.query.dtype == ScalarType::Float;
+  const TensorCores cores(scope.properties());
+  const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
+  const bool tensor_cores = half_type && (cores.wgmma || cores.mma);
+  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float;
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;
     std::array<Tensor, 3> copies;
@@ -177,7 +193,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
     std::array<std::optional<Tensor>, 2> parts;
     k.failed = fp16_split ? launch_fp16_split(scope, k, a.query, parts) : nullptr;
-    if (!tensor_cores || !launch_on_tensor_cores(scope, k)) launch(plan, k, scope.stream());
+    if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch(plan, k, scope.stream());
     scope.check_launch();
     done += rows;
   });

@@ -1,23 +1,35 @@
 // The mask's classifier, for the rows and keys of each tile.
-#include <algorithm>
+#include <utility>
 
+#include "attention/mma/tile.h"
 #include "attention/wgmma/instances.h"
-#include "attention/wgmma/launch.cuh"
 #include "attention/wgmma/mask_tiles.cuh"
 
 namespace xgemm::attention {
+namespace {
 
-void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  constexpr auto masked = [](const WgmmaTile& t) { return t.serves(Masking::boolean) || t.serves(Masking::additive); };
-  const auto tile = std::find_if(kWgmmaTiles.begin(), kWgmmaTiles.end(),
-                                 [&](const WgmmaTile& t) { return masked(t) && t.rows() == rows && t.keys == keys; });
-  with_tile(static_cast<int>(tile - kWgmmaTiles.begin()), [&](auto index) {
-    constexpr WgmmaTile kTile = kWgmmaTiles[index];
-    if constexpr (masked(kTile)) {
+/// False where no tile of kTiles that serves masks has so many rows and keys.
+template <const auto& kTiles>
+bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
+  const auto launch = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
+    constexpr WgmmaTile kTile = kTiles[kIndex];
+    if constexpr (kTile.serves(Masking::boolean) || kTile.serves(Masking::additive)) {
+      if (kTile.rows() != rows || kTile.keys != keys) return false;
       constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
       kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
+      return true;
     }
-  });
+    return false;
+  };
+  return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return (... || launch(std::integral_constant<std::size_t, kIndex>{}));
+  }(std::make_index_sequence<kTiles.size()>{});
+}
+
+}  // namespace
+
+void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
+  classify<kWgmmaTiles>(rows, keys, arguments, ctas, stream) || classify<kMmaTiles>(rows, keys, arguments, ctas, stream);
 }
 
 }  // namespace xgemm::attention

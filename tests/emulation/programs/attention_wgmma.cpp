@@ -5,10 +5,14 @@
 // do, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the
 // lowest number in every third row. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and
 // outer batch. The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
+// With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma.
 #include <algorithm>
 #include <iostream>
 #include <random>
 
+#ifdef FAMILY_MMA
+#include "attention/mma/launch.h"
+#endif
 #include "attention/wgmma/launch.h"
 #include "check.h"
 #include "device/numeric.cuh"
@@ -19,6 +23,19 @@ using namespace xgemm::attention;
 namespace {
 
 std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+#ifdef FAMILY_MMA
+std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_mma(problem, 160 << 10); }
+bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory) {
+  launch_mma(plan, arguments, counters, memory, nullptr);
+  return true;
+}
+#else
+std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_wgmma(problem); }
+bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory) {
+  return launch_wgmma(plan, arguments, counters, memory, nullptr);
+}
+#endif
 
 struct Case {
   std::string dtype;
@@ -115,11 +132,11 @@ void check(const Case& c) {
   const auto run = [&](const Arguments& arguments, int sm_count, std::uint64_t seed) {
     WgmmaProblem problem = wgmma_problem(arguments);
     problem.sm_count = sm_count;
-    const auto plan = plan_wgmma(problem);
+    const auto plan = make_plan(problem);
     require(plan.has_value(), "plan");
     Buffer<unsigned char> counters(place(plan->counter_bytes()), 0), memory(place(plan->memory_bytes()), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
-    require(launch_wgmma(*plan, arguments, counters.data(), memory.data(), nullptr), "launch");
+    require(launch(*plan, arguments, counters.data(), memory.data()), "launch");
     for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
     return *plan;
   };

@@ -1,0 +1,17 @@
+// What the host hands to the mma.sync kernel.
+#pragma once
+#include "attention/wgmma/arguments.h"
+
+namespace xgemm::attention {
+
+/// As for the wgmma kernel, but operands by strides: the tensor maps are empty.
+struct MmaArguments : WgmmaArguments {
+  struct Operand {
+    const void* data;
+    std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
+  } queries, keys, values;
+  int d;
+  int row_warps;  ///< mma_row_warps()
+};
+
+}  // namespace xgemm::attention

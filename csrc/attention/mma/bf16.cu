@@ -1,0 +1,10 @@
+// bf16: every tile, with and without a mask.
+#include "attention/mma/launch.cuh"
+
+namespace xgemm::attention {
+
+void launch_mma_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream) {
+  launch_mma_tile<bf16>(tile, masked, arguments, ctas, stream);
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,63 @@
+// Keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
+//
+// A row of the tile is a row of the operand, zeros beyond its columns and behind the last key. The 16-byte piece at place c of
+// row r lies at place c ^ r % 8, so the eight rows that one ldmatrix reads at one place lie in different banks.
+#pragma once
+#include "attention/mma/arguments.h"
+#include "attention/mma/tile.h"
+#include "attention/wgmma/scheduler.cuh"
+#include "device/ptx/cp_async.cuh"
+
+namespace xgemm::attention {
+
+template <int kKeys, int kColumns>
+struct TileCopies {
+  static constexpr int kRowBytes = 2 * kColumns;
+  static constexpr int kAcross = kColumns < 128 ? kColumns / 8 : 16;  // threads side by side in a row
+  static constexpr int kDown = kMmaThreads / kAcross;                 // rows at a time
+  static constexpr int kBlocks = kRowBytes / (16 * kAcross);          // times that kAcross threads go into a row
+  static_assert(kDown % 8 == 0, "a thread's pieces are swizzled alike");
+
+  const char* head;  ///< the head's first key
+  std::int64_t key_bytes;
+  int pieces;           ///< of a row
+  unsigned row, piece;  ///< this thread's first in a tile
+  unsigned to;          ///< its place in shared memory
+
+  __device__ __forceinline__ TileCopies(const MmaArguments::Operand& x, const RowTile& tile, int columns)
+      : head(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner)),
+        key_bytes(2 * x.row),
+        pieces(columns / 8),
+        row(threadIdx.x / kAcross),
+        piece(threadIdx.x % kAcross),
+        to(row * kRowBytes + 16 * (piece ^ row % 8)) {}
+
+  /// Issues the copies of keys `first` and on, of which `sk` exist in all.
+  __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
+    const char* from = head + (first + static_cast<int>(row)) * key_bytes + 16 * piece;
+    const int left = sk - first - static_cast<int>(row), right = pieces - static_cast<int>(piece);
+#pragma unroll
+    for (int down = 0; down < kKeys; down += kDown) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block)
+        cp_async_or_zeros(slot + to + down * kRowBytes + 16 * kAcross * block, from + 16 * kAcross * block,
+                          kAcross * block < right && down < left);
+      from += kDown * key_bytes;
+    }
+  }
+};
+
+/// Where a lane reads 16 rows at the places 2 i and 2 i + 1 of such a tile, for one ldmatrix: four 8 x 8 matrices, rows first or
+/// places first.
+template <int kColumns, bool kRowsFirst>
+struct TileReader {
+  int lane_at;
+  __device__ __forceinline__ TileReader() {
+    const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8;
+    const int lower = kRowsFirst ? matrix % 2 : matrix / 2, right = kRowsFirst ? matrix / 2 : matrix % 2;
+    lane_at = (8 * lower + lane % 8) * (2 * kColumns) + 16 * (right ^ lane % 8);
+  }
+  __device__ __forceinline__ int at(int i) const { return (lane_at ^ 32 * (i % 4)) + 128 * (i / 4); }
+};
+
+}  // namespace xgemm::attention

@@ -1,0 +1,10 @@
+// fp16: every tile, with and without a mask.
+#include "attention/mma/launch.cuh"
+
+namespace xgemm::attention {
+
+void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream) {
+  launch_mma_tile<half>(tile, masked, arguments, ctas, stream);
+}
+
+}  // namespace xgemm::attention

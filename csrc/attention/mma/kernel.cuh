@@ -1,0 +1,66 @@
+// Attention of few rows, which is bound by reading keys and values: mma.sync with tiles of 16 rows (sm_80 and later), half or
+// bf16.
+//
+// Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
+// masks.
+//   Operands   as wgmma/kernel.cuh; at most 64 packed rows a key head. D and Dv up to kTile's, zeros beyond; scale > 0.
+//   CTA        one part of one key head's keys. Four warps; one, two or four of them share a key with 16 rows each, and the
+//   others
+//              share the keys, 16 at a time: each warp has its own maximum, sum and outputs (warp.cuh).
+//   Loop       a ring of stages, filled by cp.async (copies.cuh); one barrier a stage.
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and on whether there are up
+//   to
+//              16, 32 or 64 rows: 16 keys at a time, by slices (the index of the 16 modulo their number), walked from the last to
+//              the first of a part; slices, then parts are merged in order (merge.cuh).
+//   Floor      K and V once through memory, 2 Sk (D + Dv) bytes a key head.
+#pragma once
+#include "attention/mma/merge.cuh"
+#include "device/ptx/grid.cuh"
+
+namespace xgemm::attention {
+
+template <class Element, int kIndex, Masking kMasking>
+__global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention_mma(const __grid_constant__ MmaArguments g) {
+  constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  constexpr int kKeys = kTile.keys, kStages = kTile.stages, kStageBytes = mma_stage_bytes(kTile);
+  extern __shared__ __align__(128) unsigned char attention_ring[];
+  ptx::grid_release();
+  ptx::grid_wait();
+
+  const RowTile tile(g, static_cast<int>(blockIdx.x));
+  KeyWalk<kKeys, kMasking> walk(g, tile), ahead = walk;
+  const TileCopies<kKeys, kTile.head_size> keys(g.keys, tile, g.d);
+  const TileCopies<kKeys, kTile.value_size> values(g.values, tile, g.dv);
+  const auto copy = [&](int slot) {
+    if (ahead.valid()) {
+      unsigned char* const to = attention_ring + slot * kStageBytes;
+      keys.issue(to, ahead.n * kKeys, g.sk);
+      values.issue(to + kTile.key_bytes(), ahead.n * kKeys, g.sk);
+      ahead.next();
+    }
+    cp_async_commit();  // an empty group too: the wait counts groups
+  };
+#pragma unroll 1
+  for (int slot = 0; slot < kStages - 1; ++slot) copy(slot);
+
+  WarpRows<Element, kIndex, kMasking> warp(g);
+  warp.load_queries(tile, attention_ring + kStages * kStageBytes);
+  const int rows[2] = {tile.row + warp.row(0), tile.row + warp.row(1)};
+  UnitMask<kKeys / kMmaUnitKeys, kMasking> mask(g, tile, rows);
+  int slot = 0, before = kStages - 1;
+#pragma unroll 1
+  for (; walk.valid(); walk.next()) {
+    cp_async_wait<kStages - 2>();
+    __syncthreads();  // everyone's copies of this stage are there, and everyone has read the one before
+    copy(before);
+    const unsigned char* const stage = attention_ring + slot * kStageBytes;
+    warp.attend(walk, mask, stage, stage + kTile.key_bytes());
+    before = slot;
+    slot = slot + 1 == kStages ? 0 : slot + 1;
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  finish_tile(warp, g, tile, attention_ring);
+}
+
+}  // namespace xgemm::attention

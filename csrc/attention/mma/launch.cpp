@@ -1,0 +1,21 @@
+#include "attention/mma/launch.h"
+
+#include "attention/wgmma/launch.h"
+
+namespace xgemm::attention {
+
+void launch_mma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  MmaArguments g{};
+  fill_arguments(g, plan, a, counters, memory, stream);
+  const auto operand = [&](const Operand& x) {
+    return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row};
+  };
+  g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
+  g.d = a.d;
+  g.row_warps = mma_row_warps(plan.part_rows);
+  if (plan.masking != Masking::edges) g.scale = 1;  // the masked kernel's scores are in natural units
+  (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.tile, plan.masking != Masking::edges, g,
+                                                              static_cast<unsigned>(plan.items()), stream);
+}
+
+}  // namespace xgemm::attention

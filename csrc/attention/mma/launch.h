@@ -1,0 +1,18 @@
+// The launch of the mma.sync kernel from the op's operands.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "attention/arguments.h"
+#include "attention/mma/arguments.h"
+#include "attention/mma/plan.h"
+
+namespace xgemm::attention {
+
+/// `problem`, `counters` and `memory` as for launch_wgmma(): wgmma_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
+void launch_mma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+
+/// The instantiations of kernel.cuh. `masked`: with a mask, boolean or additive.
+void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
+void launch_mma_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
+
+}  // namespace xgemm::attention

@@ -1,0 +1,84 @@
+// The end of a tile: the warps' slices of the keys meet in shared memory, the CTAs' parts in memory (wgmma/merge.cuh), each in
+// order.
+#pragma once
+#include "attention/mma/warp.cuh"
+#include "attention/wgmma/merge.cuh"
+
+namespace xgemm::attention {
+
+/// What the warps leave in shared memory, where keys and values were.
+template <int kValueSize>
+struct WarpResults {
+  static constexpr int kPitch = kValueSize + 8;  // floats of a row: the rows of a store lie in different banks
+  static constexpr int kBytes = kMmaWarps * kMmaRows * (4 * kPitch + 8) + 4 * (4 * kMmaRows) + 4;
+  float* outputs;  ///< [warp][row], not normalised
+  float2* states;  ///< [warp][row]: maximum and sum
+  float* maxima;   ///< of merge_parts()
+  unsigned* last;  ///< is this CTA the last one of its rows?
+  __device__ __forceinline__ explicit WarpResults(unsigned char* memory)
+      : outputs(reinterpret_cast<float*>(memory)),
+        states(reinterpret_cast<float2*>(outputs + kMmaWarps * kMmaRows * kPitch)),
+        maxima(reinterpret_cast<float*>(states + kMmaWarps * kMmaRows)),
+        last(reinterpret_cast<unsigned*>(maxima + 4 * kMmaRows)) {}
+};
+
+/// By the whole CTA, once nothing reads or writes keys and values in shared memory any more.
+template <class Element, int kIndex, Masking kMasking>
+__device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>& warp, const MmaArguments& g, const RowTile& tile,
+                                            unsigned char* memory) {
+  constexpr int kValueSize = kMmaTiles[kIndex].value_size, kQuads = kValueSize / 4;
+  using Results = WarpResults<kValueSize>;
+  static_assert(Results::kBytes <= mma_shared_bytes(kMmaTiles[kIndex], 1));
+  const Results results(memory);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  warp.softmax.finish();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int at = thread / 32 * kMmaRows + lane / 4 + 8 * h;
+    if (lane % 4 == 0) results.states[at] = {warp.softmax.maximum[h], warp.softmax.sum[h]};
+#pragma unroll
+    for (int j = 0; j < kValueSize / 8; ++j)
+      store_vector(results.outputs + at * Results::kPitch + 8 * j + 2 * (lane % 4),
+                   Vector<float, 2>{{warp.outputs[4 * j + 2 * h], warp.outputs[4 * j + 2 * h + 1]}});
+  }
+  __syncthreads();
+
+  const bool whole = g.parts.divisor == 1;
+#pragma unroll 1
+  for (int i = thread; i < g.part_rows * kQuads; i += kMmaThreads) {
+    const int row = i / kQuads, column = i % kQuads * 4, step = g.row_warps * kMmaRows;  // from a slice's row to the next's
+    float maximum = -INFINITY, sum = 0;
+    for (int at = row; at < kMmaWarps * kMmaRows; at += step) maximum = fmaxf(maximum, results.states[at].x);
+    const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
+    Vector<float, 4> output = {};
+    for (int at = row; at < kMmaWarps * kMmaRows; at += step) {
+      const float2 state = results.states[at];
+      const auto value = load_vector<4>(results.outputs + at * Results::kPitch + column);
+      const float factor = exponentials.factor(state.x, g.scale_log2);
+      sum = fmaf(state.y, factor, sum);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) output[c] = fmaf(value[c], factor, output[c]);
+    }
+    if (whole) {
+      store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum, sum, output);
+    } else {
+      const std::int64_t to = part_row(g, tile.index, tile.part, row);
+      if (column == 0) g.part_states[to] = {maximum, sum};
+      store_vector(g.part_outputs + to * kValueSize + column, output);
+    }
+  }
+  if (whole) return;
+  __syncthreads();
+  if (thread == 0) {
+    unsigned* const counter = g.counters + tile.index;
+    __threadfence();
+    const bool last = atomicAdd(counter, 1u) == g.parts.divisor - 1;
+    if (last) *counter = 0;
+    *results.last = last;
+    __threadfence();
+  }
+  __syncthreads();
+  if (*results.last) merge_parts<Element, kMasking, kValueSize, 16, 1>(g, tile, 0, results.maxima, 1);
+}
+
+}  // namespace xgemm::attention

@@ -1,0 +1,273 @@
+"""csrc/attention/mma, attention of few rows by mma.sync: its plan, and the kernel itself in the emulator (no GPU).
+
+On a GPU, calls with XGEMM_ATTENTION_PLAN=mma against float64.
+"""
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from common import CSRC, compile_program, conversation, randn
+from test_attention import attention_lse, check
+from test_attention_wgmma import Case
+
+FOLDER = CSRC / "attention"
+SOURCES = [
+    *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu")),
+    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu")),
+]
+ROWS = [(1, 1), (5, 3), (16, 1), (4, 5), (8, 4), (11, 3), (1, 64), (64, 1)]  # positions, query heads of a key head
+
+
+@pytest.fixture(scope="module")
+def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
+    """Runs cases in the emulator; what each printed."""
+    program = emulated("attention_mma", *SOURCES)
+
+    def run(cases: list[Case]) -> list[str]:
+        lines = "".join(case.line() for case in cases)
+        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
+        results = done.stdout.splitlines()
+        for case, result in zip(cases, results, strict=True):
+            assert result.endswith("passed"), (case, result, done.stderr)
+        return results
+
+    return run
+
+
+def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
+    """Each tile with each kind of mask and each dtype, with one, two and four warps a key."""
+    cases = [
+        Case(
+            *(dtype, seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2),
+            mask=mask,
+            heads=seed // 2 % 2,
+            rows=seed // 4 % 2,
+            softcap=seed // 3 % 2 * 3.0,
+            sinks=seed % 3,
+        )
+        for seed, (dtype, d, (sq, group), mask) in enumerate(
+            (dtype, d, rows, mask)
+            for dtype in ("bf16", "fp16")
+            for d in (64, 128, 256)
+            for rows in ((3, 2), (7, 4), (10, 5))
+            for mask in (0, 1, 2, 3)
+        )
+    ]
+    served = {(result.split()[1], case.dtype, case.mask) for case, result in zip(cases, attend(cases), strict=True)}
+    assert {tile for tile, _, _ in served} == {"0", "1", "2"} and len(served) == 24
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> None:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(40):
+        d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
+        sq, group = draw.choice(ROWS)
+        sk = draw.choice([1, 2, 15, 16, 17, 31, 63, 64, 65, 96, 127, 128, 129, 255, 256, 257, 513, 777])
+        mask = draw.choice([0, 0, 1, 2, 3])
+        position = draw.choice([0, sk - sq])
+        left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
+        rows = draw.choice([0, 1]) if mask else 0
+        cases.append(
+            Case(
+                dtype=draw.choice(["bf16", "fp16"]),
+                seed=draw.randrange(1000),
+                sm_count=draw.choice([1, 132]),
+                outer=draw.choice([1, 2]),
+                inner=draw.choice([1, 2, 3]),
+                group=group,
+                sq=sq,
+                sk=sk,
+                d=d,
+                dv=draw.choice([d, d, 64, 128]),
+                bshd=draw.choice([0, 1]),
+                first=position - left,
+                last=position + right + 1,
+                mask=mask,
+                heads=draw.choice([0, 1]) if mask else 0,
+                rows=rows,
+                special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
+                softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
+                sinks=draw.choice([0, 0, 1, 2]),
+            )
+        )
+    attend(cases)
+
+
+def test_long_keys_in_parts(attend: Callable[[list[Case]], list[str]]) -> None:
+    """Parts of 1024 keys, merged in memory; those before and behind a window are left out."""
+    cases = [
+        Case(seed=1, outer=2, group=4, sk=5000, last=5000, sinks=1),
+        Case(seed=2, group=2, sq=20, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
+        Case(seed=3, outer=2, group=4, sk=9000, first=4999 - 1500, last=5000, sinks=2, softcap=4),
+        Case(seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=2),
+        Case(seed=6, sq=2, sk=20000, first=10000, last=14000),
+    ]
+    parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
+    assert parts == [5, 5, 2, 1, 3]
+
+
+PROGRAM = r"""
+#include <iostream>
+#include "attention/mma/plan.h"
+using namespace xgemm::attention;
+int main() {
+  WgmmaProblem p;
+  p.possible = true;
+  std::int64_t shared_bytes;
+  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes) {
+    p.key_end = p.sk, p.sm_count = 132;
+    const auto q = plan_mma(p, shared_bytes);
+    if (!q) { std::cout << "none" << std::endl; continue; }
+    const WgmmaTile& t = q->info();
+    const int warps = mma_row_warps(q->part_rows);
+    std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->parts << ' '
+              << q->part_tiles * t.keys << ' ' << q->part_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
+              << t.head_size << ' ' << t.value_size << ' ' << warps << ' ' << mma_shared_bytes(t, warps) << std::endl;
+  }
+}
+"""
+PLAN = [
+    *("tile", "packed", "row_tiles", "tiles", "parts", "part_keys", "part_rows", "ctas", "shares_items", "head_size"),
+    *("value_size", "row_warps", "shared_bytes"),
+]
+H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # of a CTA
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
+    program = compile_program(
+        tmp_path_factory.mktemp("plan"), PROGRAM, "attention/mma/plan.cpp", "attention/wgmma/plan.cpp"
+    )
+
+    def ask(
+        sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, shared_bytes: int = H200_BYTES
+    ) -> dict[str, int] | None:
+        with conversation(program) as talk:
+            answer = talk(batches, group, sq, sk, d, dv or d, shared_bytes)
+        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+
+    return ask
+
+
+def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
+    for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (256, 64)]:
+        for sq, group in ROWS:
+            for sk in (1, 300, 9000, 65536):
+                p = plan(sq, sk, d, dv, batches=3, group=group)
+                assert p["head_size"] >= d and p["value_size"] >= dv
+                # One CTA has all rows of a key head: keys and values are read once.
+                assert p["packed"] == group and p["row_tiles"] == 1 and p["tiles"] == 3
+                assert p["part_rows"] == sq * group <= 16 * p["row_warps"]
+                assert p["ctas"] == 3 * p["parts"] and not p["shares_items"]
+                assert (p["parts"] - 1) * p["part_keys"] < sk <= p["parts"] * p["part_keys"]
+
+
+def test_parts_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+    for sk in (1, 1000, 5000, 65536):
+        for d in (64, 128, 256):
+            found = {
+                (p["tile"], p["parts"], p["part_keys"])
+                for batches in (1, 1000)
+                for sq, group in ROWS
+                if (p := plan(sq, sk, d, batches=batches, group=group))
+            }
+            assert len(found) == 1, (sk, d, found)
+
+
+def test_two_ctas_an_sm(plan: Callable[..., dict[str, int] | None]) -> None:
+    """An H200's SM has 228 KB, of which each CTA takes 1 KB more than its own."""
+    for d in (64, 128, 256):
+        for rows in (16, 32):
+            assert 2 * (plan(rows, 1000, d)["shared_bytes"] + 1024) <= 228 * 1024
+
+
+def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
+    assert plan(65, 64) is None
+    assert plan(1, 64, group=65) is None
+    assert plan(1, 64, 257) is None
+    assert plan(1, 64, 128, shared_bytes=L40_BYTES) is not None
+    assert plan(1, 64, 256, shared_bytes=L40_BYTES) is None
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_mma(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A GPU on which calls that mma.sync can serve go there."""
+    if torch.cuda.get_device_capability()[0] < 8:
+        pytest.skip("mma.sync of bf16 needs sm_80")
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "mma")
+    return torch.device("cuda")
+
+
+def decoding(
+    dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
+    return tuple(randn(*shape, dtype=dtype, device="cuda") for shape in shapes)
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+def test_one_small_case_of_every_kernel(by_mma: torch.device) -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        for d in (40, 128, 256):
+            q, k, v = decoding(dtype, 3, 4, 300, d)
+            seen = torch.rand(2, 1, 3, 300, device=by_mma) < 0.7
+            check(q, k, v, enable_gqa=True)
+            check(q, k, v, attn_mask=seen, enable_gqa=True)
+            check(
+                q, k, v, attn_mask=torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf), enable_gqa=True
+            )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("sq", "group"), ROWS)
+def test_rows(by_mma: torch.device, dtype: torch.dtype, sq: int, group: int) -> None:
+    for sk, d, dv in [
+        (1, 64, 64),
+        (129, 80, 80),
+        (1000, 128, 128),
+        (5003, 64, 128),
+        (20011, 128, 128),
+        (700, 256, 192),
+    ]:
+        args = decoding(dtype, sq, group, sk, d, dv)
+        check(*args, enable_gqa=True)
+        check(*args, enable_gqa=True, is_causal=True, causal_alignment="bottom_right")
+        check(*args, enable_gqa=True, window=(100, 0), causal_alignment="bottom_right", softcap=20.0)
+        check(*args, enable_gqa=True, sinks=randn(2 * group, device=by_mma))
+        check(*args, enable_gqa=True, attn_mask=torch.rand(sq, sk, device=by_mma) < 0.5)
+        check(*args, enable_gqa=True, attn_mask=randn(2, 1, 1, sk, device=by_mma))
+
+
+@pytest.mark.cuda
+def test_row_bits_do_not_depend_on_the_batch(by_mma: torch.device) -> None:
+    for sk, d in [(1000, 64), (9000, 128), (3000, 256)]:
+        q, k, v = decoding(torch.bfloat16, 1, 8, sk, d)
+        for got, alone in zip(
+            attention_lse(q, k, v, enable_gqa=True),
+            attention_lse(q[1:, 8:], k[1:, 1:], v[1:, 1:], enable_gqa=True),
+            strict=True,
+        ):
+            assert torch.equal(got[1:, 8:], alone)
+
+
+@pytest.mark.cuda
+def test_in_a_graph(by_mma: torch.device) -> None:
+    args = decoding(torch.bfloat16, 1, 4, 9000, 128)
+    wanted = attention_lse(*args, enable_gqa=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = attention_lse(*args, enable_gqa=True)
+    for _ in range(3):
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
