@@ -35,7 +35,7 @@ def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
 
 
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, precision: str | None = None
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, precision: str | None = None
 ) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``, the semantics of :func:`torch.addmm`.
 
