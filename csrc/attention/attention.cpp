@@ -15,7 +15,7 @@ attention::Result run(const attention::Call& call, bool want_lse) {
 }
 
 Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,
-                    bool is_causal, std::optional<double> scale, bool enable_gqa, const std::string& causal_alignment,
+                    bool is_causal, std::optional<double> scale, bool enable_gqa, const Text& causal_alignment,
                     const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks) {
   const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};
   return run(attention::check_arguments("attention", query, key, value, options), false).output;
@@ -23,7 +23,7 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
 
 std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale,
-                                            bool enable_gqa, const std::string& causal_alignment,
+                                            bool enable_gqa, const Text& causal_alignment,
                                             const std::vector<std::int64_t>& window, double softcap,
                                             const std::optional<Tensor>& sinks) {
   const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kOp = "lab::kernel_attributes";
 
-Tensor kernel_attributes(const Tensor& x, const std::string& name) {
+Tensor kernel_attributes(const Tensor& x, const Text& name) {
   TensorView v = view(kOp, "x", x);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA

@@ -329,13 +329,19 @@ ScalarType arithmetic(ScalarType dtype, Precision precision) {
   return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
 }
 
+/// Rows of A in all batches.
+std::int64_t all_rows(const Call& call) {
+  std::int64_t rows = call.problem.m;
+  for (const std::int64_t size : call.batch) rows *= size;
+  return rows;
+}
+
 /// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
 /// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
 bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
   if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
   constexpr std::int64_t kSmall = 8192;
-  std::int64_t rows = call.problem.m;
-  for (const std::int64_t size : call.batch) rows *= size;
+  const std::int64_t rows = all_rows(call);
   return multiplies(half) || rows * call.problem.n * call.problem.k <= kSmall || (rows == 1 && k_step == 1);
 }
 
@@ -349,9 +355,10 @@ Tensor add(const Tensor& x, const Tensor& y) {
 /// null.
 Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
                 double alpha = 1) {
-  const std::int64_t rows = view(call.like.op, "a", a).size(0), n = call.problem.n;
+  const std::int64_t n = call.problem.n;
+  const bool is_matrix = call.batch.empty() && call.out_shape.size() == 2;
   const Tensor out = empty(call.out_shape, type, call.like), x = converted(a, type), y = converted(b, type),
-               matrix = strided(out, std::array{rows, n}, std::array{n, std::int64_t{1}});
+               matrix = is_matrix ? out : strided(out, std::array{all_rows(call), n}, std::array{n, std::int64_t{1}});
   if (!c && alpha == 1) {
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(matrix.get(), x.get(), y.get()));
   } else {  // with beta 0 the third operand is not read
@@ -388,7 +395,7 @@ Tensor activate(const Tensor& x, Activation activation) {
 
 // ---- the ops ----
 
-Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
+Tensor matmul(const Tensor& a, const Tensor& b, const Text& precision) {
   const char* const op = "matmul";
   const TensorView va = view(op, "a", a), vb = view(op, "b", b);
   check_dtype(va, kFloating);
@@ -424,8 +431,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const std::string& precision) {
   return converted(aten("matmul", "", converted(a, type), converted(b, type)), va.dtype);
 }
 
-Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
-             const std::string& precision) {
+Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const Text& precision) {
   const char* const op = "addmm";
   const TensorView vi = view(op, "input", input), va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
   check_dtype(va, kFloating);
@@ -457,7 +463,7 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 
 /// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
 /// its last dim.
-void begin_linear(const char* op, Call& call, const std::string& activation, const std::string& precision) {
+void begin_linear(const char* op, Call& call, const Text& activation, const Text& precision) {
   const TensorView& x = call.like;
   Problem& p = call.problem;
   p.activation = parse_activation(op, activation);
@@ -478,8 +484,8 @@ void begin_linear(const char* op, Call& call, const std::string& activation, con
 
 /// `prepared`: null, or what prepare() made of the weight.
 Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
-                   const std::optional<Tensor>& bias, const std::string& activation, const std::optional<Tensor>& residual,
-                   const std::string& precision) {
+                   const std::optional<Tensor>& bias, const Text& activation, const std::optional<Tensor>& residual,
+                   const Text& precision) {
   const TensorView vx = view(op, "input", input), vw = view(op, "weight", weight);
   check_dtype(vx, kFloating);
   check_like(vx, vw);
@@ -541,17 +547,17 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   return converted(y, vx.dtype);
 }
 
-Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const std::string& activation,
-              const std::optional<Tensor>& residual, const std::string& precision) {
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const Text& activation,
+              const std::optional<Tensor>& residual, const Text& precision) {
   return linear_with("linear", input, weight, nullptr, bias, activation, residual, precision);
 }
 
 Tensor linear_prepared(const Tensor& input, const Tensor& weight, const Tensor& prepared, const std::optional<Tensor>& bias,
-                       const std::string& activation, const std::optional<Tensor>& residual, const std::string& precision) {
+                       const Text& activation, const std::optional<Tensor>& residual, const Text& precision) {
   return linear_with("linear_prepared", input, weight, &prepared, bias, activation, residual, precision);
 }
 
-Tensor prepare(const Tensor& weight, const std::string& precision) {
+Tensor prepare(const Tensor& weight, const Text& precision) {
   const char* const op = "prepare";
   const TensorView v = view(op, "weight", weight);
   check_dtype(v, kFloating);
@@ -574,8 +580,8 @@ Tensor prepare(const Tensor& weight, const std::string& precision) {
 }
 
 Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor& weight_up,
-                    const std::optional<Tensor>& bias_gate, const std::optional<Tensor>& bias_up, const std::string& activation,
-                    const std::string& precision) {
+                    const std::optional<Tensor>& bias_gate, const std::optional<Tensor>& bias_up, const Text& activation,
+                    const Text& precision) {
   const char* const op = "gated_linear";
   const TensorView vx = view(op, "input", input), vg = view(op, "weight_gate", weight_gate),
                    vu = view(op, "weight_up", weight_up);

@@ -132,7 +132,7 @@ Tensor run_cpu(const Call& call) {
                                     : loss_in_pieces<float>(call, target, rows, counted, wide);
 }
 
-Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
+Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const Text& reduction,
                      double label_smoothing) {
   const Call call = check_arguments(input, target, ignore_index, reduction, label_smoothing);
 #ifdef XGEMM_WITH_CUDA

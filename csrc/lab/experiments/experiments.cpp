@@ -124,7 +124,7 @@ Tensor best_block_size(const Tensor& x, const std::string& name) {
 #endif
 }
 
-Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width, const std::string& grid) {
+Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width, const Text& grid) {
   const TensorView v = array("lab::concurrent_copy", "x", x, ScalarType::Float);
   check_threads(v.op, threads);
   check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
@@ -212,7 +212,7 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
 #endif
 }
 
-Tensor register_bound(const Tensor& x, std::int64_t registers, const std::string& bound, std::int64_t iterations) {
+Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound, std::int64_t iterations) {
   const TensorView v = array("lab::register_bound", "x", x, ScalarType::Float);
   check_one_of(v.op, "registers", registers, {31, 33, 40, 41, 64, 65, 128});
   check(bound == "memory" || bound == "arithmetic", v.op, "expected bound to be memory or arithmetic, got ", bound);
@@ -266,7 +266,7 @@ Tensor paths(const Tensor& x, std::int64_t count, [[maybe_unused]] bool per_lane
                 { ex::paths(data<float>(v), data<float>(out), v.numel(), static_cast<int>(count), per_lane, scope.stream()); });
 }
 
-Tensor vector_add(const Tensor& a, const Tensor& b, const std::string& variant) {
+Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
   const TensorView va = array("lab::vector_add", "a", a, ScalarType::Float),
                    vb = array("lab::vector_add", "b", b, ScalarType::Float);
   check_same_device(va, vb);
@@ -317,7 +317,7 @@ Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool priva
   });
 }
 
-Tensor tiled_matmul(const Tensor& a, const Tensor& b, const std::string& variant, std::int64_t tile) {
+Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::int64_t tile) {
   const TensorView va = view("lab::tiled_matmul", "a", a), vb = view("lab::tiled_matmul", "b", b);
   check_matrix(va);
   check_matrix(vb);

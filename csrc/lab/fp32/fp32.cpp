@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kOp = "lab::fp32_gemm";
 
-Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const std::string& variant) {
+Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
   const TensorView va = view(kOp, "a", a), vb = view(kOp, "b", b);
   for (const TensorView* v : {&va, &vb}) check_matrix(*v);
   check_same_device(va, vb);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kOp = "lab::softmax";
 
-Tensor softmax_op(const Tensor& x, const std::string& variant) {
+Tensor softmax_op(const Tensor& x, const Text& variant) {
   const TensorView v = view(kOp, "x", x);
   check_matrix(v);
   check(variant == "naive" || variant == "safe" || variant == "online" || variant == "online4", kOp,
