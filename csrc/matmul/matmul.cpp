@@ -351,6 +351,12 @@ Tensor add(const Tensor& x, const Tensor& y) {
   return Tensor(sum);
 }
 
+Tensor multiplied(const Tensor& x, const Tensor& y) {
+  AtenTensorHandle product = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mul_Tensor(x.get(), y.get(), &product));
+  return Tensor(product);
+}
+
 /// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
 /// null.
 Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
@@ -383,12 +389,13 @@ Tensor transposed(const TensorView& w) {
                  std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
 }
 
+/// In place: `x` is a product that nobody else has.
 Tensor activate(const Tensor& x, Activation activation) {
   switch (activation) {
-    case Activation::relu: return aten("relu", "", x);
-    case Activation::gelu: return aten("gelu", "", x, std::string("none"));
-    case Activation::gelu_tanh: return aten("gelu", "", x, std::string("tanh"));
-    case Activation::silu: return aten("silu", "", x);
+    case Activation::relu: return aten("relu_", "", x);
+    case Activation::gelu: return aten("gelu_", "", x, std::string("none"));
+    case Activation::gelu_tanh: return aten("gelu_", "", x, std::string("tanh"));
+    case Activation::silu: return aten("silu_", "", x);
     default: return x;
   }
 }
@@ -620,7 +627,7 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
     return multiply(call, type, x, transposed(weight), b ? &*b : nullptr);
   };
   const Tensor gate = activate(product(vg, bias_gate), p.activation);
-  return converted(aten("mul", "Tensor", gate, product(vu, bias_up)), vx.dtype);
+  return converted(multiplied(gate, product(vu, bias_up)), vx.dtype);
 }
 
 XGEMM_REGISTER(xgemm, matmul, matmul);
