@@ -203,11 +203,13 @@ def case(subject: Subject, given: Input, options: Options) -> Case:
 
 
 def cases(options: Options) -> list[Case]:
+    """What is wanted most comes first, for a run with a budget: fp32 before bf16, large inputs before small ones."""
     found = []
-    for model in MODELS:
-        for dtype in TOLERANCE:
-            subject = Subject(model, options.device, dtype)
-            for given in model.inputs:
+    for dtype in TOLERANCE:
+        subjects = [Subject(model, options.device, dtype) for model in MODELS]
+        for place in range(2):
+            for subject in subjects:
+                given = subject.model.inputs[place]
                 if not options.cuda:
                     lengths = (length and min(length, CPU_LENGTH) for length in (given.length, given.decoder))
                     given = Input(min(given.batch, CPU_BATCH), *lengths)

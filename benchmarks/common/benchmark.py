@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.utils.benchmark import Measurement
 
-from benchmarks.common.cases import COMPILED, Case, Contender, Options
+from benchmarks.common.cases import Case, Contender, Options
 from benchmarks.common.check import WrongResult, check, poison
 from benchmarks.common.files import write_results
 from benchmarks.common.machine import Machine
@@ -93,7 +93,7 @@ class Benchmark:
                 passed: list[tuple[Contender, dict]] = []
                 compiles = re.search(self.options.compile_filter, case.key)
                 for contender in case.contenders:
-                    if contender.name == COMPILED and not compiles:
+                    if contender.name.endswith("_compile") and not compiles:
                         continue
                     with self._guard(case, contender.name):
                         passed.append((contender, self._check(case, contender, inputs, reference)))

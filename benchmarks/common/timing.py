@@ -16,6 +16,7 @@ from benchmarks.common.machine import Gpu, Reading
 
 WARM_UP = 2  # runs of the statement that Timer.timeit makes before it starts the clock (or 1 % of the block's)
 LEAST = 8  # runs of the statement in a block: its warm-up is at most a fifth of the whole
+LONG_S, LEAST_LONG = 0.03, 3  # so many of a statement that takes longer, as large models do: the clocks keep still
 LAUNCH_QUEUE = 100  # calls that the host issues before it waits for the device, where the host is what is timed
 
 
@@ -63,13 +64,13 @@ class Runner:
         return (self.number + max(WARM_UP, self.number // 100)) * self.calibrated_s
 
     def calibrate(self, block_s: float) -> None:
-        """Warms up and chooses the runs of a block: enough for `block_s` seconds, and `LEAST`."""
+        """Warms up and chooses the runs of a block: enough for `block_s` seconds, and a least."""
         with self.contender.context():
             seconds = self.block(1).raw_times[0]
             if seconds < block_s:  # a first block of short calls tells little
                 number = max(1, int(block_s / 4 / max(seconds, 1e-7)))
                 seconds = self.block(number).raw_times[0] / number
-        self.number = max(LEAST, int(block_s / max(seconds, 1e-7)))
+        self.number = max(LEAST if seconds < LONG_S else LEAST_LONG, int(block_s / max(seconds, 1e-7)))
         self.calibrated_s = seconds
 
 
