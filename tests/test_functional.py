@@ -1,5 +1,7 @@
 """The documented functions: torch's results, names and argument order, and the precision they pass on."""
 
+import ctypes
+import gc
 import inspect
 
 import pytest
@@ -42,6 +44,25 @@ def test_agrees_with_torch(call: Call, device: torch.device, dtype: torch.dtype)
     torch.testing.assert_close(results[0], expected, **tolerance)
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=0)
+
+
+def test_calls_keep_no_memory() -> None:
+    """A str argument did: 48 bytes a call."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = type("Info", (ctypes.Structure,), {"_fields_": [("fields", ctypes.c_size_t * 10)]})
+    for call in CALLS:
+        args = call.args(torch.device("cpu"), torch.float32)
+        kwargs = call.kwargs | (
+            {"precision": "ieee"} if "precision" in inspect.signature(function(call)).parameters else {}
+        )
+        held = []
+        with torch.inference_mode():
+            for count in (20, 200):
+                for _ in range(count):
+                    function(call)(*args, **kwargs)
+                gc.collect()
+                held.append(mallinfo().fields[7])  # uordblks: bytes that malloc has given out
+        assert held[1] - held[0] < 200 * 24, call.op
 
 
 def test_every_operator_has_a_documented_function() -> None:
