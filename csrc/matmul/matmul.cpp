@@ -374,13 +374,17 @@ Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor
   return out;
 }
 
-/// linear's input as a matrix of all its rows.
+/// linear's input as a matrix of all its rows: a copy only where their dims do not merge.
 Tensor matrix_of(const TensorView& x) {
   if (x.dim() == 2) return *x.tensor;
-  const std::int64_t k = x.size(-1);
   std::int64_t rows = 1;
-  for (const std::int64_t size : x.sizes.first(x.sizes.size() - 1)) rows *= size;
-  return torch::stable::reshape(*x.tensor, std::array{rows, k});
+  bool merges = x.dim() > 2;
+  for (std::int64_t d = 0; d + 1 < x.dim(); ++d) {
+    rows *= x.size(d);
+    merges = merges && (d + 2 == x.dim() || x.stride(d) == x.size(d + 1) * x.stride(d + 1));
+  }
+  if (merges) return strided(*x.tensor, std::array{rows, x.size(-1)}, std::array{x.stride(-2), x.stride(-1)});
+  return torch::stable::reshape(*x.tensor, std::array{rows, x.size(-1)});
 }
 
 /// A weight (n, k) or (k) as the matrix (k, n).

@@ -70,12 +70,12 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
             return op(*args, **kwargs)
         direct = op._op  # what OpOverload.__call__ calls
         if kwargs:
-            defaults = _DEFAULTS[direct]
-            kwargs = {
-                name: value
-                for name, value in kwargs.items()
-                if type(value) is not type(defaults[name]) or value != defaults[name]
-            }
+            defaults, given = _DEFAULTS[direct], {}
+            for name, value in kwargs.items():
+                default = defaults[name]
+                if value is not default and (type(value) is not type(default) or value != default):
+                    given[name] = value
+            kwargs = given
         if _inference_mode():
             return direct(*args, **kwargs)
         check_forward_only(op, (*args, *kwargs.values()))
