@@ -12,9 +12,6 @@
 // slot's bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle.
 // Few rows: B's bytes.
 #pragma once
-#include <iterator>
-#include <type_traits>
-
 #include "device/arguments.cuh"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
