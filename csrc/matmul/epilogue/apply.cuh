@@ -83,6 +83,29 @@ __device__ __forceinline__ void activate_all(Acc (&x)[kCount], Activation activa
   }
 }
 
+/// alpha * sum. + 0: a sum of -0 would depend on how far a kernel pads k with zeros.
+__device__ __forceinline__ float scaled(float alpha, float sum) { return fmaf(alpha, sum, 0.f); }
+__device__ __forceinline__ double scaled(double alpha, double sum) { return fma(alpha, sum, 0.); }
+
+/// The chain for kCount sums. `e` has what there is of it; c(i), bias(i) and residual(i) are sum i's, asked for only if they
+/// exist.
+template <class T, class Acc, int kCount, class E, class C, class Bias, class Residual>
+__device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const C& c, const Bias& bias, const Residual& residual) {
+  if (e.c) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = fma(e.beta, convert<Acc>(c(i)), x[i]);
+  }
+  if (e.bias) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = plus(x[i], convert<Acc>(bias(i)));
+  }
+  activate_all<T>(x, e.activation);
+  if (e.residual) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = plus(x[i], convert<Acc>(residual(i)));
+  }
+}
+
 /// Four neighbours in a row.
 template <class T>
 struct Quad {
@@ -103,7 +126,7 @@ struct Epilogue {
 
   /// Before the rounding.
   __device__ __forceinline__ Acc exact(Acc sum, std::int64_t row, std::int64_t col) const {
-    Acc x = fma(alpha, sum, Acc(0));  // + 0: a sum of -0 would depend on how far a kernel pads k with zeros
+    Acc x = scaled(alpha, sum);
     if (c) x = fma(beta, convert<Acc>(c[row * c_row + col * c_col]), x);
     if (bias) x = plus(x, convert<Acc>(bias[col * bias_col]));
     x = activate_for<T>(x, activation);

@@ -1,14 +1,12 @@
-// fp64 products on Hopper's tensor cores: out = epilogue(A B), A m x k, B k x n, any strides, any batch.
+// fp64 products on Hopper's tensor cores (sm_90a): out = epilogue(A B), A m x k, B k x n, any strides, any batch. Sizes, tiles
+// and splits under 2^31. Reasons: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes where base and strides allow, else of 8, by all threads into a ring of k-blocks of 16. A slot's
-//           two mbarriers say that its copies have landed and that all warps have read it; no barrier stops the whole CTA.
-//   Shared  an operand contiguous along k lies [line][k], else [k][line]; both are read an element at a time, as mma wants them
-//   in
-//           registers (pairs would have to be moved), without bank conflicts.
+//   Load    cp.async of 16 bytes where base and strides allow, else of 8, by all threads, into a ring of k-blocks of 16. A slot's
+//           two mbarriers say that its copies have landed and that all warps have read it.
+//   Shared  an operand contiguous along k lies [line][k], else [k][line]; read an element at a time, without bank conflicts.
 //   Order   plan.h: segments of k, each from zero, added in order: by the CTA, which keeps a total beside the ring, or by
 //           fp64_finish where several CTAs share a tile's k.
-//   Store   through shared memory, each warp its own, whole sectors along a row.
-//   Archs   sm_90a. Limits: sizes, tiles and splits under 2^31.
+//   Store   alpha and bias alone from registers; else through shared memory, each warp its own, whole sectors along a row.
 //
 // Floors: 2 m n k flop at 256 a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and C once. Shared memory gives a
 // warp of 64 x 32 768 bytes a k, 48 of 128 a cycle; a tile of 128 x 128 takes 16 bytes a cycle from L2.
@@ -201,8 +199,8 @@ __device__ __forceinline__ void store_plain(const typename Shape::Sums& sums, co
           const bool exists = 16 * i + 8 * h < rows;
           double x[2];
 #pragma unroll
-          for (int c = 0; c < 2; ++c)  // + 0, -0: see epilogue.cuh
-            x[c] = kPartial ? sums[i][j][2 * h + c] : plus(fma(p.alpha, sums[i][j][2 * h + c], 0.), add[c]);
+          for (int c = 0; c < 2; ++c)
+            x[c] = kPartial ? sums[i][j][2 * h + c] : plus(scaled(p.alpha, sums[i][j][2 * h + c]), add[c]);
           if constexpr (pairs) {
             if (exists && left > 0) store_vector(at, Vector<double, 2>{{x[0], x[1]}});
           } else {
@@ -250,7 +248,7 @@ __device__ __forceinline__ void store(const typename Shape::Sums& sums, const Fp
       double x[2] = {stage[place(r, c)], stage[place(r + down, c + right)]};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        x[i] = fma(e.alpha, x[i], 0.);  // + 0: see epilogue.cuh
+        x[i] = scaled(e.alpha, x[i]);
         if (e.c) x[i] = fma(e.beta, e.c[rows[i] * e.c_row + columns[i] * e.c_col], x[i]);
         if (e.bias) x[i] = plus(x[i], e.bias[columns[i] * e.bias_col]);
       }

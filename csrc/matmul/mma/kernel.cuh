@@ -1,15 +1,13 @@
-// Half-precision products that are small, or tall and narrow: one launch, a block a tile of C, nothing that must be fetched or
-// set up before the first load.
+// Half-precision products that are small, or tall and narrow (sm_90: on others mma.sync need not round as wgmma does): one
+// launch, a CTA a tile of C. out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any
+// batch. Sizes and tiles under 2^30. Reasons: docs/matmul.md.
 //
-//   out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch.
-//
-//   Load    cp.async of 16 bytes straight to swizzled shared memory, up to `stages` k-blocks of 64 at once: all of a short K.
-//           Rows that start anywhere come as the aligned pieces that they lie in, and are shifted to their place before use.
+//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 at once. Unaligned rows come as the
+//           aligned pieces that they lie in, and are shifted to their place before use.
 //   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
-//           where it does not cut K (tensor_splits).
+//           where it does not split K (tensor_splits).
 //   Store   through shared memory, each warp its own, in pieces of eight along a row.
-//   Archs   sm_90: on others mma.sync need not round as wgmma does. Limits: sizes and tiles under 2^30.
 //
 // Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 1.5 us. A k-block of 64 costs at least the
 // latency of four dependent mma, 130 cycles.
@@ -328,8 +326,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
         for (int h = 0; h < 2; ++h) {
           Vector<T, 2> results;
 #pragma unroll
-          for (int c = 0; c < 2; ++c)  // + 0: -0 to +0, see epilogue.cuh
-            results[c] = convert<T>(plus(fmaf(alpha, sums[i][j][2 * h + c], 0.f), add[j][c]));
+          for (int c = 0; c < 2; ++c) results[c] = convert<T>(plus(scaled(alpha, sums[i][j][2 * h + c]), add[j][c]));
           store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4), results);
         }
     store(own, std::integral_constant<int, kPitch>{});
@@ -360,16 +357,12 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     const std::int64_t r = min(row1 + row, static_cast<int>(p.m) - 1);
     float x[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = fmaf(e.alpha, i < 4 ? low[i % 4] : high[i % 4], 0.f);
-    const auto each = [&](const auto& f) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = f(x[i], static_cast<std::int64_t>(min(first + i, last)));
-    };
-    if (e.c) each([&](float v, std::int64_t c) { return fmaf(e.beta, convert<float>(e.c[r * e.c_row + c * e.c_col]), v); });
-    if (e.bias) each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.bias[c * e.bias_col])); });
-    activate_all<T>(x, e.activation);
-    if (e.residual)
-      each([&](float v, std::int64_t c) { return plus(v, convert<float>(e.residual[r * e.residual_row + c * e.residual_col])); });
+    for (int i = 0; i < 8; ++i) x[i] = scaled(e.alpha, i < 4 ? low[i % 4] : high[i % 4]);
+    const auto column = [&](int i) { return std::int64_t{min(first + i, last)}; };
+    apply<T>(
+        x, e, [&](int i) { return e.c[r * e.c_row + column(i) * e.c_col]; },
+        [&](int i) { return e.bias[column(i) * e.bias_col]; },
+        [&](int i) { return e.residual[r * e.residual_row + column(i) * e.residual_col]; });
     Pack<T> results;
 #pragma unroll
     for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);

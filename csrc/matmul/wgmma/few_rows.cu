@@ -34,11 +34,11 @@ bool launch_shape(const WgmmaLaunch& launch) {
   WgmmaArguments& g = f.g;
   g.problem = p;
   g.batch_step_a = plan.a.batch_step;
-  g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK), g.cluster = static_cast<int>(plan.cluster);
-  g.columns = static_cast<int>((p.n + Shape::kColumns - 1) / Shape::kColumns);
-  f.paired = g.cluster == 1;
-  f.halves = !f.paired && p.m > Shape::kRows ? 2 : 1;
-  g.tiles = static_cast<int>(g.columns * p.batches * f.halves);
+  g.k.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK), g.k.cluster_splits = static_cast<int>(plan.cluster);
+  g.tiles.columns = static_cast<int>((p.n + Shape::kColumns - 1) / Shape::kColumns);
+  f.multicast = g.k.cluster_splits == 1;
+  f.halves = !f.multicast && p.m > Shape::kRows ? 2 : 1;
+  g.tiles.count = static_cast<int>(g.tiles.columns * p.batches * f.halves);
   f.after_copy = plan.a.copied;
   if (!make_tensor_map(g.a, {.data = plan.a.copied ? launch.workspace + plan.a.copy : p.a.data,
                              .dtype = p.dtype,
@@ -50,7 +50,7 @@ bool launch_shape(const WgmmaLaunch& launch) {
     return false;
   constexpr auto kKernel = few_rows<T, Shape>;
   if (!allow_shared<kKernel, Shape::kSharedBytes>()) return false;
-  const auto cluster = static_cast<unsigned>(f.paired ? 2 : plan.cluster), tiles = static_cast<unsigned>(g.tiles),
+  const auto cluster = static_cast<unsigned>(f.multicast ? 2 : plan.cluster), tiles = static_cast<unsigned>(g.tiles.count),
              at_once = std::max(1u, static_cast<unsigned>(launch.sm_count) / cluster);
   enqueue(kKernel,
           {.blocks = dim3((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster),

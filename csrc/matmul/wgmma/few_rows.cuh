@@ -1,26 +1,18 @@
-// Few rows times a half-precision B that TMA cannot load as one matrix (odd strides, any base), which is read once, as it lies
-// (sm_90a).
+// Few rows (up to 128) times a half-precision B that TMA cannot load as one matrix (unaligned base or stride), read once, as it
+// lies (sm_90a). It exists because a copy of B takes longer than the product: H200, bf16, 16x4095x4097 13.1 us (with a copy 31,
+// torch 36), 128x4097x4097 18.9 us (34, 41); two of the 80 benchmark shapes. How: docs/matmul.md, docs/log/matmul.md.
 //
-//   Lines     of B that are eight apart begin equally far behind a multiple of 16 bytes: eight tensor maps, one for lines c,
-//             c + 8, ..., begin at the aligned block in which line c does, and load the lines with what lies before them in it.
-//             An element's place in shared memory is then its line's skew further.
-//   Work      Two CTAs, a cluster, have 64 columns of C and half of the rows each: up to 64. Each brings half of B's boxes to
-//             both (multicast). Where K is cut (Splits: wgmma/kernel.cuh), a cluster's CTAs have a part of K each instead, and
-//             bring their B themselves.
-//   Roles     Warps 0 to 3 multiply: C^T = B^T A^T, with B^T in registers, read element by element: two of them make a register.
-//             Warp 4 brings B, warp 5 A: K-major, a copy of the few rows where it must be.
-//   Products  by wgmma; of up to 32 rows by mma.sync, beside which a warp goes on reading (of more rows, the four warps' reads of
-//             all of them take longer than wgmma's wait), where neighbouring lines are skewed by one even number of elements at
-//             least (odd strides; even ones and a base at a multiple of 4 bytes): that line's pairs of elements are words.
-//   Columns   A warp's 16 are 8 g + 2 warp and the next one (g: its lanes' rows of the fragment), so that no two lanes of one
-//             read hit a bank where strides are odd.
-//   Operands  B contiguous along k or along n, lines at least as far apart as they are long. Nothing outside it is read but the
-//             rest of the aligned block that it begins in.
-//   Order     is that of wgmma/kernel.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
-//   Launch    B's loads start while the kernel that copies A still runs: whatever came before that one has ended.
+//   Operands  B contiguous along k or along n, lines at least as far apart as they are long; out of bounds, only the rest of the
+//             aligned block that B begins in is read. A K-major for TMA (a copy of the few rows where it must be).
+//   Lines     of B eight apart are equally aligned: eight tensor maps, for lines c, c + 8, ..., begin at the aligned block in
+//             which line c begins. An element's place in shared memory is its line's skew further.
+//   Work      A cluster of two CTAs has 64 columns of C, half of the rows each (up to 64), and multicasts B; or, with splits of
+//   K,
+//             a cluster's CTAs have a split each. Warps 0 to 3 multiply C^T = B^T A^T, B^T in registers; 4 loads B, 5 A.
+//   Order     that of wgmma/kernel.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
 //
-// Floor: B's bytes. What binds is shared memory, for 128 of k: 200 cycles to write, 192 or 256 to read B by elements, 64 and more
-// to read A; wgmma waits for its reads and takes 650 to 830 in all: docs/log/matmul.md.
+// Floor: B's bytes. Limited by shared memory: of 128 of k, 200 cycles to write, 192 or 256 to read B by elements, 64 and more to
+// read A; wgmma waits for its reads and takes 650 to 830 in all.
 #pragma once
 #include "device/ptx/mma.cuh"
 #include "matmul/wgmma/kernel.cuh"
@@ -52,9 +44,9 @@ struct FewRowsArguments {
   CUtensorMap b[kLineClasses];  ///< dims (along a line, lines of the class, batches)
   int batch_step_b;             ///< 0: B is one matrix for all batches
   int skew[kLineClasses];       ///< elements from where map c's lines begin to the first of line c
-  int halves;                   ///< 1: pairs (a CTA's half is its rank); else the halves that tiles count
-  bool paired;
-  bool after_copy;  ///< the kernel before this one copies A: B need not wait for it
+  int halves;                   ///< 1: multicast (a CTA's half is its rank); else the halves that tiles count
+  bool multicast;               ///< both CTAs of a cluster get each half of B from one of them
+  bool after_copy;  ///< the kernel before this one copies A: loads of B start while it runs; those before it have ended
 };
 
 /// `kEvenLines`: of two neighbouring lines, one is an even number of elements behind a multiple of 16 bytes.
@@ -88,47 +80,48 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   unsigned char* const staging = slots + kStages * kSlotBytes;
   const Pipeline<kStages> pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)};
 
-  const int warp = agreed(static_cast<int>(threadIdx.x) / 32);
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool paired = f.paired;
+  const bool multicast = f.multicast;
   if (threadIdx.x == 0) {
-    pipeline.init(2, paired ? 8 : 4);
+    pipeline.init(2, multicast ? 8 : 4);
     ptx::fence_barrier_init();
   }
   if (warp == 4 && lane < kLineClasses) ptx::prefetch_tensor_map(&f.b[lane]);
   if (warp == 5 && lane == 0) ptx::prefetch_tensor_map(&g.a);
   __syncthreads();
-  if (paired || g.cluster > 1) ptx::cluster_sync();
+  if (multicast || g.k.cluster_splits > 1) ptx::cluster_sync();
 
-  const int m = static_cast<int>(p.m), size = paired ? 2 : g.cluster;
+  const int m = static_cast<int>(p.m), size = multicast ? 2 : g.k.cluster_splits;
   const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
-  const int rank = static_cast<int>(blockIdx.x) - first * size, part = paired ? 0 : rank;
+  const int rank = static_cast<int>(blockIdx.x) - first * size, part = multicast ? 0 : rank;
   // Of k, this CTA does [k_begin, k_end): all of it, or its part of a cluster's.
-  const int k_begin = part * g.split_blocks * kWgmmaTileK,
-            k_end = g.cluster > 1 ? min(static_cast<int>(p.k), k_begin + g.split_blocks * kWgmmaTileK) : static_cast<int>(p.k);
+  const int k_begin = part * g.k.split_blocks * kWgmmaTileK,
+            k_end = g.k.cluster_splits > 1 ? min(static_cast<int>(p.k), k_begin + g.k.split_blocks * kWgmmaTileK)
+                                           : static_cast<int>(p.k);
   struct Place {
     int row, column, batch;
   };
   const auto locate = [&](int index) {
-    const int tile = index / f.halves, half = paired ? rank : index - tile * f.halves, batch = tile / g.columns;
-    return Place{half * kRows, (tile - batch * g.columns) * kColumns, batch};
+    const int tile = index / f.halves, half = multicast ? rank : index - tile * f.halves, batch = tile / g.tiles.columns;
+    return Place{half * kRows, (tile - batch * g.tiles.columns) * kColumns, batch};
   };
   PipelineState<kStages> state;
 
   if (warp == 4) {
     if (!f.after_copy) ptx::grid_wait();
     const bool leads = ptx::elect_one();
-    const int classes_begin = paired ? agreed(rank) * 4 : 0;
-    for (int index = first; index < g.tiles; index += step) {
+    const int classes_begin = multicast ? warp_uniform(rank) * 4 : 0;
+    for (int index = first; index < g.tiles.count; index += step) {
       const Place at = locate(index);
-      const int column = agreed(at.column), batch = agreed(at.batch * f.batch_step_b);
+      const int column = warp_uniform(at.column), batch = warp_uniform(at.batch * f.batch_step_b);
       for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
         ptx::Barrier* const landed = pipeline.acquire(state);
         if (leads) {
           ptx::barrier_arrive_expect(landed, Shape::kBytesB);
           unsigned char* const to = slots + state.slot * kSlotBytes + Shape::kPlaceB;
           const int c0 = kAlongK ? k : column, c1 = (kAlongK ? column : k) / kLineClasses;
-          if (paired) {
+          if (multicast) {
 #pragma unroll
             for (int c = 0; c < 4; ++c)
               ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], landed, c0, c1, batch, 3);
@@ -144,9 +137,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     ptx::grid_wait();
     ptx::grid_release();
     const bool leads = ptx::elect_one();
-    for (int index = first; index < g.tiles; index += step) {
+    for (int index = first; index < g.tiles.count; index += step) {
       const Place at = locate(index);
-      const int row = agreed(at.row), batch = agreed(at.batch * g.batch_step_a);
+      const int row = warp_uniform(at.row), batch = warp_uniform(at.batch * g.batch_step_a);
       for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
         ptx::Barrier* const landed = pipeline.acquire(state);
         if (leads) {
@@ -162,10 +155,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     using LayoutA = ptx::OperandLayout<true, 128, 1024>;
     constexpr int kSteps = kSlotK / 16;
     const int quad = lane % 4, row = lane / 4;
-    const auto base = static_cast<std::uint32_t>(agreed(static_cast<int>(ptx::shared_address(slots))));
+    const auto base = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(slots))));
     const std::uint32_t base_a = LayoutA::descriptor_low(base);
-    // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further.
-    // kWords: place[0] is the even line's; along k that swaps the fragment's two columns, along n the halves of its registers.
+    // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further. With odd strides no two lanes
+    // of a read hit a bank. kWords: place[0] is the even line's; along k that swaps the fragment's two columns, along n the
+    // halves of its registers.
     const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
     std::uint32_t place[2];  // of h where lines are columns, else of e
 #pragma unroll
@@ -176,14 +170,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     }
     [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
     // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
-    const std::uint32_t empty_at = paired      ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
+    const std::uint32_t empty_at = multicast   ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
                                    : lane == 0 ? ptx::shared_address(pipeline.empty)
                                                : 0;
     const auto release = [&](int slot, bool really) {
       __syncwarp();  // all lanes have read
       ptx::barrier_arrive_remote_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
     };
-    for (int index = first; index < g.tiles; index += step) {
+    for (int index = first; index < g.tiles.count; index += step) {
       const Place at = locate(index);
       float sums[kRows / 2];
       if constexpr (Shape::kWords) {
@@ -299,8 +293,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
       }
 
       // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
-      float* const parts = reinterpret_cast<float*>(g.cluster > 1 ? slots : staging);
-      if (g.cluster > 1)
+      float* const parts = reinterpret_cast<float*>(g.k.cluster_splits > 1 ? slots : staging);
+      if (g.k.cluster_splits > 1)
         ptx::cluster_sync_warps();
       else
         ptx::named_barrier_sync(1, 128);  // the tile before has been read
@@ -312,12 +306,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
           const bool exchange = kAlongK && swapped;
           const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
           const Vector<float, 2> sum{{exchange ? lower : upper, exchange ? upper : lower}};
-          if (g.cluster > 1)
+          if (g.k.cluster_splits > 1)
             ptx::store_remote(ptx::remote_address(to, 0), sum[0], sum[1]);
           else
             store_vector(to, sum);
         }
-      if (g.cluster > 1)
+      if (g.k.cluster_splits > 1)
         ptx::cluster_sync_warps();
       else
         ptx::named_barrier_sync(1, 128);
@@ -330,7 +324,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                                                     at.column + kColumns, at.batch, [&](int r) {
                                                       const float* from = parts + (r0 + r) * Shape::kSumPitch;
                                                       Vector<float, 2> sum{{from[columns.first], from[columns.second]}};
-                                                      for (int s = 1; s < g.cluster; ++s) {
+                                                      for (int s = 1; s < g.k.cluster_splits; ++s) {
                                                         from += kRows * Shape::kSumPitch;
                                                         sum[0] += from[columns.first], sum[1] += from[columns.second];
                                                       }
@@ -338,11 +332,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                                                     });
     }
   }
-  if (warp >= 4 && g.cluster > 1) {  // the sums' two
+  if (warp >= 4 && g.k.cluster_splits > 1) {  // the sums' two
     ptx::cluster_sync_warps();
     ptx::cluster_sync_warps();
   }
-  if (paired) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
+  if (multicast) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
 #endif
 }
 

@@ -28,17 +28,17 @@ struct WgmmaInstance {
                                       .parts = kParts,
                                       .scaled = kScaled,
                                       .gated = kGated,
-                                      .mirrored = info(kTile).mirrored};
+                                      .swap_ab = info(kTile).mirrored};
 };
 
-/// How C leaves (epilogue/wgmma.cuh); `g` has its problem and tile_columns.
+/// How C leaves (epilogue/store_tile.cuh); `g` has its problem and tile_columns.
 template <class Out, class Config>
 void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const Problem& p = g.problem;
   constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
   constexpr bool kWholeBoxes = kConfig.columns() * sizeof(Out) >= kBoxBytes && (!kConfig.gated || kBoxBytes == 128);
-  if constexpr (kConfig.mirrored) {  // a box a warpgroup's 64 columns by eight rows; rows are p.n, columns p.m
+  if constexpr (kConfig.swap_ab) {  // a box a warpgroup's 64 columns by eight rows; rows are p.n, columns p.m
     g.boxes = tensor_map_possible(p.out, p.dtype, p.m, p.m * p.n) && make_tensor_map(g.out, {.data = p.out,
                                                                                              .dtype = p.dtype,
                                                                                              .sizes = {p.m, p.n, p.batches},
@@ -53,11 +53,11 @@ void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
     return !x.data || (wgmma_detail::kActivatesBoxes<Out> && !kConfig.gated && p.batches == 1 && x.col_stride == 1 &&
                        x.row_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (2 * sizeof(Out)) == 0);
   };
-  g.straight = kConfig.may_straight() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
-               g.tile_columns * sizeof(Out) % kBoxBytes != 0;
+  g.direct = kConfig.may_store_direct() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
+             g.tiles.width * sizeof(Out) % kBoxBytes != 0;
   const bool may_box =
-      whole && kWholeBoxes && !g.straight && (wgmma_detail::kActivatesBoxes<Out> || p.activation == Activation::none);
-  g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tile_columns * sizeof(Out) % kBoxBytes == 0 &&
+      whole && kWholeBoxes && !g.direct && (wgmma_detail::kActivatesBoxes<Out> || p.activation == Activation::none);
+  g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tiles.width * sizeof(Out) % kBoxBytes == 0 &&
             tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
             make_tensor_map(g.out, {.data = p.out,
                                     .dtype = p.dtype,
@@ -82,23 +82,26 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   WgmmaArguments g{};
   g.problem = p;
   g.batch_step_a = plan.a.batch_step, g.batch_step_b = plan.b.batch_step;
-  g.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK), g.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
-  g.splits = static_cast<int>(plan.splits), g.cluster = static_cast<int>(plan.cluster);
-  g.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tile_columns = static_cast<int>(plan.columns);
-  g.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
-  if (plan.pairs) (kConfig.pairs_share_a() ? g.columns : g.rows) = ((kConfig.pairs_share_a() ? g.columns : g.rows) + 1) / 2;
-  g.tiles = static_cast<int>(g.rows * g.columns * p.batches);
+  g.k.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK),
+  g.k.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
+  g.k.splits = static_cast<int>(plan.splits), g.k.cluster_splits = static_cast<int>(plan.cluster);
+  g.tiles.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tiles.width = static_cast<int>(plan.columns);
+  g.tiles.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
+  if (plan.pairs)
+    (kConfig.multicasts_a() ? g.tiles.columns : g.tiles.rows) =
+        ((kConfig.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
+  g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
   const auto last = [](bool overlap, std::int64_t lines, std::int64_t tile) {
     return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
   };
-  g.last_row = last(plan.a.k_major, p.m, kConfig.tile_m);
-  g.last_column =
-      last(plan.b.k_major && (kConfig.mirrored || p.n % 8 == 0), p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
-  g.spread = static_cast<int>(plan.spread);
-  g.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
-  g.per_batch = ShortDivider::of(std::int64_t{g.rows} * g.columns),
-  g.per_group = ShortDivider::of(std::int64_t{kConfig.group} * g.columns);
-  g.last_rows = ShortDivider::of((g.rows - 1) % kConfig.group + 1);
+  g.tiles.last_row = last(plan.a.k_major, p.m, kConfig.tile_m);
+  g.tiles.last_column =
+      last(plan.b.k_major && (kConfig.swap_ab || p.n % 8 == 0), p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
+  g.memory_splits = static_cast<int>(plan.spread);
+  g.k.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
+  g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
+  g.schedule.per_group = ShortDivider::of(std::int64_t{kConfig.group} * g.tiles.columns);
+  g.schedule.last_rows = ShortDivider::of((g.tiles.rows - 1) % kConfig.group + 1);
   g.alpha = static_cast<float>(p.alpha);
   g.meetings = static_cast<Meeting*>(launch.counters);
   g.partials = launch.partials;
@@ -116,35 +119,35 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   const int rows_a =
       kConfig.k_major_a ? static_cast<int>(std::min<std::int64_t>(Boxes::kBoxA[1], (p.m + 7) / 8 * 8)) : Boxes::kBoxA[1];
   const int bytes_a = kConfig.k_major_a ? rows_a * Boxes::kRowBytes : Boxes::kBytesA;
-  const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tile_columns : Boxes::kBoxB[1];
+  const int columns_b = kConfig.k_major_b && !kConfig.gated ? g.tiles.width : Boxes::kBoxB[1];
   const int bytes_b = kConfig.k_major_b && !kConfig.gated ? columns_b * Boxes::kRowBytes : Boxes::kBytesB;
-  g.slot_bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
-  g.width = wgmma_width(plan.columns), g.stage_bytes = Boxes::kBytesA + g.width * Boxes::kRowBytes;
-  g.stages = std::min(kConfig.most_stages(), Boxes::kSlotsBytes / g.stage_bytes);
+  g.slots.bytes = kConfig.blocks * kConfig.parts * (bytes_a + bytes_b);
+  g.slots.wgmma_n = wgmma_width(plan.columns), g.slots.stage_bytes = Boxes::kBytesA + g.slots.wgmma_n * Boxes::kRowBytes;
+  g.slots.stages = std::min(kConfig.most_stages(), Boxes::kSlotsBytes / g.slots.stage_bytes);
   int box_a = rows_a, box_b = columns_b;
-  if (plan.pairs) g.shared = (kConfig.pairs_share_a() ? box_a : box_b) /= 2;
+  if (plan.pairs) g.tiles.multicast = (kConfig.multicasts_a() ? box_a : box_b) /= 2;
   if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], box_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
     return false;
   if constexpr (kConfig.gated) {
-    if (!operand_map(g.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
-    g.lines_up = lines_of(plan.up);
-    g.bias_gate = p.bias, g.bias_up = p.bias_up, g.activation = p.activation;
+    if (!operand_map(g.gate.up, plan.up, p.up.data, Boxes::kBoxB[0], Boxes::kBoxB[1])) return false;
+    g.gate.lines_up = lines_of(plan.up);
+    g.gate.bias_gate = p.bias, g.gate.bias_up = p.bias_up, g.gate.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
   }
-  if (kConfig.may_fail()) g.failed = launch.failed;
-  if (!kConfig.mirrored && p.m <= kConfig.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
-    constexpr int kAhead = 1024;  // more takes the memory from the first loads
-    g.b_lines = static_cast<const char*>(p.b.data), g.b_step = 2 * plan.b.ld, g.ahead = kAhead;
+  if (kConfig.may_fall_back()) g.fallback = launch.failed;
+  if (!kConfig.swap_ab && p.m <= kConfig.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
+    constexpr int kPrefetch = 1024;  // more takes the memory from the first loads
+    g.prefetch.b = static_cast<const char*>(p.b.data), g.prefetch.step = 2 * plan.b.ld, g.prefetch.bytes = kPrefetch;
   }
   choose_store<Out, Config>(g, plan);
-  g.shares_bias = kConfig.shares_bias() && (g.boxes || kConfig.mirrored) && p.bias.data;
+  g.fills_bias = kConfig.fills_bias() && (g.boxes || kConfig.swap_ab) && p.bias.data;
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
   const auto cluster = static_cast<unsigned>(plan.pairs ? 2 : plan.cluster);
-  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles * plan.spread, launch.sm_count / cluster));
-  g.items = static_cast<int>(g.tiles * plan.spread), g.shift = std::countr_zero(cluster);
-  g.at_a_time = ShortDivider::of(clusters);
+  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles.count * plan.spread, launch.sm_count / cluster));
+  g.schedule.items = static_cast<int>(g.tiles.count * plan.spread), g.schedule.shift = std::countr_zero(cluster);
+  g.schedule.at_a_time = ShortDivider::of(clusters);
   const Grid grid{.blocks = dim3(clusters * cluster),
                   .threads = dim3(kConfig.threads()),
                   .shared_bytes = Boxes::kSharedBytes,

@@ -1,8 +1,8 @@
-// CTAs that each hold a part of a tile's sums meet in memory, and those that stay add the parts, each a share of the tile.
+// CTAs that each hold the sums of a split of K in memory wait for each other and share the adding.
 //
-//   A member writes its part, then meets. Members that have nothing else to do stay until all have come, and share the adding;
-//   the others go on. Nobody relies on who stays: who waits too long (its fellows may not be running: other streams fill the
-//   GPU) says so and leaves, and then the last to come adds the whole tile. Shares may be added twice, with the same bits.
+//   A member writes its sums and calls meet. Members that have nothing else to do stay until all have come, and each adds a share
+//   of the tile; the others go on. A member that has waited too long (the others may not be running: other streams fill the GPU)
+//   says so and leaves; the last member to come then adds the whole tile. Shares may be added twice, with the same bits.
 #pragma once
 #include <cstdint>
 
@@ -14,13 +14,13 @@ struct Meeting {
   unsigned state, departed;
 };
 
-/// The part of a tile's work that falls to a member: pieces rank, rank + of, ...; of = 0: nothing.
+/// What a member adds: units of work rank, rank + of, ...; of = 0: none.
 struct MeetingShare {
   unsigned rank, of;
 };
 
-/// One thread a member calls it, after a barrier that follows its threads' writes; those that read the parts do so after another
-/// barrier. Then the thread departs.
+/// One thread a member calls it, after a barrier that follows its threads' writes; threads that read others' sums do so after
+/// another barrier. Then the thread departs.
 __device__ __forceinline__ MeetingShare meet(Meeting& meeting, unsigned members, bool stays) {
   constexpr long long kPatience = 1 << 18;  // cycles
   __threadfence();
