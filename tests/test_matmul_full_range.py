@@ -1,4 +1,4 @@
-"""fp32 where scaled fp16 parts cannot carry the data: what direct_fp32 and CUDA cores do again."""
+"""fp32 where scaled fp16 parts cannot carry the data: what bf16x3 and CUDA cores do again."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -7,32 +7,36 @@
 namespace xgemm::matmul {
 namespace {
 
-enum class Kind { any_k, short_k, picks };
+enum class Kind { any_k, short_k, fallback };
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
-struct DirectInstance {
-  static constexpr DirectConfig kValue{.rows = info(kTile).rows,
+template <DirectTile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+struct Bf16x3Instance {
+  static constexpr Bf16x3Config kValue{.rows = info(kTile).rows,
                                        .k_major_b = kKMajorB,
-                                       .mirrored = kMirrored,
-                                       .picks = kKind == Kind::picks,
+                                       .swap_ab = kSwapAB,
+                                       .fallback = kKind == Kind::fallback,
                                        .short_k = kKind == Kind::short_k};
 };
 
-template <DirectTile kTile, bool kKMajorB, bool kMirrored, Kind kKind>
-bool launch(const DirectArguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = DirectInstance<kTile, kKMajorB, kMirrored, kKind>;
-  constexpr int kBytes = direct_detail::Shared<Instance>::kBytes;
-  constexpr auto kKernel = direct_fp32<Instance>;
+template <DirectTile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
+  using Instance = Bf16x3Instance<kTile, kKMajorB, kSwapAB, kKind>;
+  constexpr int kBytes = bf16x3::Shared<Instance>::kBytes;
+  constexpr auto kKernel = [] {
+    if constexpr (kKind == Kind::fallback)
+      return bf16x3_fallback<Instance>;
+    else
+      return bf16x3_gemm<Instance>;
+  }();
   if (!allow_shared<kKernel, kBytes>()) return false;
-  enqueue(
-      kKernel,
-      {.blocks = ctas, .threads = 32 * direct_detail::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
-      stream, g);
+  enqueue(kKernel,
+          {.blocks = ctas, .threads = 32 * bf16x3::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
+          stream, g);
   return true;
 }
 
 template <DirectTile kTile, Kind kKind>
-bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+bool launch_tile(const DirectPlan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
   if (plan.mirrored) return launch<kTile, true, true, kKind>(g, ctas, stream);
   return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
@@ -40,13 +44,13 @@ bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t 
 }
 
 template <DirectTile kTile>
-bool launch_tile(const DirectPlan& plan, const DirectArguments& g, cudaStream_t stream) {
+bool launch_tile(const DirectPlan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   return plan.blocks <= kDirectShort ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
                                      : launch_tile<kTile, Kind::any_k>(plan, g, stream);
 }
 
 /// What kernels of both kinds are told; false: the driver refused the tensor map.
-bool describe(DirectArguments& g, const Problem& p, const DirectPlan& plan) {
+bool describe(Bf16x3Arguments& g, const Problem& p, const DirectPlan& plan) {
   bool shared_b = true;
   for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
   const int rows = info(plan.tile).rows;
@@ -78,7 +82,7 @@ bool describe(DirectArguments& g, const Problem& p, const DirectPlan& plan) {
 }  // namespace
 
 bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
-  DirectArguments g{};
+  Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
   switch (plan.tile) {
@@ -90,12 +94,12 @@ bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, flo
 
 bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPairs& only, const FailedProduct& failed,
                         const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
-  DirectArguments g{};
+  Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
-  g.only = only, g.failed = failed, g.prepared = prepared, g.list = list;
+  g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, Kind::picks>(g, ctas, stream)
-                        : launch<DirectTile::rows_64, false, false, Kind::picks>(g, ctas, stream);
+  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, Kind::fallback>(g, ctas, stream)
+                        : launch<DirectTile::rows_64, false, false, Kind::fallback>(g, ctas, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -1,0 +1,93 @@
+// bf16x3: the kernel's configuration, its arguments and its shared memory.
+#pragma once
+#include <cuda.h>
+
+#include "device/pipeline.cuh"
+#include "device/shared_memory.cuh"
+#include "device/vector.cuh"
+#include "device/warp.cuh"
+#include "matmul/bf16x3/plan.h"
+#include "matmul/simt/launch.h"
+#include "matmul/wgmma/meeting.cuh"
+
+namespace xgemm::matmul {
+
+/// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
+struct Bf16x3Config {
+  int rows;        ///< of C a tile
+  bool k_major_b;  ///< B's columns are contiguous in shared memory
+  bool swap_ab;    ///< the problem is that of the transposed product (problem.h)
+  bool fallback;   ///< bf16x3_fallback: the tiles and elements of Bf16x3Arguments::fallback
+  bool short_k;    ///< K is one or two blocks, whole tiles
+};
+
+struct Bf16x3Arguments {
+  CUtensorMap b;                    ///< dims (contiguous, other, batch); boxes of 32 by 128 (K-major) or 64
+  bool tma;                         ///< loads B; else cp.async by the problem's strides
+  bool a_along_k;                   ///< quads of A run along k (else along its rows)
+  bool a_vectors;                   ///< and are one access each
+  bool plain;                       ///< nothing but alpha in the epilogue
+  bool one_row;                     ///< of tiles, and one batch
+  int batch_step_b;                 ///< 0: one matrix for all batches
+  unsigned rows, columns;           ///< tiles of C of a batch
+  unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
+  unsigned all_units;
+  Meeting* meetings;     ///< [first CTA of a tile's][consumer warpgroup]
+  float* partials;       ///< [CTA][first or last split][consumer warpgroup][row][64 columns]
+  FailedPairs fallback;  ///< fallback only, and what follows
+  FailedProduct failed;
+  const FailedLines* prepared;  ///< of a prepared B's columns; else null
+  unsigned* list;               ///< [n-th tile of a CTA][CTA]: the tiles with such elements
+  Problem problem;
+};
+
+namespace bf16x3 {
+
+/// Two each, one a consumer warpgroup.
+enum NamedBarrier : int { kConsumerBarrier = 1, kPingPongBarrier = 3 };
+
+inline constexpr int kBlock = kDirectBlock, kColumns = kDirectColumns, kParts = 3;
+inline constexpr int kWarps = 16, kProducerWarps = 8, kConsumerWarps = 8,
+                     kProducers = 32 * kProducerWarps;  // kProducers: threads
+inline constexpr int kProducerRegisters = 72, kConsumerRegisters = 256 - kProducerRegisters;
+inline constexpr int kSlotsA = 2, kSlotBytesB = kColumns * kBlock * 4;
+inline constexpr int kStageRows = 32;  // of a warpgroup's sums that go through shared memory at once, on their way to C
+
+/// The fallback's own shared memory: what it found of the CTA's tiles (fallback.cuh).
+struct Fallback {
+  unsigned tiles;  ///< of Bf16x3Arguments::list
+  bool all;        ///< all elements of them
+  bool lifts_any;  ///< rows or columns may have to be lifted (fp16_split/line_scale.cuh)
+  alignas(16) unsigned char answers[2][kWarps];
+  /// Exponents that lift the rows that a producer warp has, and biased ones of a consumer warp's columns.
+  unsigned char lifts[kWarps][16];
+};
+
+/// Shared memory of a CTA. Stage: where sums are turned into rows of C as they lie in memory; with swap_ab those are the
+/// warpgroup's columns.
+template <class Config>
+struct Shared {
+  static constexpr Bf16x3Config kConfig = Config::kValue;
+  static constexpr int kPartBytes = kConfig.rows * 128, kSlotBytesA = kParts * kPartBytes;
+  static constexpr int kLines = kConfig.swap_ab ? 64 : kStageRows, kAlong = kConfig.swap_ab ? kStageRows : 64,
+                       kPitch = kAlong + (kConfig.swap_ab ? 2 : 4);  // a pitch of 36 would take a slot of B
+  static constexpr int kStageBytes = kLines * kPitch * 4;            // of a consumer warpgroup
+  // A in fp32: each producer thread copies units of 4 by 4 for itself, kAhead blocks before it splits them.
+  static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kAhead = 64 / kConfig.rows + 1;
+  static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block
+  static constexpr int kOtherBytes =
+      kSlotsA * kSlotBytesA + 2 * kStageBytes + kAhead * kCopyBytes + kSwizzlePattern + 512 /* barriers, flags */;
+  static constexpr int kSlotsB = (227 * 1024 - kOtherBytes) / kSlotBytesB;
+  static constexpr int kBytes = kOtherBytes + kSlotsB * kSlotBytesB;
+  static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kStageBytes);
+};
+
+/// Each role finds its warp anew: ptxas spills what it keeps from before the roles part.
+__device__ __forceinline__ int warp_of_role() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return agreed(thread / 32);
+}
+
+}  // namespace bf16x3
+}  // namespace xgemm::matmul
