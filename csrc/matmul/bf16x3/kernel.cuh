@@ -1,7 +1,7 @@
 // bf16x3: fp32 product on Hopper's tensor cores (sm_90a) in one launch, out = epilogue(A B) as epilogue/apply.cuh says. Operands
 // are split in three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
 //
-//   Operands  fp32, any strides; TMA where B's (swap_ab: A's) base and strides are multiples of 16 bytes. Sizes under 2^31.
+//   Operands  fp32, any strides. TMA loads B where base and strides are multiples of 16 bytes (swap_ab: always). Sizes < 2^31.
 //   Parts     x = hi + mid + lo (parts.cuh). Six products; what is dropped is under 2^-24 of |A||B|. Inf and NaN as in fp32.
 //   Roles     Warpgroups 0 and 1 load B and split A; 2 and 3 split B in registers (fragments.cuh) and multiply (accumulate.cuh):
 //             C^T = B^T A^T, 64 columns of C each. The fallback takes the tiles that fp16 parts do not carry (fallback.cuh).
