@@ -86,7 +86,7 @@ struct Shared {
 __device__ __forceinline__ int warp_of_role() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return agreed(thread / 32);
+  return warp_uniform(thread / 32);
 }
 
 }  // namespace bf16x3
