@@ -20,7 +20,7 @@ void print(const TensorOperand& x, const char* name) {
   if (x.copied || x.prepared)
     std::cout << (x.prepared ? " prepared_" : " copied_") << name;
 }
-void print(const Plan& p) {
+void print(const SimtPlan& p) {
   std::cout << name(p.kernel) << " chunk=" << p.chunk << " chunks=" << p.chunks << " splits=" << p.splits
             << " vector=" << p.vector << " workspace=" << p.workspace_bytes;
 }

@@ -12,7 +12,7 @@ PROGRAM = r"""
 #include "matmul/wgmma/plan.h"
 int main() {
   for (Question q; read(q);) {
-    const Plan plan = make_plan(q.p, q.gpu, q.forced);
+    const SimtPlan plan = plan_simt(q.p, q.gpu, q.forced);
     std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
     const auto t = plan_tensor(q.p, q.gpu, q.forced);
@@ -50,7 +50,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Plan:
-    """What make_plan answers, and plan_tensor's answer, which the op asks first."""
+    """What plan_simt answers, and plan_tensor's answer, which the op asks first."""
 
     kernel: str
     chunk: int

@@ -84,7 +84,7 @@ void launch(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_
   launch_fp64(p, plan, workspace, stream);
 }
 
-void launch(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream) {
+void launch(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream) {
   switch (p.dtype) {
     case DType::f32: return launch_simt<float>(p, plan, workspace, stream);
     case DType::f16: return launch_simt<half>(p, plan, workspace, stream);

@@ -6,7 +6,7 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
   Plans plans{plan_fp64(p, gpu, forced),   plan_mma(p, gpu, forced),
               plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
               plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced),
-              make_plan(p, gpu, forced),   p.gated ? make_plan(up_product(p, nullptr), gpu, forced) : Plan{}};
+              plan_simt(p, gpu, forced),   p.gated ? plan_simt(up_product(p, nullptr), gpu, forced) : SimtPlan{}};
   const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
   if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;
   if (plans.direct) {
@@ -18,7 +18,7 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
   }
   if (plans.small) {
     const double other = plans.direct ? plans.direct->seconds : plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
-    const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == Kernel::gemv;  // always faster
+    const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == SimtKernel::gemv;  // always faster
     if (forced.empty() && !for_gemv && other <= plans.small->seconds)
       plans.small.reset();
     else
@@ -27,7 +27,7 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
   if (plans.tf32) {
     const double other = plans.tensor ? plans.tensor->seconds : plans.direct ? plans.direct->seconds : plans.simt.seconds;
     // dot and sweep are as fast for few rows, and more exact.
-    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == Kernel::dot || plans.small))
+    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == SimtKernel::dot || plans.small))
       plans.tf32.reset();
     else
       plans.direct.reset(), plans.tensor.reset();

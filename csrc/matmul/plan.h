@@ -21,8 +21,8 @@ struct Plans {
   std::optional<Tf32Plan> tf32;
   std::optional<DirectPlan> direct;
   std::optional<TensorPlan> tensor;
-  Plan simt;
-  Plan simt_up;  ///< gated: of the other product
+  SimtPlan simt;
+  SimtPlan simt_up;  ///< gated: of the other product
 };
 
 /// `forced`: the name of a kernel or tile that is to do the problem where it can; empty: the fastest.

@@ -2,6 +2,6 @@
 
 namespace xgemm::matmul {
 
-template void launch_simt<bf16>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
+template void launch_simt<bf16>(const Problem&, const SimtPlan&, void*, cudaStream_t, const FailedPairs&);
 
 }  // namespace xgemm::matmul

@@ -2,6 +2,6 @@
 
 namespace xgemm::matmul {
 
-template void launch_simt<half>(const Problem&, const Plan&, void*, cudaStream_t, const FailedPairs&);
+template void launch_simt<half>(const Problem&, const SimtPlan&, void*, cudaStream_t, const FailedPairs&);
 
 }  // namespace xgemm::matmul

@@ -224,7 +224,7 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
 }
 
 /// What registers are budgeted for: element-wise loads and fp64 sums take about twice as many.
-template <class T, Kernel kKernel, bool kVector>
+template <class T, SimtKernel kKernel, bool kVector>
 constexpr int blocks_per_sm() {
   constexpr int kBlocks = info(kKernel).tile.blocks_per_sm;
   return kVector && sizeof(T) == 4 ? kBlocks : (kBlocks + 1) / 2;
@@ -232,7 +232,7 @@ constexpr int blocks_per_sm() {
 
 }  // namespace simt
 
-template <class T, Kernel kKernel, bool kVector, Along kAlongA, Along kAlongB>
+template <class T, SimtKernel kKernel, bool kVector, Along kAlongA, Along kAlongB>
 __global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per_sm<T, kKernel, kVector>())
     simt_gemm(const __grid_constant__ SimtArguments args) {
   using Acc = Accumulator<T>;

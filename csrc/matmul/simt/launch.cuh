@@ -8,7 +8,7 @@
 
 namespace xgemm::matmul {
 
-template <class T, Kernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
+template <class T, SimtKernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
 void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   constexpr Tile kTile = info(kKernel).tile;
   const Problem& p = args.problem;
@@ -23,7 +23,7 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
 /// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
 template <class T>
 void launch_large(const SimtArguments& args, cudaStream_t stream) {
-  constexpr Kernel kKernel = Kernel::simt_128x128;
+  constexpr SimtKernel kKernel = SimtKernel::simt_128x128;
   if (args.a.along_k)
     args.b.along_k ? launch_tile<T, kKernel, true, Along::k, Along::k>(args, stream)
                    : launch_tile<T, kKernel, true, Along::k, Along::lines>(args, stream);
@@ -33,18 +33,18 @@ void launch_large(const SimtArguments& args, cudaStream_t stream) {
 }
 
 template <class T, bool kVector>
-void launch_kernel(Kernel kernel, const SimtArguments& args, cudaStream_t stream) {
+void launch_kernel(SimtKernel kernel, const SimtArguments& args, cudaStream_t stream) {
   switch (kernel) {
-    case Kernel::simt_128x128:
+    case SimtKernel::simt_128x128:
       if constexpr (std::is_same_v<T, float> && kVector)
         launch_large<T>(args, stream);
       else if constexpr (!std::is_same_v<T, double>)
-        launch_tile<T, Kernel::simt_128x128, kVector>(args, stream);
+        launch_tile<T, SimtKernel::simt_128x128, kVector>(args, stream);
       break;
-    case Kernel::simt_64x64: launch_tile<T, Kernel::simt_64x64, kVector>(args, stream); break;
-    case Kernel::simt_16x128: launch_tile<T, Kernel::simt_16x128, kVector>(args, stream); break;
-    case Kernel::gemv:
-    case Kernel::dot: break;  // launch_gemv, launch_dot
+    case SimtKernel::simt_64x64: launch_tile<T, SimtKernel::simt_64x64, kVector>(args, stream); break;
+    case SimtKernel::simt_16x128: launch_tile<T, SimtKernel::simt_16x128, kVector>(args, stream); break;
+    case SimtKernel::gemv:
+    case SimtKernel::dot: break;  // launch_gemv, launch_dot
   }
 }
 
@@ -75,7 +75,7 @@ void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
 }
 
 template <class T>
-void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
+void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
   const SimtArguments args{.problem = p,
                            .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
                            .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
@@ -84,10 +84,10 @@ void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream
                            .splits = plan.splits,
                            .partial = workspace,
                            .only = only,
-                           .exact = plan.kernel == Kernel::gemv && gemv_is_exact(p)};
-  if (plan.kernel == Kernel::dot)
+                           .exact = plan.kernel == SimtKernel::gemv && gemv_is_exact(p)};
+  if (plan.kernel == SimtKernel::dot)
     return launch_dot(p, stream);  // fp32 alone has such plans
-  else if (plan.kernel == Kernel::gemv)
+  else if (plan.kernel == SimtKernel::gemv)
     launch_gemv<T>(args, stream);
   else if (plan.vector)
     launch_kernel<T, true>(plan.kernel, args, stream);

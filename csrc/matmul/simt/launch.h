@@ -27,9 +27,9 @@ struct FailedProduct {
 /// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. Errors show in cudaGetLastError. One instantiation
 /// an element type (simt_<type>.cu).
 template <class T>
-void launch_simt(const Problem& p, const Plan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
+void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
 
-/// The same for Kernel::dot, fp32's (dot.cu).
+/// The same for SimtKernel::dot, fp32's (dot.cu).
 void launch_dot(const Problem& p, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

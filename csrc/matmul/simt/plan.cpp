@@ -18,7 +18,7 @@ struct Estimate {
   std::int64_t splits;
 };
 
-Estimate estimate(const Problem& p, const KernelInfo& kernel, std::int64_t chunk, std::int64_t chunks, int sm_count) {
+Estimate estimate(const Problem& p, const SimtKernelInfo& kernel, std::int64_t chunk, std::int64_t chunks, int sm_count) {
   const Tile& t = kernel.tile;
   const double tiles = static_cast<double>(ceil_div(p.m, t.bm) * ceil_div(p.n, t.bn)) * static_cast<double>(p.batches);
   const double slots = static_cast<double>(sm_count) * t.blocks_per_sm;
@@ -56,7 +56,7 @@ bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stri
   return ok;
 }
 
-bool serves(const Problem& p, Kernel k, const DeviceProperties& gpu) {
+bool serves(const Problem& p, SimtKernel k, const DeviceProperties& gpu) {
   const Tile& t = info(k).tile;
   if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
   return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
@@ -74,7 +74,7 @@ bool b_is_vectorisable(const Problem& p) {
                       : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
 }
 
-std::string_view name(Kernel k) { return k == Kernel::gemv ? "gemv" : k == Kernel::dot ? "dot" : info(k).name; }
+std::string_view name(SimtKernel k) { return k == SimtKernel::gemv ? "gemv" : k == SimtKernel::dot ? "dot" : info(k).name; }
 
 int dot_warps(std::int64_t lines, std::int64_t k) {
   int warps = 1;
@@ -133,29 +133,29 @@ bool dot_pays(const Problem& p, std::int64_t lines, int sm_count) {
 
 }  // namespace
 
-Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const bool any = forced.empty() || forced == "simt";
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
-  Plan plan{Kernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
-  if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(Kernel::gemv))) {
+  SimtPlan plan{SimtKernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
+  if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(SimtKernel::gemv))) {
     const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
-    plan.kernel = Kernel::gemv;
+    plan.kernel = SimtKernel::gemv;
     plan.splits = e.splits;
     plan.seconds = e.seconds;
   }
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m;
-  if (dot_serves(p) && (any ? dot_pays(p, lines, gpu.sm_count) : forced == name(Kernel::dot))) {
+  if (dot_serves(p) && (any ? dot_pays(p, lines, gpu.sm_count) : forced == name(SimtKernel::dot))) {
     const Operand& w = stream_b ? p.b : p.a;
     const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-    plan.kernel = Kernel::dot;
+    plan.kernel = SimtKernel::dot;
     plan.splits = 1;
     plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
   }
   // A gemv reads the large operand at the memory's rate; no tile beats that.
-  double best = plan.kernel == Kernel::gemv || plan.kernel == Kernel::dot ? 0 : 1e30;
-  for (int i = 0; i < kKernels; ++i) {
-    const Kernel kernel = static_cast<Kernel>(i);
+  double best = plan.kernel == SimtKernel::gemv || plan.kernel == SimtKernel::dot ? 0 : 1e30;
+  for (int i = 0; i < kSimtTiles; ++i) {
+    const SimtKernel kernel = static_cast<SimtKernel>(i);
     if (!serves(p, kernel, gpu) || (!any && forced != info(kernel).name)) continue;
     const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
     if (e.seconds < best) {
@@ -165,7 +165,7 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
     }
   }
   plan.seconds += kLaunch;
-  const std::int64_t planes = plan.kernel == Kernel::gemv && gemv_is_exact(p) ? 2 : 1;
+  const std::int64_t planes = plan.kernel == SimtKernel::gemv && gemv_is_exact(p) ? 2 : 1;
   if (plan.splits > 1) plan.workspace_bytes = planes * p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
   return plan;
 }

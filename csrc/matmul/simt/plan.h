@@ -28,8 +28,8 @@ struct Tile {
   constexpr int shared_bytes(int accumulator_bytes) const { return accumulator_bytes * (2 * bk * (bm + 4 + bn + 4) + bm * bn); }
 };
 
-enum class Kernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv, dot };
-inline constexpr int kKernels = 3;  ///< rows of the table of tiles; gemv and dot have none
+enum class SimtKernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv, dot };
+inline constexpr int kSimtTiles = 3;  ///< rows of the table of tiles; gemv and dot have none
 
 /// Rows for which a batch-invariant problem's kernels are chosen.
 inline constexpr std::int64_t kManyRows = 4096;
@@ -45,13 +45,13 @@ inline bool gemv_is_exact(const Problem& p) {
 /// Warps of a block of gemv/dot.cuh: at least, and where they share a line at most.
 inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
-struct KernelInfo {
+struct SimtKernelInfo {
   std::string_view name;
   Tile tile;
   double rate;  ///< share of the fp32 peak that the tile reaches when all slots are full (measured, docs/log/matmul.md)
 };
 
-inline constexpr std::array<KernelInfo, kKernels> kKernelTable{{
+inline constexpr std::array<SimtKernelInfo, kSimtTiles> kSimtKernels{{
     // Large problems: a thread's 16 x 8 sums need 24 shared floats for 128 multiply-adds, and two blocks of four warps hide each
     // other's barriers. Measured against 128x256 and 256x128 with one block of eight warps: 0.90, 0.86 and 0.84 of cuBLAS.
     {"simt_128x128", {128, 128, 8, 2, 2, 4, 8, 2}, 0.68},
@@ -61,10 +61,10 @@ inline constexpr std::array<KernelInfo, kKernels> kKernelTable{{
     {"simt_16x128", {16, 128, 32, 1, 4, 4, 8, 3}, 0.27},
 }};
 
-constexpr const KernelInfo& info(Kernel k) { return kKernelTable[static_cast<std::size_t>(k)]; }
+constexpr const SimtKernelInfo& info(SimtKernel k) { return kSimtKernels[static_cast<std::size_t>(k)]; }
 
-struct Plan {
-  Kernel kernel;
+struct SimtPlan {
+  SimtKernel kernel;
   std::int64_t chunk;   ///< k-length whose products are added in a row
   std::int64_t chunks;  ///< ceil(k / chunk), at least 1
   std::int64_t splits;  ///< blocks that share a tile's chunks; more than 1: partial sums through the workspace
@@ -93,10 +93,10 @@ inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_alon
 /// lane has work. A part of the order of additions.
 int dot_warps(std::int64_t lines, std::int64_t k);
 
-std::string_view name(Kernel k);  ///< of every kernel, gemv and dot included
+std::string_view name(SimtKernel k);  ///< of every kernel, gemv and dot included
 
 /// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that
 /// cannot do the problem leaves simt_64x64, which does every problem.
-Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

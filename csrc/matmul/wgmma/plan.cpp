@@ -419,12 +419,12 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
         many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
         alone = choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {});
       }
-      if (1.1 * tensor_seconds(many, q, alone) > make_plan(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
+      if (1.1 * tensor_seconds(many, q, alone) > plan_simt(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
     }
     const auto make_rest = [&](const Problem& r) {
-      Plan rest = make_plan(r, gpu);
-      if (rest.kernel == Kernel::gemv || rest.kernel == Kernel::dot)  // they do whole products only
-        rest = make_plan(r, gpu, info(Kernel::simt_16x128).name);
+      SimtPlan rest = plan_simt(r, gpu);
+      if (rest.kernel == SimtKernel::gemv || rest.kernel == SimtKernel::dot)  // they do whole products only
+        rest = plan_simt(r, gpu, info(SimtKernel::simt_16x128).name);
       rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
       return rest;
     };

@@ -104,8 +104,8 @@ struct TensorPlan {
   TensorOperand a, b;
   TensorOperand up;   ///< of a gated problem
   bool b_as_it_lies;  ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
-  Plan rest;          ///< fp32: CUDA cores, for the elements that the split in parts cannot do
-  Plan rest_up;       ///< the same of a gated problem's other product
+  SimtPlan rest;      ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  SimtPlan rest_up;   ///< the same of a gated problem's other product
   double seconds;     ///< predicted
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;             ///< sums of spread parts
