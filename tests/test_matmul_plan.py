@@ -15,7 +15,7 @@ int main() {
     const SimtPlan plan = plan_simt(q.p, q.gpu, q.forced);
     std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
               << plan.workspace_bytes << ' ' << plan.vector << ' ';
-    const auto t = plan_tensor(q.p, q.gpu, q.forced);
+    const auto t = plan_wgmma(q.p, q.gpu, q.forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
                 << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
@@ -50,7 +50,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Plan:
-    """What plan_simt answers, and plan_tensor's answer, which the op asks first."""
+    """What plan_simt answers, and plan_wgmma's answer, which the op asks first."""
 
     kernel: str
     chunk: int

@@ -10,14 +10,14 @@ PROGRAM = r"""
 int main() {
   for (Question q; read(q);) {
     auto s = plan_mma(q.p, q.gpu, q.forced);
-    const auto t = plan_tensor(q.p, q.gpu, q.forced);
+    const auto t = plan_wgmma(q.p, q.gpu, q.forced);
     if (s && q.forced.empty() && !(t && mma_pays(*s, *t)))
       s.reset();
     if (s)
       std::cout << info(s->tile).name << ' ' << s->raw_a << ' ' << s->raw_b << ' ' << 1e6 * s->seconds;
     else
       std::cout << "- 0 0 0";
-    std::cout << ' ' << tensor_splits(q.p.n, q.p.k) << std::endl;
+    std::cout << ' ' << wgmma_splits(q.p.n, q.p.k) << std::endl;
   }
 }
 """

@@ -272,11 +272,11 @@ Tensor run_cuda(Call& call) {
     if (launched) return out;
   }
   if (outer == 0 && plans.tensor) {
-    const TensorPlan& plan = *plans.tensor;
+    const WgmmaPlan& plan = *plans.tensor;
     const MeetingPlace place =
         scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched = launch_tensor(p, plan, allocate(plan.workspace_bytes), place.counters,
-                                        static_cast<float*>(place.partials), scope.properties().sm_count, scope.stream());
+    const bool launched = launch_wgmma_product(p, plan, allocate(plan.workspace_bytes), place.counters,
+                                               static_cast<float*>(place.partials), scope.properties().sm_count, scope.stream());
     scope.check_launch();
     if (launched) return out;
   }

@@ -5,7 +5,7 @@ namespace xgemm::matmul {
 Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   Plans plans{plan_fp64(p, gpu, forced),   plan_mma(p, gpu, forced),
               plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
-              plan_direct(p, gpu, forced), plan_tensor(p, gpu, forced),
+              plan_direct(p, gpu, forced), plan_wgmma(p, gpu, forced),
               plan_simt(p, gpu, forced),   p.gated ? plan_simt(up_product(p, nullptr), gpu, forced) : SimtPlan{}};
   const auto mirrored = forced == "direct" ? std::nullopt : plan_direct(mirror(p), gpu, forced);
   if (mirrored && (!plans.direct || mirrored->seconds < plans.direct->seconds)) plans.direct = mirrored;

@@ -20,7 +20,7 @@ struct Plans {
   std::optional<SmallPlan> small;
   std::optional<Tf32Plan> tf32;
   std::optional<DirectPlan> direct;
-  std::optional<TensorPlan> tensor;
+  std::optional<WgmmaPlan> tensor;
   SimtPlan simt;
   SimtPlan simt_up;  ///< gated: of the other product
 };

@@ -6,7 +6,7 @@
 //           aligned pieces that they lie in, and are shifted to their place before use.
 //   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
-//           where it does not split K (tensor_splits).
+//           where it does not split K (wgmma_splits).
 //   Store   through shared memory, each warp its own, in pieces of eight along a row.
 //
 // Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 1.5 us. A k-block of 64 costs at least the

@@ -36,7 +36,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     if (x < 1 || x >= kLimit) return {};
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
   if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
-  if (tensor_splits(p.n, p.k) > 1) return {};  // the order of additions is another
+  if (wgmma_splits(p.n, p.k) > 1) return {};  // the order of additions is another
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
@@ -75,6 +75,6 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
 }
 
 // The other's prediction is 1.1 to 1.3 times what such small products take (docs/log/matmul.md).
-bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor) { return mma.seconds < 0.85 * tensor.seconds; }
+bool mma_pays(const MmaPlan& mma, const WgmmaPlan& tensor) { return mma.seconds < 0.85 * tensor.seconds; }
 
 }  // namespace xgemm::matmul

@@ -40,9 +40,9 @@ struct MmaPlan {
 /// Nothing where the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
-struct TensorPlan;
+struct WgmmaPlan;
 
 /// The bits are those of wgmma/kernel.cuh, so the choice between the two may look at M.
-bool mma_pays(const MmaPlan& mma, const TensorPlan& tensor);
+bool mma_pays(const MmaPlan& mma, const WgmmaPlan& tensor);
 
 }  // namespace xgemm::matmul

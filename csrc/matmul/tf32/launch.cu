@@ -77,11 +77,11 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
               pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
   switch (plan.tile) {
-    case Tf32Tile::wide: return launch_tile<Tf32Tile::wide>(k_major_x, g, ctas, stream);
-    case Tf32Tile::square: return launch_tile<Tf32Tile::square>(k_major_x, g, ctas, stream);
-    case Tf32Tile::shared: return launch_tile<Tf32Tile::shared>(k_major_x, g, ctas, stream);
-    case Tf32Tile::deep: return launch_tile<Tf32Tile::deep>(k_major_x, g, ctas, stream);
-    case Tf32Tile::small: return launch_tile<Tf32Tile::small>(k_major_x, g, ctas, stream);
+    case Tf32Tile::t128x256x32: return launch_tile<Tf32Tile::t128x256x32>(k_major_x, g, ctas, stream);
+    case Tf32Tile::t128x128x32: return launch_tile<Tf32Tile::t128x128x32>(k_major_x, g, ctas, stream);
+    case Tf32Tile::t64x128x32: return launch_tile<Tf32Tile::t64x128x32>(k_major_x, g, ctas, stream);
+    case Tf32Tile::t64x128x64: return launch_tile<Tf32Tile::t64x128x64>(k_major_x, g, ctas, stream);
+    case Tf32Tile::t64x64x128: return launch_tile<Tf32Tile::t64x64x128>(k_major_x, g, ctas, stream);
   }
   return false;
 }

@@ -13,7 +13,7 @@ inline constexpr int kTf32TileK = 32;  ///< k a k-block: 128 bytes
 inline constexpr int kTf32Fan = 4;     ///< sums of parts of K that one CTA adds
 
 /// x lines of one operand by y lines of the other a CTA. The one place where they are written.
-enum class Tf32Tile : std::uint8_t { wide, square, shared, deep, small };
+enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x32, t64x128x64, t64x64x128 };
 struct Tf32TileInfo {
   std::string_view name;
   int x, y;

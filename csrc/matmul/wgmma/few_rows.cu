@@ -29,7 +29,7 @@ bool make_line_maps(FewRowsArguments& f, const Problem& p, const TensorOperand& 
 template <class T, class Shape>
 bool launch_shape(const WgmmaLaunch& launch) {
   const Problem& p = launch.problem;
-  const TensorPlan& plan = launch.plan;
+  const WgmmaPlan& plan = launch.plan;
   FewRowsArguments f{};
   WgmmaArguments& g = f.g;
   g.problem = p;

@@ -3,7 +3,7 @@
 namespace xgemm::matmul {
 namespace {
 
-template <class Element, class Out, TensorTile kTile, int kParts, bool kScaled>
+template <class Element, class Out, WgmmaTile kTile, int kParts, bool kScaled>
 bool launch_gated(const WgmmaLaunch& launch) {
   return launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true, true>>(launch);
 }
@@ -11,9 +11,9 @@ bool launch_gated(const WgmmaLaunch& launch) {
 template <class T>
 bool launch_gated_half_type(const WgmmaLaunch& launch) {
   switch (launch.plan.tile) {
-    case TensorTile::large: return launch_gated<T, T, TensorTile::large, 1, false>(launch);
-    case TensorTile::few_rows_64: return launch_gated<T, T, TensorTile::few_rows_64, 1, false>(launch);
-    default: return launch_gated<T, T, TensorTile::middle, 1, false>(launch);
+    case WgmmaTile::t128x256: return launch_gated<T, T, WgmmaTile::t128x256, 1, false>(launch);
+    case WgmmaTile::t64x64: return launch_gated<T, T, WgmmaTile::t64x64, 1, false>(launch);
+    default: return launch_gated<T, T, WgmmaTile::t128x128, 1, false>(launch);
   }
 }
 
@@ -23,8 +23,8 @@ bool launch_wgmma_gated(const WgmmaLaunch& launch) {
   switch (launch.plan.parts) {
     case 0:
       return launch.problem.dtype == DType::f16 ? launch_gated_half_type<half>(launch) : launch_gated_half_type<bf16>(launch);
-    case 1: return launch_gated<half, float, TensorTile::middle, 1, true>(launch);
-    default: return launch_gated<half, float, TensorTile::middle, 2, true>(launch);
+    case 1: return launch_gated<half, float, WgmmaTile::t128x128, 1, true>(launch);
+    default: return launch_gated<half, float, WgmmaTile::t128x128, 2, true>(launch);
   }
 }
 

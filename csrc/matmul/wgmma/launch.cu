@@ -18,7 +18,7 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
 }
 
 /// What TMA cannot load as it lies, in one launch (gated: two).
-void launch_copies(const Problem& p, const TensorPlan& plan, unsigned char* workspace, cudaStream_t stream) {
+void launch_copies(const Problem& p, const WgmmaPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   const auto of = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
     return pack_operand<std::uint16_t>(p, x, t, line_stride, k_stride, workspace);
   };
@@ -67,8 +67,8 @@ void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t st
         true, stream);
 }
 
-bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
-                   cudaStream_t stream) {
+bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
+                          cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   FailedProduct failed{};
   if (plan.direct_rest) {

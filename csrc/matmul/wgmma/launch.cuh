@@ -13,7 +13,7 @@ namespace xgemm::matmul {
 
 /// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a
 /// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
-template <TensorTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
+template <WgmmaTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
 struct WgmmaInstance {
   static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
   static constexpr int kSlots = (info(kTile).m == 64 ? 208 : 192) * 1024;
@@ -33,7 +33,7 @@ struct WgmmaInstance {
 
 /// How C leaves (epilogue/store_tile.cuh); `g` has its problem and tile_columns.
 template <class Out, class Config>
-void choose_store(WgmmaArguments& g, const TensorPlan& plan) {
+void choose_store(WgmmaArguments& g, const WgmmaPlan& plan) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const Problem& p = g.problem;
   constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
@@ -75,7 +75,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   using Boxes = WgmmaBoxes<Config>;
   const Problem& p = launch.problem;
-  const TensorPlan& plan = launch.plan;
+  const WgmmaPlan& plan = launch.plan;
   const auto lines_of = [&](const TensorOperand& x) {
     return reinterpret_cast<const LineStats*>(memory_of(x, p, launch.workspace) + x.stats);
   };
@@ -158,23 +158,23 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
 }
 
 /// Picks the instantiation for the operands' layouts.
-template <class Element, class Out, TensorTile kTile, int kParts, bool kScaled>
+template <class Element, class Out, WgmmaTile kTile, int kParts, bool kScaled>
 bool launch_layout(const WgmmaLaunch& launch) {
   const bool a = launch.plan.a.k_major, b = launch.plan.b.k_major;
   if (b)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
-  if constexpr (info(kTile).n % 64 == 0 && kTile != TensorTile::few_rows_256)
+  if constexpr (info(kTile).n % 64 == 0 && kTile != WgmmaTile::t64x256)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
   return false;
 }
 
 /// The kernel's problem is out^T = B^T A^T.
-template <class T, TensorTile kTile>
+template <class T, WgmmaTile kTile>
 bool launch_mirrored(const WgmmaLaunch& launch) {
   const Problem problem = mirror(launch.problem);
-  TensorPlan plan = launch.plan;
+  WgmmaPlan plan = launch.plan;
   std::swap(plan.a, plan.b);
   const WgmmaLaunch mirrored{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};
   if (!plan.b.k_major) return false;
@@ -186,18 +186,18 @@ bool launch_mirrored(const WgmmaLaunch& launch) {
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
   switch (launch.plan.tile) {
-    case TensorTile::large: return launch_layout<T, T, TensorTile::large, 1, false>(launch);
-    case TensorTile::wide: return launch_layout<T, T, TensorTile::wide, 1, false>(launch);
-    case TensorTile::middle: return launch_layout<T, T, TensorTile::middle, 1, false>(launch);
-    case TensorTile::narrow: return launch_layout<T, T, TensorTile::narrow, 1, false>(launch);
-    case TensorTile::small: return launch_layout<T, T, TensorTile::small, 1, false>(launch);
-    case TensorTile::few_rows_256: return launch_layout<T, T, TensorTile::few_rows_256, 1, false>(launch);
-    case TensorTile::few_rows_128: return launch_layout<T, T, TensorTile::few_rows_128, 1, false>(launch);
-    case TensorTile::few_rows_96: return launch_layout<T, T, TensorTile::few_rows_96, 1, false>(launch);
-    case TensorTile::few_rows_64: return launch_layout<T, T, TensorTile::few_rows_64, 1, false>(launch);
-    case TensorTile::few_rows_32: return launch_layout<T, T, TensorTile::few_rows_32, 1, false>(launch);
-    case TensorTile::mirrored_128: return launch_mirrored<T, TensorTile::mirrored_128>(launch);
-    case TensorTile::mirrored_64: return launch_mirrored<T, TensorTile::mirrored_64>(launch);
+    case WgmmaTile::t128x256: return launch_layout<T, T, WgmmaTile::t128x256, 1, false>(launch);
+    case WgmmaTile::t128x192: return launch_layout<T, T, WgmmaTile::t128x192, 1, false>(launch);
+    case WgmmaTile::t128x128: return launch_layout<T, T, WgmmaTile::t128x128, 1, false>(launch);
+    case WgmmaTile::t128x96: return launch_layout<T, T, WgmmaTile::t128x96, 1, false>(launch);
+    case WgmmaTile::t128x64: return launch_layout<T, T, WgmmaTile::t128x64, 1, false>(launch);
+    case WgmmaTile::t64x256: return launch_layout<T, T, WgmmaTile::t64x256, 1, false>(launch);
+    case WgmmaTile::t64x128: return launch_layout<T, T, WgmmaTile::t64x128, 1, false>(launch);
+    case WgmmaTile::t64x96: return launch_layout<T, T, WgmmaTile::t64x96, 1, false>(launch);
+    case WgmmaTile::t64x64: return launch_layout<T, T, WgmmaTile::t64x64, 1, false>(launch);
+    case WgmmaTile::t64x32: return launch_layout<T, T, WgmmaTile::t64x32, 1, false>(launch);
+    case WgmmaTile::t256x128: return launch_mirrored<T, WgmmaTile::t256x128>(launch);
+    case WgmmaTile::t256x64: return launch_mirrored<T, WgmmaTile::t256x64>(launch);
   }
   return false;
 }

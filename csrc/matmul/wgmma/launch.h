@@ -10,7 +10,7 @@ namespace xgemm::matmul {
 /// What the instantiations of wgmma/kernel.cuh get: `workspace` holds plan.workspace_bytes, copies and splits are done.
 struct WgmmaLaunch {
   const Problem& problem;
-  const TensorPlan& plan;
+  const WgmmaPlan& plan;
   unsigned char* workspace;
   void* counters;   ///< plan.counter_bytes of zeros, zeros again afterwards
   float* partials;  ///< plan.partial_bytes
@@ -38,7 +38,7 @@ void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t st
 
 /// Enqueues the whole product on `stream`: copies or splits operands, multiplies, and for fp32 redoes what the split cannot
 /// carry. False: the driver refused a tensor map, and nothing that writes `out` was launched. Errors show in cudaGetLastError.
-bool launch_tensor(const Problem& p, const TensorPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
-                   cudaStream_t stream);
+bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
+                          cudaStream_t stream);
 
 }  // namespace xgemm::matmul

@@ -55,25 +55,24 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
 }
 
 struct Choice {
-  TensorTile tile;
+  WgmmaTile tile;
   std::int64_t splits, cluster, spread, columns;
   bool pairs = false;
   double cycles = 1e30;
 };
 
 /// `sums`: parts of K that a CTA adds in registers or with its cluster.
-bool serves(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t sums) {
-  if (t == TensorTile::large && parts == 2) return false;  // no registers for promotion
-  if (info(t).n > 128 && sums > 1) return false;           // nor for sums of parts
+bool serves(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t sums) {
+  if (t == WgmmaTile::t128x256 && parts == 2) return false;  // no registers for promotion
+  if (info(t).n > 128 && sums > 1) return false;             // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
-  const bool half_only = t == TensorTile::wide || t == TensorTile::narrow || t == TensorTile::few_rows_256 ||
-                         t == TensorTile::few_rows_128 || t == TensorTile::few_rows_96 || t == TensorTile::few_rows_32 ||
-                         info(t).mirrored;
+  const bool half_only = t == WgmmaTile::t128x192 || t == WgmmaTile::t128x96 || t == WgmmaTile::t64x256 ||
+                         t == WgmmaTile::t64x128 || t == WgmmaTile::t64x96 || t == WgmmaTile::t64x32 || info(t).mirrored;
   if (half_only && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
-  if (p.gated && (sums > 1 || t == TensorTile::small)) return false;
-  if (p.gated && parts != 0 && t != TensorTile::middle) return false;
-  if (t == TensorTile::few_rows_256) return b_k_major;
+  if (p.gated && (sums > 1 || t == WgmmaTile::t128x64)) return false;
+  if (p.gated && parts != 0 && t != WgmmaTile::t128x128) return false;
+  if (t == WgmmaTile::t64x256) return b_k_major;
   if (info(t).mirrored) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
   return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
@@ -83,7 +82,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 }
 
 /// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes.
-std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
+std::int64_t mirrored_lines(const Problem& p, WgmmaTile t, int sm_count) {
   const Cost& cost = kCosts[static_cast<std::size_t>(t)];
   const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
   const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
@@ -100,10 +99,10 @@ std::int64_t mirrored_lines(const Problem& p, TensorTile t, int sm_count) {
 }
 
 /// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
-std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, TensorTile t, std::int64_t splits, int sm_count) {
+std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
   if (info(t).mirrored) return mirrored_lines(p, t, sm_count);
-  if (t == TensorTile::few_rows_256 && splits == 1 && p.batches == 1) {
+  if (t == WgmmaTile::t64x256 && splits == 1 && p.batches == 1) {
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
   }
@@ -130,14 +129,14 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
   const Problem turned = mirror(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
   const bool one = forced.find('_') != forced.npos;  // tile is asked for
-  Choice best{.tile = problem.gated ? TensorTile::middle : TensorTile::small,
+  Choice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
               .splits = std::max<std::int64_t>(1, splits),
               .cluster = 1,
               .spread = 1,
               .columns = 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
-    const TensorTile t = static_cast<TensorTile>(i);
-    const WgmmaTile& tile = info(t);
+    const WgmmaTile t = static_cast<WgmmaTile>(i);
+    const WgmmaTileInfo& tile = info(t);
     const Problem& p = tile.mirrored ? turned : problem;
     const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
     const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
@@ -157,8 +156,8 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
       if (!one && few && tile.n == 32 && again) continue;
       // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
-      if (!one && t == TensorTile::few_rows_256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
-      const Cost& cost = half && few && t == TensorTile::few_rows_64 ? kFewRowsCost : kCosts[i];
+      if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
+      const Cost& cost = half && few && t == WgmmaTile::t64x64 ? kFewRowsCost : kCosts[i];
       const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
@@ -273,7 +272,7 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
 
 /// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
 /// itself costs more, as it brings all of its B.
-double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) {
+double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
   const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
@@ -284,7 +283,7 @@ double few_rows_seconds(const Problem& p, const TensorPlan& plan, int sm_count) 
 
 /// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
 /// of the product by copies.
-bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying, int sm_count, std::string_view forced) {
+bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying, int sm_count, std::string_view forced) {
   constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
   constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
   const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
@@ -297,7 +296,7 @@ bool reads_b_as_it_lies(const Problem& p, const TensorPlan& plan, double copying
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
-double tensor_seconds(const TensorPlan& plan, const Problem& p, const Choice& choice) {
+double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice) {
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
   // cost their start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
@@ -330,7 +329,7 @@ TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
           .stats = layout.stats};
 }
 
-std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
+std::int64_t wgmma_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
   if (n <= 512 && k >= 16384) {  // long: enough parts for 64 columns a CTA to fill the GPU, at least 1024 each
     splits = std::min(kMaxSplits / ceil_div(n, 64), k / 1024);
@@ -343,7 +342,7 @@ std::int64_t tensor_splits(std::int64_t n, std::int64_t k) {
   return splits;
 }
 
-std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
   const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
   if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
@@ -353,7 +352,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
       ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
     return {};
 
-  TensorPlan plan{};
+  WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
   // Below, a product's own error (2^-22) shows beside SGEMM's sum.
   if (plan.parts == 2 && p.k < 128 && !any) return {};
@@ -365,7 +364,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
                                 : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32, p.gated);
   if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32, p.gated);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
-  const std::int64_t splits = p.gated ? 1 : !fp32 ? tensor_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
+  const std::int64_t splits = p.gated ? 1 : !fp32 ? wgmma_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
   const auto choose_for = [&](const TensorOperand& a, const TensorOperand& b) {
     const double lines_a = fp32 ? 1 : lines_a_row(a), lines_b = fp32 ? 1 : lines_a_row(b);
     const Choice choice = choose(plan.parts, b.k_major, p, splits, gpu.sm_count, forced, lines_a, lines_b);
@@ -391,7 +390,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
   if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
-    plan.tile = TensorTile::few_rows_64, plan.columns = info(plan.tile).n;
+    plan.tile = WgmmaTile::t64x64, plan.columns = info(plan.tile).n;
     plan.cluster = plan.splits, plan.spread = 1, plan.pairs = false;
   }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
@@ -404,12 +403,12 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
     plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
   } else {
-    plan.seconds = tensor_seconds(plan, p, choice);
+    plan.seconds = fp32_seconds(plan, p, choice);
     Problem ieee = p;  // what CUDA cores do
     ieee.precision = Precision::ieee;
     if (!any) {
       Problem q = p;
-      TensorPlan many = plan;
+      WgmmaPlan many = plan;
       Choice alone = choice;
       if (p.batch_invariant) {  // as of many aligned rows along k: a row alone may lie otherwise than among others
         q.m = kManyRows, q.batches = 1, q.batch_dims = 0;
@@ -419,7 +418,7 @@ std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& 
         many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
         alone = choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {});
       }
-      if (1.1 * tensor_seconds(many, q, alone) > plan_simt(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
+      if (1.1 * fp32_seconds(many, q, alone) > plan_simt(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
     }
     const auto make_rest = [&](const Problem& r) {
       SimtPlan rest = plan_simt(r, gpu);

@@ -17,27 +17,27 @@ inline constexpr int kMaxSplits = 128;    ///< parts of K
 inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
 
 /// A tile of C that one CTA computes. (What the plan's model counts for it: plan.cpp.)
-struct WgmmaTile {
+struct WgmmaTileInfo {
   std::string_view name;
   int m, n;
   int blocks;             ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
   bool mirrored = false;  ///< the kernel computes C^T (mirror in problem.h), of which m and n are
 };
-enum class TensorTile : std::uint8_t {
-  large,
-  wide,
-  middle,
-  narrow,
-  small,
-  few_rows_256,
-  few_rows_128,
-  few_rows_96,
-  few_rows_64,
-  few_rows_32,
-  mirrored_128,
-  mirrored_64
+enum class WgmmaTile : std::uint8_t {
+  t128x256,
+  t128x192,
+  t128x128,
+  t128x96,
+  t128x64,
+  t64x256,
+  t64x128,
+  t64x96,
+  t64x64,
+  t64x32,
+  t256x128,
+  t256x64
 };
-inline constexpr std::array<WgmmaTile, 12> kWgmmaTiles{{
+inline constexpr std::array<WgmmaTileInfo, 12> kWgmmaTiles{{
     {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
     {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
     {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
@@ -61,7 +61,7 @@ constexpr int wgmma_width(std::int64_t lines) {
 }
 /// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
-constexpr const WgmmaTile& info(TensorTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
+constexpr const WgmmaTileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
 /// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
 struct TensorOperand {
@@ -91,9 +91,9 @@ constexpr int split_parts(Precision precision) {
   return precision == Precision::highest ? 2 : precision == Precision::ieee ? 0 : 1;
 }
 
-struct TensorPlan {
+struct WgmmaPlan {
   int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
-  TensorTile tile;
+  WgmmaTile tile;
   std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
   std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
   std::int64_t columns;       ///< of C a tile (mirrored: rows): the tile's, or fewer to keep all multiprocessors equally busy
@@ -116,14 +116,14 @@ struct TensorPlan {
 
 /// Parts of K for half precision: more than one where N is small, so that few tiles still fill the GPU; at least 768 long each.
 /// Large M adds the parts in registers of `middle`, which costs it some per cent.
-std::int64_t tensor_splits(std::int64_t n, std::int64_t k);
+std::int64_t wgmma_splits(std::int64_t n, std::int64_t k);
 
 /// Columns of C that a tile has: gated, half of its columns are the other weight's.
-constexpr int columns(const Problem& p, TensorTile t) { return p.gated ? info(t).n / 2 : info(t).n; }
+constexpr int columns(const Problem& p, WgmmaTile t) { return p.gated ? info(t).n / 2 : info(t).n; }
 
 /// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
 /// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and
 /// layout only; fp32's at M, too, unless the problem is batch_invariant.
-std::optional<TensorPlan> plan_tensor(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -52,10 +52,10 @@ void check(const char* name, const Case& c, std::uint64_t seed, int alignment, c
 constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
 
 /// `change` alters the plan.
-template <class T, TensorTile kTile, bool kKMajorA, bool kKMajorB, class Change>
+template <class T, WgmmaTile kTile, bool kKMajorA, bool kKMajorB, class Change>
 void check_wgmma(int m, int n, int k, bool epilogue, std::uint64_t seed, const Change& change) {
   check<T>("wgmma", {m, n, k, kKMajorA, kKMajorB, epilogue}, seed, 8, [&](const Problem& p, std::uint64_t) {
-    auto plan = plan_tensor(p, kGpu, info(kTile).name);
+    auto plan = plan_wgmma(p, kGpu, info(kTile).name);
     require(plan && plan->tile == kTile && !plan->a.copied && !plan->b.copied, "a plan");
     change(*plan);
     Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes) + 256),
@@ -82,11 +82,11 @@ void check_mma(int m, int n, int k, bool epilogue, std::uint64_t seed, int align
 int main(int argc, char** argv) {
   const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
   return run_checks([&] {
-    const auto as_planned = [](TensorPlan&) {};
+    const auto as_planned = [](WgmmaPlan&) {};
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-      check_wgmma<half, TensorTile::middle, true, true>(150, 140, 200, false, seed, as_planned);
-      check_wgmma<half, TensorTile::middle, true, true>(270, 136, 260, true, seed, [](TensorPlan& plan) { plan.pairs = true; });
-      check_wgmma<bf16, TensorTile::small, false, false>(70, 136, 300, false, seed, as_planned);
+      check_wgmma<half, WgmmaTile::t128x128, true, true>(150, 140, 200, false, seed, as_planned);
+      check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed, [](WgmmaPlan& plan) { plan.pairs = true; });
+      check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
       check_mma<half, MmaTile::t32x32, true, true>(40, 50, 130, false, seed, 8);
       check_mma<bf16, MmaTile::t64x64, false, true>(70, 67, 100, true, seed, 1);
     }
