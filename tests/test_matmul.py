@@ -32,11 +32,11 @@ TENSOR_TILES = [
     *("wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
     *("wgmma_256x128", "wgmma_256x64"),
 ]
-DIRECT_TILES = ["direct_32x128", "direct_64x128"]  # Hopper; fp32 only
+DIRECT_TILES = ["bf16x3_32x128", "bf16x3_64x128"]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
 TF32_TILES = ["tf32_128x256x32", "tf32_128x128x32", "tf32_64x128x32", "tf32_64x128x64", "tf32_64x64x128"]
 TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
-KERNELS = ["", *TILES, "wgmma", "direct"]
+KERNELS = ["", *TILES, "wgmma", "bf16x3"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [
     (127, 129, 31),

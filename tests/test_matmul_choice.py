@@ -40,7 +40,7 @@ int main() {
                 << " workspace=" << t->workspace_bytes << " partials=" << t->partial_bytes
                 << " counters=" << t->counter_bytes;
       print(t->a, "a"), print(t->b, "b");
-    } else if (const auto& d = plans.direct) {
+    } else if (const auto& d = plans.bf16x3) {
       std::cout << (d->mirrored ? info(d->tile).mirrored : info(d->tile).name) << " tma=" << d->b_tma
                 << " vectors=" << d->a_vectors << " granule=" << d->granule << " units=" << d->units
                 << " ctas=" << d->ctas << " partials=" << d->partial_bytes;
@@ -55,9 +55,9 @@ int main() {
       if (q.p.gated)
         print(t->up, "up");
       if (t->parts) {
-        std::cout << " rest=";
-        if (t->direct_rest)
-          std::cout << "direct ctas=" << t->direct_rest->ctas;
+        std::cout << " fallback=";
+        if (t->fallback_bf16x3)
+          std::cout << "bf16x3 ctas=" << t->fallback_bf16x3->ctas;
         else
           print(t->rest);
       }

@@ -17,7 +17,7 @@ from test_matmul import (
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 APART = [f"{tile}_apart" for tile in SLICED]  # a tile a warp; forced, at any K
-MIRRORED = ["direct_128x32", "direct_128x64"]
+MIRRORED = ["bf16x3_128x32", "bf16x3_128x64"]
 KERNELS = [*SLICED, *APART, *MIRRORED]
 EDGES = [
     (1, 1, 1),

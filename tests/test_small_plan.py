@@ -14,12 +14,12 @@ int main() {
       std::cout << name(s->kernel) << ' ' << s->tiles << ' ' << s->shares << ' ' << s->seconds << ' ';
     else
       std::cout << "- 0 0 0 ";
-    const auto d = plan_direct(q.p, q.gpu, q.forced), t = plan_direct(mirror(q.p), q.gpu, q.forced);
+    const auto d = plan_bf16x3(q.p, q.gpu, q.forced), t = plan_bf16x3(mirror(q.p), q.gpu, q.forced);
     std::cout << (d ? d->seconds : 0) << ' ' << (t ? t->seconds : 0) << ' ' << (t ? t->tiles : 0) << std::endl;
   }
 }
 """
-FIELDS = ["name", "tiles", "shares", "seconds", "direct", "mirrored", "mirrored_tiles"]
+FIELDS = ["name", "tiles", "shares", "seconds", "bf16x3", "mirrored", "mirrored_tiles"]
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
 plan = plan_fixture(PROGRAM, FIELDS)
 
@@ -36,7 +36,7 @@ def test_only_where_it_applies(plan: Ask) -> None:
         {"gated": True},
         {"prepared": True},
         {"forced": "simt_64x64"},
-        {"forced": "direct"},
+        {"forced": "bf16x3"},
     ):
         assert plan(128, 128, 128, **other)["name"] == "-", other
     for tile in TILES:
@@ -78,18 +78,18 @@ def test_sweep_shares_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> 
 def test_alignment_changes_no_share(plan: Ask) -> None:
     for m, n, k in [(16, 768, 3072), (256, 256, 256), (509, 509, 509), (64, 64, 4096)]:
         aligned = plan(m, n, k)
-        of_direct = {key: aligned[key] for key in ("direct", "mirrored", "mirrored_tiles")}  # these do
+        of_direct = {key: aligned[key] for key in ("bf16x3", "mirrored", "mirrored_tiles")}  # these do
         assert aligned == plan(m, n, k, offset=4, offset_b=4) | of_direct
 
 
 def test_tall_and_narrow_products_are_mirrored(plan: Ask) -> None:
     for shape in [(262144, 32, 256), (65536, 64, 64)]:
         p = plan(*shape)
-        assert 0 < p["mirrored"] < p["direct"]
+        assert 0 < p["mirrored"] < p["bf16x3"]
         assert p["mirrored_tiles"] == shape[0] / 128
     assert plan(262144, 32, 256, layout="tn")["mirrored"] == 0  # A's rows have to be contiguous,
     assert plan(262144, 32, 256, offset=4, offset_b=4)["mirrored"] == 0  # and TMA has to load them
     assert plan(262144, 32, 255)["mirrored"] == 0
-    assert plan(64, 4096, 4096)["direct"] < plan(64, 4096, 4096)["mirrored"]
+    assert plan(64, 4096, 4096)["bf16x3"] < plan(64, 4096, 4096)["mirrored"]
     long = plan(64, 64, 65536)  # measured: 190 us mirrored, where one CTA adds 132 pieces, 27 us else
-    assert long["direct"] < long["mirrored"]
+    assert long["bf16x3"] < long["mirrored"]

@@ -262,12 +262,12 @@ Tensor run_cuda(Call& call) {
     scope.check_launch();
     if (launched) return out;
   }
-  if (outer == 0 && plans.direct) {
-    const DirectPlan& plan = *plans.direct;
+  if (outer == 0 && plans.bf16x3) {
+    const Bf16x3Plan& plan = *plans.bf16x3;
     const MeetingPlace place =
         scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
     const bool launched =
-        launch_direct(plan.mirrored ? mirror(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
+        launch_bf16x3(plan.mirrored ? mirror(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
     scope.check_launch();
     if (launched) return out;
   }

@@ -13,13 +13,13 @@
 
 namespace xgemm::matmul {
 
-/// The planners' answers to one problem: at most one of `fp64`, `mma`, `small`, `tf32`, `direct` and `tensor`, else CUDA cores.
+/// The planners' answers to one problem: at most one of `fp64`, `mma`, `small`, `tf32`, `bf16x3` and `tensor`, else CUDA cores.
 struct Plans {
   std::optional<Fp64Plan> fp64;  ///< gated: of both products
   std::optional<MmaPlan> mma;
   std::optional<SmallPlan> small;
   std::optional<Tf32Plan> tf32;
-  std::optional<DirectPlan> direct;
+  std::optional<Bf16x3Plan> bf16x3;
   std::optional<WgmmaPlan> tensor;
   SimtPlan simt;
   SimtPlan simt_up;  ///< gated: of the other product

@@ -34,28 +34,28 @@ bool tma_loads(const Problem& p, bool k_major) {
 
 }  // namespace
 
-std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
   if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b)
     return {};
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
-  if (!forced.empty() && !forced.starts_with("direct")) return {};
+  if (!forced.empty() && !forced.starts_with("bf16x3")) return {};
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
-  DirectPlan plan{};
+  Bf16x3Plan plan{};
   plan.mirrored = p.mirrored;
   plan.b_k_major = b_is_k_major(p);
   plan.b_tma = tma_loads(p, plan.b_k_major);
   if (p.mirrored && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
   plan.a_vectors = a_is_vectorisable(p);
-  plan.blocks = ceil_div(p.k, kDirectBlock);
+  plan.blocks = ceil_div(p.k, kBf16x3Block);
   plan.seconds = 1e30;
   const double bytes = 4.0 * (static_cast<double>(p.n * p.k) * (is_shared(p, p.b) ? 1.0 : static_cast<double>(p.batches)) +
                               static_cast<double>(p.m * p.k) * (is_shared(p, p.a) ? 1.0 : static_cast<double>(p.batches)) +
                               static_cast<double>(p.m * p.n * p.batches));
-  for (std::size_t i = 0; i < kDirectTiles.size(); ++i) {
-    const DirectTileInfo& tile = kDirectTiles[i];
+  for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
+    const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
     if (forced.find('_') != forced.npos && forced != (p.mirrored ? tile.mirrored : tile.name)) continue;
-    const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+    const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
     const double block = tile.block;
     for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
@@ -67,7 +67,7 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
           static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
       // Mirrored, the last to come adds all of them.
-      const std::int64_t reads = pieces > kDirectFewPieces && !p.mirrored
+      const std::int64_t reads = pieces > kBf16x3FewPieces && !p.mirrored
                                      ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
                                      : tile.rows / 8 * ceil_div(pieces, 4);
       const double sharing = kShare + static_cast<double>(reads) * kRead;
@@ -75,11 +75,11 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
       const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
       if (counted && seconds < plan.seconds) {
         plan.seconds = seconds;
-        plan.tile = static_cast<DirectTile>(i);
+        plan.tile = static_cast<Bf16x3Tile>(i);
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;
-        plan.partial_bytes = shares ? 2 * ctas * tile.rows * kDirectColumns * 4 : 0;
+        plan.partial_bytes = shares ? 2 * ctas * tile.rows * kBf16x3Columns * 4 : 0;
       }
-      if (granule == 1 || plan.blocks <= kDirectShort) break;
+      if (granule == 1 || plan.blocks <= kBf16x3Short) break;
     }
   }
   if (plan.seconds >= 1e30) return {};
@@ -87,14 +87,14 @@ std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& 
   return plan;
 }
 
-std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count) {
-  constexpr DirectTile kTile = DirectTile::rows_64;
-  DirectPlan plan{};
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count) {
+  constexpr Bf16x3Tile kTile = Bf16x3Tile::t64x128;
+  Bf16x3Plan plan{};
   plan.tile = kTile, plan.b_k_major = b_is_k_major(p), plan.a_vectors = a_is_vectorisable(p);
   plan.b_tma = tma_loads(p, plan.b_k_major);
-  plan.tiles = ceil_div(p.m, info(kTile).rows) * ceil_div(p.n, kDirectColumns) * p.batches;
+  plan.tiles = ceil_div(p.m, info(kTile).rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
   if (p.batch_invariant || p.gated || plan.tiles >= std::int64_t{1} << 30) return {};
-  plan.blocks = plan.granule = ceil_div(p.k, kDirectBlock), plan.units = 1;
+  plan.blocks = plan.granule = ceil_div(p.k, kBf16x3Block), plan.units = 1;
   plan.ctas = std::min<std::int64_t>(plan.tiles, sm_count);
   return plan;
 }

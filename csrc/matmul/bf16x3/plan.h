@@ -9,35 +9,35 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kDirectColumns = 128;   ///< of C a CTA: two consumer warpgroups of 64
-inline constexpr int kDirectFewPieces = 16;  ///< of a shared tile: one CTA adds them
-inline constexpr int kDirectBlock = 64;      ///< k a block, after which sums are promoted
-inline constexpr int kDirectShort = 2;       ///< blocks whose tiles no CTAs share, and whose sums take more care
+inline constexpr int kBf16x3Columns = 128;   ///< of C a CTA: two consumer warpgroups of 64
+inline constexpr int kBf16x3FewPieces = 16;  ///< of a shared tile: one CTA adds them
+inline constexpr int kBf16x3Block = 64;      ///< k a block, after which sums are promoted
+inline constexpr int kBf16x3Short = 2;       ///< blocks whose tiles no CTAs share, and whose sums take more care
 
 /// Rows of C a CTA. The one place where they are written.
-enum class DirectTile : std::uint8_t { rows_32, rows_64 };
-struct DirectTileInfo {
+enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
+struct Bf16x3TileInfo {
   std::string_view name, mirrored;  ///< rows by columns of C
   int rows;
   double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
   double fixed;  ///< storing the tile
   double fixed_mirrored;
 };
-inline constexpr std::array<DirectTileInfo, 2> kDirectTiles{{
-    {"direct_32x128", "direct_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
-    {"direct_64x128", "direct_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
+inline constexpr std::array<Bf16x3TileInfo, 2> kBf16x3Tiles{{
+    {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
+    {"bf16x3_64x128", "bf16x3_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
 }};
-constexpr const DirectTileInfo& info(DirectTile t) { return kDirectTiles[static_cast<std::size_t>(t)]; }
+constexpr const Bf16x3TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 
 /// Biased exponents of the largest magnitudes of A's and B's lines that add up to less keep k products' sums under 2^126.
-constexpr int direct_reach_limit(std::int64_t k) {
+constexpr int bf16x3_reach_limit(std::int64_t k) {
   int limit = 379;
   for (std::int64_t products = 1; products < k; products *= 2) --limit;
   return limit;
 }
 
-struct DirectPlan {
-  DirectTile tile;
+struct Bf16x3Plan {
+  Bf16x3Tile tile;
   bool mirrored;               ///< of a mirrored problem; B is K-major then and comes by TMA
   bool b_k_major;              ///< B's columns are contiguous (else its rows)
   bool b_tma;                  ///< B comes by TMA, else by cp.async an element
@@ -64,11 +64,11 @@ struct alignas(16) FailedLines {
 
 /// Whole tiles, for the elements that fp16 parts of this product do not carry; nothing where CUDA cores have to do them. Then
 /// `list` words hold the tiles' numbers.
-std::optional<DirectPlan> plan_direct_rest(const Problem& p, int sm_count);
-constexpr std::int64_t direct_list_words(const DirectPlan& plan) { return plan.tiles + plan.ctas; }
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
+constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
 
 /// A mirrored problem is planned as such: the caller asks of both and takes the better.
 /// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
-std::optional<DirectPlan> plan_direct(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -71,7 +71,7 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
                           cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   FailedProduct failed{};
-  if (plan.direct_rest) {
+  if (plan.fallback_bf16x3) {
     failed.lines = static_cast<FailedLines*>(counters);
     if (plan.parts == 2) {
       failed.lines_a = static_cast<unsigned>(p.m * plan.a.batches);
@@ -102,22 +102,22 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
   const bool launched = p.gated           ? launch_wgmma_gated(launch)
                         : plan.parts == 2 ? launch_wgmma_fp16x3(launch)
                                           : launch_wgmma_fp16x1(launch);
-  if (!launched || (plan.direct_rest &&
-                    !launch_direct_rest(p, *plan.direct_rest, only, failed,
-                                        plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr,
-                                        reinterpret_cast<unsigned*>(space + plan.list), stream))) {
+  if (!launched || (plan.fallback_bf16x3 &&
+                    !launch_bf16x3_fallback(p, *plan.fallback_bf16x3, only, failed,
+                                            plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr,
+                                            reinterpret_cast<unsigned*>(space + plan.list), stream))) {
     if (failed.lines) cudaMemsetAsync(failed.lines, 0, sizeof(FailedLines), stream);
     return false;
   }
-  if (plan.direct_rest) return true;
+  if (plan.fallback_bf16x3) return true;
   if (!p.gated) {
-    launch_simt<float>(p, plan.rest, nullptr, stream, only);
+    launch_simt<float>(p, plan.fallback, nullptr, stream, only);
     return true;
   }
   // The two products agree on which elements failed: the first leaves its sums in out, and the second multiplies by them.
   only.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
-  launch_simt<float>(up_product(p, p.out), plan.rest_up, nullptr, stream, only);
-  launch_simt<float>(gate_product(p, p.out), plan.rest, nullptr, stream, only);
+  launch_simt<float>(up_product(p, p.out), plan.fallback_up, nullptr, stream, only);
+  launch_simt<float>(gate_product(p, p.out), plan.fallback, nullptr, stream, only);
   return true;
 }
 

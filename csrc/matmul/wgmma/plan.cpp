@@ -427,8 +427,8 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
       rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
       return rest;
     };
-    plan.rest = make_rest(ieee);
-    if (p.gated) plan.rest_up = make_rest(up_product(ieee, nullptr));
+    plan.fallback = make_rest(ieee);
+    if (p.gated) plan.fallback_up = make_rest(up_product(ieee, nullptr));
   }
 
   std::int64_t bytes = 0;
@@ -444,8 +444,8 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   }
   const std::int64_t tiles = ceil_div(p.m, info(plan.tile).m) * ceil_div(p.n, plan.columns) * p.batches;
   const std::int64_t tile_bytes = info(plan.tile).m * info(plan.tile).n * 4;
-  if (fp32 && (plan.direct_rest = plan_direct_rest(p, gpu.sm_count))) {
-    plan.list = take(4 * direct_list_words(*plan.direct_rest));
+  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(p, gpu.sm_count))) {
+    plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));
     plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
   }
   if (plan.spread > 1) {

@@ -102,16 +102,16 @@ struct WgmmaPlan {
   std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
-  TensorOperand up;   ///< of a gated problem
-  bool b_as_it_lies;  ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
-  SimtPlan rest;      ///< fp32: CUDA cores, for the elements that the split in parts cannot do
-  SimtPlan rest_up;   ///< the same of a gated problem's other product
-  double seconds;     ///< predicted
+  TensorOperand up;      ///< of a gated problem
+  bool b_as_it_lies;     ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
+  SimtPlan fallback;     ///< fp32: CUDA cores, for the elements that the split in parts cannot do
+  SimtPlan fallback_up;  ///< the same of a gated problem's other product
+  double seconds;        ///< predicted
   std::int64_t workspace_bytes;
-  std::int64_t partial_bytes;             ///< sums of spread parts
-  std::int64_t counter_bytes;             ///< zeros that the launch needs, and leaves
-  std::optional<DirectPlan> direct_rest;  ///< instead of `rest`
-  std::int64_t list;                      ///< offset in the workspace of what it needs
+  std::int64_t partial_bytes;                 ///< sums of spread parts
+  std::int64_t counter_bytes;                 ///< zeros that the launch needs, and leaves
+  std::optional<Bf16x3Plan> fallback_bf16x3;  ///< instead of `fallback`
+  std::int64_t list;                          ///< offset in the workspace of what it needs
 };
 
 /// Parts of K for half precision: more than one where N is small, so that few tiles still fill the GPU; at least 768 long each.

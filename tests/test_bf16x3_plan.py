@@ -8,7 +8,7 @@ PROGRAM = r"""
 #include "matmul/bf16x3/plan.h"
 int main() {
   for (Question q; read(q);) {
-    const auto d = plan_direct(q.p, q.gpu, q.forced);
+    const auto d = plan_bf16x3(q.p, q.gpu, q.forced);
     if (d)
       std::cout << info(d->tile).name << ' ' << info(d->tile).rows << ' ' << d->b_tma << ' '
                 << d->tiles << ' ' << d->blocks << ' ' << d->granule
@@ -24,7 +24,7 @@ plan = plan_fixture(PROGRAM, FIELDS)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
-    assert plan(64, 256, 256)["name"].startswith("direct_")
+    assert plan(64, 256, 256)["name"].startswith("bf16x3_")
     for other in (
         {"dtype": 1},
         {"dtype": 3},
@@ -35,13 +35,13 @@ def test_only_where_it_applies(plan: Ask) -> None:
         {"forced": "simt_64x64"},
     ):
         assert plan(64, 256, 256, **other) is None, other
-    assert plan(64, 256, 256, forced="direct_32x128")["rows"] == 32
-    assert plan(16, 256, 256, forced="direct_64x128")["rows"] == 64
+    assert plan(64, 256, 256, forced="bf16x3_32x128")["rows"] == 32
+    assert plan(16, 256, 256, forced="bf16x3_64x128")["rows"] == 64
     assert plan(64, 256, 256, precision=HIGH) == plan(64, 256, 256)  # three parts whatever the precision
     # Short K: SGEMM rounds less than the tensor cores truncate.
     assert plan(8192, 8192, 63) is None
-    for where in ({"k": 64}, {"k": 63, "precision": HIGH}, {"k": 16, "forced": "direct"}):
-        assert plan(8192, 8192, **where)["name"].startswith("direct_"), where
+    for where in ({"k": 64}, {"k": 63, "precision": HIGH}, {"k": 16, "forced": "bf16x3"}):
+        assert plan(8192, 8192, **where)["name"].startswith("bf16x3_"), where
 
 
 @settings(max_examples=200, deadline=None)
