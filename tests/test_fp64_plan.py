@@ -11,7 +11,7 @@ int main() {
   for (Question q; read(q);) {
     if (const auto f = make_plans(q.p, q.gpu, q.forced).fp64)
       std::cout << info(f->tile).name << ' ' << fp64_vectors_a(q.p) << ' ' << fp64_vectors_b(q.p) << ' '
-                << f->blocks << ' ' << f->segment << ' ' << f->share << ' ' << f->splits << ' '
+                << f->blocks << ' ' << f->segment << ' ' << f->split_blocks << ' ' << f->splits << ' '
                 << f->workspace_bytes << ' ' << 1e6 * f->seconds << std::endl;
     else
       std::cout << "-" << std::endl;

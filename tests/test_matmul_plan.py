@@ -18,9 +18,9 @@ int main() {
     const auto t = plan_wgmma(q.p, q.gpu, q.forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
-                << t->spread << ' ' << t->columns << ' ' << t->split_length << ' '
+                << t->memory_splits << ' ' << t->columns << ' ' << t->split_length << ' '
                 << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << ' '
-                << t->partial_bytes << ' ' << t->b_as_it_lies << ' ' << t->pairs << std::endl;
+                << t->partial_bytes << ' ' << t->b_as_it_lies << ' ' << t->multicast << std::endl;
     else
       std::cout << "-" << std::endl;
   }

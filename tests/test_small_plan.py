@@ -11,15 +11,15 @@ int main() {
   for (Question q; read(q);) {
     const auto s = plan_small(q.p, q.gpu, q.forced);
     if (s)
-      std::cout << name(s->kernel) << ' ' << s->tiles << ' ' << s->shares << ' ' << s->seconds << ' ';
+      std::cout << name(s->kernel) << ' ' << s->tiles << ' ' << s->splits << ' ' << s->seconds << ' ';
     else
       std::cout << "- 0 0 0 ";
-    const auto d = plan_bf16x3(q.p, q.gpu, q.forced), t = plan_bf16x3(mirror(q.p), q.gpu, q.forced);
+    const auto d = plan_bf16x3(q.p, q.gpu, q.forced), t = plan_bf16x3(swap_ab(q.p), q.gpu, q.forced);
     std::cout << (d ? d->seconds : 0) << ' ' << (t ? t->seconds : 0) << ' ' << (t ? t->tiles : 0) << std::endl;
   }
 }
 """
-FIELDS = ["name", "tiles", "shares", "seconds", "bf16x3", "mirrored", "mirrored_tiles"]
+FIELDS = ["name", "tiles", "splits", "seconds", "bf16x3", "mirrored", "mirrored_tiles"]
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
 plan = plan_fixture(PROGRAM, FIELDS)
 
@@ -53,26 +53,26 @@ def test_only_where_it_applies(plan: Ask) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_tiles_cover_and_every_share_has_work(plan: Ask, data: st.DataObject) -> None:
+def test_tiles_cover_and_every_split_has_work(plan: Ask, data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, 5000)) for _ in range(3))
     batch, layout = data.draw(st.integers(1, 9)), data.draw(st.sampled_from(["nn", "nt", "tn", "tt"]))
     tile = data.draw(st.sampled_from(list(TILES)))
     p = plan(m, n, k, batch, layout=layout, forced=tile)
     rows, columns = TILES[tile]
     assert p["tiles"] == -(-m // rows) * -(-n // columns) * batch
-    assert p["shares"] in range(1, 9)
-    assert plan(m, n, k, batch, layout=layout, forced=f"{tile}_apart")["shares"] == 1
-    assert p["shares"] == 1 or -(-k // 16) >= 8 * p["shares"]
+    assert p["splits"] in range(1, 9)
+    assert plan(m, n, k, batch, layout=layout, forced=f"{tile}_apart")["splits"] == 1
+    assert p["splits"] == 1 or -(-k // 16) >= 8 * p["splits"]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 60000), st.integers(1, 20000))
-def test_sweep_shares_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> None:
+def test_sweep_splits_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> None:
     asked = [plan(m, n, k, forced="sweep", offset=offset, offset_b=offset) for m in (1, 2, 4) for offset in (0, 4)]
     asked += [plan(n, m, k, layout="tn", forced="sweep") for m in (1, 3)]
-    assert len({(p["name"], p["shares"]) for p in asked}) == 1
+    assert len({(p["name"], p["splits"]) for p in asked}) == 1
     if asked[0]["name"] == "sweep":
-        assert asked[0]["shares"] == 1 or asked[0]["shares"] * 128 <= k
+        assert asked[0]["splits"] == 1 or asked[0]["splits"] * 128 <= k
 
 
 def test_alignment_changes_no_share(plan: Ask) -> None:

@@ -11,7 +11,7 @@ int main() {
     const auto t = plan_tf32(q.p, q.gpu, q.forced);
     if (t)
       std::cout << info(t->tile).name << ' ' << info(t->tile).x << ' ' << info(t->tile).y << ' '
-                << info(t->tile).blocks << ' ' << info(t->tile).per_sm << ' ' << t->swapped << ' ' << t->tiles_x << ' '
+                << info(t->tile).blocks << ' ' << info(t->tile).per_sm << ' ' << t->swap_ab << ' ' << t->tiles_x << ' '
                 << t->tiles_y << ' ' << t->blocks << ' ' << t->splits << ' ' << t->split_blocks << ' ' << t->ctas << ' '
                 << t->partial_bytes << ' ' << t->workspace_bytes << ' ' << t->counter_bytes << ' '
                 << t->seconds << std::endl;

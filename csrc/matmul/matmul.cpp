@@ -267,7 +267,7 @@ Tensor run_cuda(Call& call) {
     const MeetingPlace place =
         scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
     const bool launched =
-        launch_bf16x3(plan.mirrored ? mirror(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
+        launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
     scope.check_launch();
     if (launched) return out;
   }

@@ -7,8 +7,8 @@ Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view
               plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
               plan_bf16x3(p, gpu, forced), plan_wgmma(p, gpu, forced),
               plan_simt(p, gpu, forced),   p.gated ? plan_simt(up_product(p, nullptr), gpu, forced) : SimtPlan{}};
-  const auto mirrored = forced == "bf16x3" ? std::nullopt : plan_bf16x3(mirror(p), gpu, forced);
-  if (mirrored && (!plans.bf16x3 || mirrored->seconds < plans.bf16x3->seconds)) plans.bf16x3 = mirrored;
+  const auto swapped = forced == "bf16x3" ? std::nullopt : plan_bf16x3(swap_ab(p), gpu, forced);
+  if (swapped && (!plans.bf16x3 || swapped->seconds < plans.bf16x3->seconds)) plans.bf16x3 = swapped;
   if (plans.bf16x3) {
     const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
     if (forced.empty() && other <= plans.bf16x3->seconds)

@@ -44,15 +44,15 @@ struct Problem {
   const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
   const void* prepared_b = nullptr;  ///< fp32: b split before (wgmma/plan.h, PreparedLayout)
   bool wide_out = false;             ///< out is of the accumulator's type
-  bool mirrored = false;             ///< the transposed product: a, b, m and n are those of out^T, everything else as out has it
+  bool swap_ab = false;              ///< the transposed product: a, b, m and n are those of out^T, everything else as out has it
   void* out = nullptr;
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// out^T = B^T A^T. For kernels that ask `mirrored` (bf16x3/kernel.cuh) only.
-inline Problem mirror(const Problem& p) {
+/// out^T = B^T A^T. For kernels that ask `swap_ab` (bf16x3/kernel.cuh) only.
+inline Problem swap_ab(const Problem& p) {
   Problem t = p;
-  t.mirrored = !p.mirrored, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
+  t.swap_ab = !p.swap_ab, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
   for (Operand* x : {&t.a, &t.b}) {
     const std::int64_t row = x->row_stride;
     x->row_stride = x->col_stride, x->col_stride = row;

@@ -38,7 +38,7 @@ bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
 template <DirectTile kTile, Kind kKind>
 bool launch_tile(const DirectPlan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.mirrored) return launch<kTile, true, true, kKind>(g, ctas, stream);
+  if (plan.swap_ab) return launch<kTile, true, true, kKind>(g, ctas, stream);
   return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
                         : launch<kTile, false, false, kKind>(g, ctas, stream);
 }

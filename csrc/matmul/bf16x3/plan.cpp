@@ -42,10 +42,10 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
   if (!forced.empty() && !forced.starts_with("bf16x3")) return {};
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
   Bf16x3Plan plan{};
-  plan.mirrored = p.mirrored;
+  plan.swap_ab = p.swap_ab;
   plan.b_k_major = b_is_k_major(p);
   plan.b_tma = tma_loads(p, plan.b_k_major);
-  if (p.mirrored && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
+  if (p.swap_ab && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
   plan.a_vectors = a_is_vectorisable(p);
   plan.blocks = ceil_div(p.k, kBf16x3Block);
   plan.seconds = 1e30;
@@ -54,7 +54,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
                               static_cast<double>(p.m * p.n * p.batches));
   for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
-    if (forced.find('_') != forced.npos && forced != (p.mirrored ? tile.mirrored : tile.name)) continue;
+    if (forced.find('_') != forced.npos && forced != (p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
     if (tiles > kLimit / plan.blocks) continue;
     const double block = tile.block;
@@ -64,15 +64,15 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
       const double cycles =
           static_cast<double>(most * granule) * block +
-          static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.mirrored ? tile.fixed_mirrored : tile.fixed);
+          static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.swap_ab ? tile.fixed_swap_ab : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
       // Mirrored, the last to come adds all of them.
-      const std::int64_t reads = pieces > kBf16x3FewPieces && !p.mirrored
+      const std::int64_t reads = pieces > kBf16x3FewPieces && !p.swap_ab
                                      ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
                                      : tile.rows / 8 * ceil_div(pieces, 4);
       const double sharing = kShare + static_cast<double>(reads) * kRead;
       const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
-      const bool counted = !shares || !p.mirrored || p.m <= 64;  // else sums of shared tiles cost more than the model says
+      const bool counted = !shares || !p.swap_ab || p.m <= 64;  // else sums of shared tiles cost more than the model says
       if (counted && seconds < plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<Bf16x3Tile>(i);

@@ -17,11 +17,11 @@ inline constexpr int kBf16x3Short = 2;       ///< blocks whose tiles no CTAs sha
 /// Rows of C a CTA. The one place where they are written.
 enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
 struct Bf16x3TileInfo {
-  std::string_view name, mirrored;  ///< rows by columns of C
+  std::string_view name, swap_ab_name;  ///< rows by columns of C
   int rows;
   double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
   double fixed;  ///< storing the tile
-  double fixed_mirrored;
+  double fixed_swap_ab;
 };
 inline constexpr std::array<Bf16x3TileInfo, 2> kBf16x3Tiles{{
     {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
@@ -38,7 +38,7 @@ constexpr int bf16x3_reach_limit(std::int64_t k) {
 
 struct Bf16x3Plan {
   Bf16x3Tile tile;
-  bool mirrored;               ///< of a mirrored problem; B is K-major then and comes by TMA
+  bool swap_ab;                ///< of a problem with A and B swapped; B is K-major then and comes by TMA
   bool b_k_major;              ///< B's columns are contiguous (else its rows)
   bool b_tma;                  ///< B comes by TMA, else by cp.async an element
   bool a_vectors;              ///< quads of A are aligned accesses
@@ -67,7 +67,7 @@ struct alignas(16) FailedLines {
 std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
 constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
 
-/// A mirrored problem is planned as such: the caller asks of both and takes the better.
+/// A problem with A and B swapped is planned as such: the caller asks of both and takes the better.
 /// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (who shares a tile depends on M).
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 

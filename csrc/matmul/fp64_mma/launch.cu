@@ -59,7 +59,7 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .last_rows = ShortDivider::of((rows - 1) % kFp64Group + 1),
                         .blocks = static_cast<int>(plan.blocks),
                         .segment = static_cast<int>(plan.segment),
-                        .share = static_cast<int>(plan.share),
+                        .share = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
   launch_tile(plan.tile, g, tiles * plan.splits, stream);
   if (plan.splits == 1) return;

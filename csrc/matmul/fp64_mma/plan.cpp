@@ -57,7 +57,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   Fp64Plan best{.tile = Fp64Tile::t64x64,
                 .blocks = ceil_div(p.k, kFp64TileK),
                 .segment = fp64_segment(p.n, p.k),
-                .share = 0,
+                .split_blocks = 0,
                 .splits = 1,
                 .workspace_bytes = 0,
                 .seconds = 0};
@@ -76,18 +76,18 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
       const std::int64_t splits = ceil_div(segments, segments_each);
       const bool totals = splits == 1 && segments > 1;
       if ((!totals || tile.slots_beside_totals > 0) && (wanted.empty() || wanted == std::to_string(splits))) {
-        const std::int64_t share = std::min(best.blocks, segments_each * best.segment);
+        const std::int64_t split_blocks = std::min(best.blocks, segments_each * best.segment);
         const auto room = static_cast<double>(gpu.smem_per_sm / static_cast<std::size_t>(tile.shared_bytes(totals) + 1024));
         const double ctas = tiles * static_cast<double>(splits);
         const double products =
-            products_us(tile, ctas, static_cast<double>(share), std::min<double>(room, tile.per_sm), gpu.sm_count);
+            products_us(tile, ctas, static_cast<double>(split_blocks), std::min<double>(room, tile.per_sm), gpu.sm_count);
         const double l2 = 8 * (tiles * static_cast<double>(tile.rows + tile.columns) * static_cast<double>(p.k) + elements) /
                           kL2BytesPerMicrosecond;
         const double longest = std::max({products, memory, l2});
         double us = kLaunch + longest + kHidden * (products + memory + l2 - longest);
         if (splits > 1) us += kFinish + 16 * elements * static_cast<double>(segments) / kBytesPerMicrosecond;
         if (us < best_us) {
-          best_us = us, best.tile = static_cast<Fp64Tile>(i), best.share = share, best.splits = splits;
+          best_us = us, best.tile = static_cast<Fp64Tile>(i), best.split_blocks = split_blocks, best.splits = splits;
           best.workspace_bytes = splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;
         }
       }

@@ -45,10 +45,10 @@ constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<s
 
 struct Fp64Plan {
   Fp64Tile tile;
-  std::int64_t blocks;   ///< k-blocks
-  std::int64_t segment;  ///< k-blocks of a segment
-  std::int64_t share;    ///< k-blocks of a CTA: all, or whole segments
-  std::int64_t splits;   ///< CTAs that share a tile's k; more than 1: sums of segments through the workspace, a second launch
+  std::int64_t blocks;        ///< k-blocks
+  std::int64_t segment;       ///< k-blocks of a segment
+  std::int64_t split_blocks;  ///< k-blocks of a CTA: all, or whole segments
+  std::int64_t splits;  ///< CTAs that share a tile's k; more than 1: sums of segments through the workspace, a second launch
   std::int64_t workspace_bytes;
   double seconds;  ///< predicted
 };

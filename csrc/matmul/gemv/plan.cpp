@@ -12,11 +12,11 @@ namespace {
 constexpr double kHertz = 1.75e9, kLaunch = 1.5e-6, kCluster = 1.4e-6, kBytesPerSecond = 4.1e12;
 constexpr double kBlocksForMemory = 50;  // of sweep
 
-/// Blocks that run at once in clusters of `shares`: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they
+/// Blocks that run at once in clusters of `splits`: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they
 /// have.
-std::int64_t blocks_at_once(std::int64_t shares, int sm_count) {
-  const std::int64_t clusters = sm_count / shares - (shares == 1 ? 0 : shares == 2 ? 1 : 2);
-  return shares * std::max<std::int64_t>(1, clusters);
+std::int64_t blocks_at_once(std::int64_t splits, int sm_count) {
+  const std::int64_t clusters = sm_count / splits - (splits == 1 ? 0 : splits == 2 ? 1 : 2);
+  return splits * std::max<std::int64_t>(1, clusters);
 }
 
 bool fits(const Problem& p) {
@@ -30,7 +30,7 @@ bool fits(const Problem& p) {
 
 std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (std::min(p.m, p.n) <= kGemvLines && forced.empty()) return {};
-  // By sizes, not by addresses: the shares, and with them bits, do not depend on alignment.
+  // By sizes, not by addresses: the splits, and with them bits, do not depend on alignment.
   const bool vectors = (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
   std::optional<SmallPlan> best;
   for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
@@ -47,14 +47,14 @@ std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& g
       if (!best || seconds < best->seconds) best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, 1, true, seconds};
       if (apart) continue;
     }
-    for (std::int64_t shares = 1; shares <= kSlicedMaxShares; ++shares) {
-      if (shares > 1 && chunks < kSlicedWarps * shares) break;
-      const std::int64_t blocks = tiles * p.batches * shares, rounds = ceil_div(chunks, kSlicedWarps * shares);
-      const double cycles = static_cast<double>(ceil_div(blocks, blocks_at_once(shares, gpu.sm_count))) *
+    for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
+      if (splits > 1 && chunks < kSlicedWarps * splits) break;
+      const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
+      const double cycles = static_cast<double>(ceil_div(blocks, blocks_at_once(splits, gpu.sm_count))) *
                             (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
-      const double seconds = kLaunch + cycles / kHertz + (shares > 1 ? kCluster : 0);
+      const double seconds = kLaunch + cycles / kHertz + (splits > 1 ? kCluster : 0);
       if (!best || seconds < best->seconds)
-        best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, shares, false, seconds};
+        best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, splits, false, seconds};
     }
   }
   return best;
@@ -68,25 +68,25 @@ std::optional<SmallPlan> plan_sweep(const Problem& p) {
   if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
   const Operand& w = of_b ? p.b : p.a;
   const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-  const std::int64_t shares = sweep_shares(lines, p.k);
+  const std::int64_t splits = sweep_splits(lines, p.k);
   const double bytes =
       4.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
-  const double busy = std::min(1.0, static_cast<double>(tiles * shares) / kBlocksForMemory);
-  return SmallPlan{SmallKernel::sweep, tiles, shares, false, kLaunch + bytes / (kBytesPerSecond * busy)};
+  const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kBlocksForMemory);
+  return SmallPlan{SmallKernel::sweep, tiles, splits, false, kLaunch + bytes / (kBytesPerSecond * busy)};
 }
 
 }  // namespace
 
 std::string_view name(SmallKernel k) { return k == SmallKernel::sweep ? "sweep" : info(k).name; }
 
-std::int64_t sweep_shares(std::int64_t lines, std::int64_t k) {
+std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   const std::int64_t tiles = ceil_div(lines, kSweepColumns);
-  std::int64_t shares = 1;
+  std::int64_t splits = 1;
   // One wave with room to spare, as clusters do not fill every multiprocessor; or two blocks a multiprocessor's worth.
   const std::int64_t most = tiles > 50 ? 528 : 100;
-  while (shares < (tiles > 50 ? 2 : kSweepMaxShares) && tiles * shares * 2 <= most && k >= shares * 2 * kSweepWarps * kSweepDepth)
-    shares *= 2;
-  return shares;
+  while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most && k >= splits * 2 * kSweepWarps * kSweepDepth)
+    splits *= 2;
+  return splits;
 }
 
 std::optional<SmallPlan> plan_small(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {

@@ -23,7 +23,7 @@ struct SlicedTile {
   double fixed_apart;
 };
 inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
-inline constexpr int kSlicedMaxShares = 8;                 ///< blocks of a cluster that share a tile's k
+inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
 inline constexpr int kSlicedApart = 128;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTile, 2> kSlicedTiles{{
     {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 3000},
@@ -32,13 +32,13 @@ inline constexpr std::array<SlicedTile, 2> kSlicedTiles{{
 constexpr const SlicedTile& info(SmallKernel k) { return kSlicedTiles[static_cast<std::size_t>(k)]; }
 
 /// gemv/sweep.cuh: warps of a block, its columns, and k of a warp's step.
-inline constexpr int kSweepWarps = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxShares = 8;
+inline constexpr int kSweepWarps = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxSplits = 8;
 inline constexpr int kSweepExact = 256;  ///< k up to which a sum may be so few products that the rounding of each one shows
 
 struct SmallPlan {
   SmallKernel kernel;
   std::int64_t tiles;   ///< of all batches
-  std::int64_t shares;  ///< blocks, a cluster, that share a tile's k; the order of additions depends on it and on K
+  std::int64_t splits;  ///< blocks, a cluster, that share a tile's k; the order of additions depends on it and on K
   bool apart;           ///< short K: a block's warps have a tile each, not a tile's k
   double seconds;       ///< predicted
 };
@@ -46,7 +46,7 @@ struct SmallPlan {
 std::string_view name(SmallKernel k);
 
 /// Blocks that share a line's k in gemv/sweep.cuh: a function of the lines and of K.
-std::int64_t sweep_shares(std::int64_t lines, std::int64_t k);
+std::int64_t sweep_splits(std::int64_t lines, std::int64_t k);
 
 /// Nothing where no kernel applies: other dtypes and precisions, batch-invariant problems (the kernel depends on M), products too
 /// large. `forced`: a kernel's name, or "sliced" for either tile.

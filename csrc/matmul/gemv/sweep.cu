@@ -12,7 +12,7 @@ void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaS
   constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
   constexpr int kBytes = kExact ? sweep_bytes(kX) : 0;
   if constexpr (kBytes > 48 * 1024) allow_shared<kSweep, kBytes>();
-  const auto shares = static_cast<unsigned>(plan.shares);
+  const auto shares = static_cast<unsigned>(plan.splits);
   enqueue(kSweep,
           {.blocks = static_cast<unsigned>(plan.tiles) * shares,
            .threads = 32 * kSweepWarps,
@@ -31,7 +31,7 @@ void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaS
 template <int kX, bool kVector>
 void launch(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
   // Many blocks of one line of x fit twice in a multiprocessor; else a block is alone, and needs more bytes under way.
-  if (kX > 1 || plan.shares > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
+  if (kX > 1 || plan.splits > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
   if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
 }
 

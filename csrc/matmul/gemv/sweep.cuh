@@ -27,7 +27,7 @@ namespace xgemm::matmul {
 
 /// Shared memory of kExact: the sums of a block's warps and of a cluster's blocks.
 constexpr int sweep_bytes(int x_lines) {
-  return (kSweepWarps + kSweepMaxShares) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
+  return (kSweepWarps + kSweepMaxSplits) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
 }
 
 struct SweepArguments {
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
       for (int i = 1; i < kWarps; ++i) total = plus(total, of_warps[i][row][line]);
     }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    __shared__ float of_shares[kSweepMaxShares][kX][kLines];  // in the cluster's first block
+    __shared__ float of_shares[kSweepMaxSplits][kX][kLines];  // in the cluster's first block
     if (shares > 1) {
       ptx::cluster_wait();
       if (mine) ptx::store_remote(ptx::remote_address(&of_shares[share][row][line], 0), __float_as_uint(total));

@@ -11,7 +11,7 @@ void launch(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
   using Shape = sliced::Shape<kKernel, kAlongKA, kAlongKB>;
   constexpr auto kGemm = sliced_gemm<kKernel, kAlongKA, kAlongKB>;
   allow_shared<kGemm, Shape::kBytes>();
-  const auto shares = static_cast<unsigned>(plan.shares);
+  const auto shares = static_cast<unsigned>(plan.splits);
   const SlicedArguments args{
       .problem = p,
       .a_vectors = a_is_vectorisable(p),

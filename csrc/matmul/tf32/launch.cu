@@ -41,26 +41,26 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   const int depth = tile.blocks * kTf32TileK;
   Tf32Arguments g{};
   g.problem = p;
-  g.swapped = plan.swapped;
+  g.swapped = plan.swap_ab;
   g.plain = !p.c.data && !p.residual.data && p.activation == Activation::none;
   g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
   g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
   g.splits = static_cast<unsigned>(plan.splits);
   g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
   g.counters = counters, g.partials = partials;
-  const TensorOperand &x = plan.swapped ? plan.b : plan.a, &y = plan.swapped ? plan.a : plan.b;
+  const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
   const bool k_major_x = x.k_major;
   // Lines that there are not are not asked for: what is left in shared memory there goes to sums that nobody stores.
   const auto box = [](int size, std::int64_t lines) {
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
-  const int box_x = k_major_x ? box(tile.x, plan.swapped ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swapped ? p.m : p.n);
+  const int box_x = k_major_x ? box(tile.x, plan.swap_ab ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swap_ab ? p.m : p.n);
   const auto last = [](bool overlap, std::int64_t lines, int tile) {
     return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
   };
   const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
-  g.last_x = last(k_major_x && (columns || !plan.swapped), plan.swapped ? p.n : p.m, tile.x);
-  g.last_y = last(columns || plan.swapped, plan.swapped ? p.m : p.n, tile.y);
+  g.last_x = last(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.x);
+  g.last_y = last(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.y);
   g.slot_bytes = (box_x + box_y) * depth * 4;
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_tensor_map(to, {.data = t.copied ? workspace + t.copy : operand.data,
@@ -72,7 +72,7 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
                                 .tf32 = true});
   };
   g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
-  if (!map(g.x, x, plan.swapped ? p.b : p.a, box_x) || !map(g.y, y, plan.swapped ? p.a : p.b, box_y)) return false;
+  if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
   launch_pack(p, pack_operand<std::uint32_t>(p, p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
               pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);

@@ -59,9 +59,9 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   for (std::size_t i = 0; i < kTf32Tiles.size(); ++i) {
     const Tf32TileInfo& tile = kTf32Tiles[i];
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
-    for (const bool swapped : {true, false}) {  // where both do, the first is a little faster
-      if (!(swapped ? plan.a.k_major : plan.b.k_major)) continue;
-      const std::int64_t tiles_x = ceil_div(swapped ? p.n : p.m, tile.x), tiles_y = ceil_div(swapped ? p.m : p.n, tile.y);
+    for (const bool swap_ab : {true, false}) {  // where both do, the first is a little faster
+      if (!(swap_ab ? plan.a.k_major : plan.b.k_major)) continue;
+      const std::int64_t tiles_x = ceil_div(swap_ab ? p.n : p.m, tile.x), tiles_y = ceil_div(swap_ab ? p.m : p.n, tile.y);
       const std::int64_t blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
       if (tiles_x > kLimit / tiles_y / p.batches / blocks) continue;
       const std::int64_t tiles = tiles_x * tiles_y * p.batches, slots = std::int64_t{gpu.sm_count} * tile.per_sm;
@@ -81,7 +81,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
         if (seconds < plan.seconds) {
           plan.seconds = seconds;
           plan.tile = static_cast<Tf32Tile>(i);
-          plan.swapped = swapped;
+          plan.swap_ab = swap_ab;
           plan.tiles_x = tiles_x, plan.tiles_y = tiles_y, plan.blocks = blocks;
           plan.splits = splits, plan.split_blocks = split_blocks, plan.ctas = ctas;
           plan.partial_bytes = splits > 1 ? ctas * tile.x * tile.y * 4 : 0;

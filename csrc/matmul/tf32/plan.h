@@ -33,7 +33,7 @@ constexpr const Tf32TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<s
 
 struct Tf32Plan {
   Tf32Tile tile;
-  bool swapped;                   ///< x are C's columns (lines of B), y its rows; else the other way round
+  bool swap_ab;                   ///< x are C's columns (lines of B), y its rows; else the other way round
   TensorOperand a, b;             ///< x's may be contiguous along its lines, y's is K-major
   std::int64_t tiles_x, tiles_y;  ///< of C of a batch
   std::int64_t blocks;            ///< slots of k

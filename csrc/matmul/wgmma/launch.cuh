@@ -28,7 +28,7 @@ struct WgmmaInstance {
                                       .parts = kParts,
                                       .scaled = kScaled,
                                       .gated = kGated,
-                                      .swap_ab = info(kTile).mirrored};
+                                      .swap_ab = info(kTile).swap_ab};
 };
 
 /// How C leaves (epilogue/store_tile.cuh); `g` has its problem and tile_columns.
@@ -47,7 +47,7 @@ void choose_store(WgmmaArguments& g, const WgmmaPlan& plan) {
                                                                                              .swizzle_bytes = 128});
     return;
   }
-  const bool whole = plan.cluster == 1 && plan.spread == 1, plain = whole && !p.c.data && !p.residual.data;
+  const bool whole = plan.cluster == 1 && plan.memory_splits == 1, plain = whole && !p.c.data && !p.residual.data;
   // Does a lane find its sums' neighbours in pairs?
   const auto paired = [&](const Operand& x) {
     return !x.data || (wgmma_detail::kActivatesBoxes<Out> && !kConfig.gated && p.batches == 1 && x.col_stride == 1 &&
@@ -87,7 +87,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.k.splits = static_cast<int>(plan.splits), g.k.cluster_splits = static_cast<int>(plan.cluster);
   g.tiles.rows = static_cast<int>((p.m + kConfig.tile_m - 1) / kConfig.tile_m), g.tiles.width = static_cast<int>(plan.columns);
   g.tiles.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
-  if (plan.pairs)
+  if (plan.multicast)
     (kConfig.multicasts_a() ? g.tiles.columns : g.tiles.rows) =
         ((kConfig.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
@@ -97,7 +97,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.tiles.last_row = last(plan.a.k_major, p.m, kConfig.tile_m);
   g.tiles.last_column =
       last(plan.b.k_major && (kConfig.swap_ab || p.n % 8 == 0), p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
-  g.memory_splits = static_cast<int>(plan.spread);
+  g.memory_splits = static_cast<int>(plan.memory_splits);
   g.k.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
   g.schedule.per_group = ShortDivider::of(std::int64_t{kConfig.group} * g.tiles.columns);
@@ -125,7 +125,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   g.slots.wgmma_n = wgmma_width(plan.columns), g.slots.stage_bytes = Boxes::kBytesA + g.slots.wgmma_n * Boxes::kRowBytes;
   g.slots.stages = std::min(kConfig.most_stages(), Boxes::kSlotsBytes / g.slots.stage_bytes);
   int box_a = rows_a, box_b = columns_b;
-  if (plan.pairs) g.tiles.multicast = (kConfig.multicasts_a() ? box_a : box_b) /= 2;
+  if (plan.multicast) g.tiles.multicast = (kConfig.multicasts_a() ? box_a : box_b) /= 2;
   if (!operand_map(g.a, plan.a, p.a.data, Boxes::kBoxA[0], box_a) || !operand_map(g.b, plan.b, p.b.data, Boxes::kBoxB[0], box_b))
     return false;
   if constexpr (kConfig.gated) {
@@ -144,9 +144,9 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
 
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
-  const auto cluster = static_cast<unsigned>(plan.pairs ? 2 : plan.cluster);
-  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles.count * plan.spread, launch.sm_count / cluster));
-  g.schedule.items = static_cast<int>(g.tiles.count * plan.spread), g.schedule.shift = std::countr_zero(cluster);
+  const auto cluster = static_cast<unsigned>(plan.multicast ? 2 : plan.cluster);
+  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles.count * plan.memory_splits, launch.sm_count / cluster));
+  g.schedule.items = static_cast<int>(g.tiles.count * plan.memory_splits), g.schedule.shift = std::countr_zero(cluster);
   g.schedule.at_a_time = ShortDivider::of(clusters);
   const Grid grid{.blocks = dim3(clusters * cluster),
                   .threads = dim3(kConfig.threads()),
@@ -173,7 +173,7 @@ bool launch_layout(const WgmmaLaunch& launch) {
 /// The kernel's problem is out^T = B^T A^T.
 template <class T, WgmmaTile kTile>
 bool launch_mirrored(const WgmmaLaunch& launch) {
-  const Problem problem = mirror(launch.problem);
+  const Problem problem = swap_ab(launch.problem);
   WgmmaPlan plan = launch.plan;
   std::swap(plan.a, plan.b);
   const WgmmaLaunch mirrored{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};

@@ -19,7 +19,7 @@ constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision:
 constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
-constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateMirrored = 9000;
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
 // to 128 rows of A, which all ask for at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
@@ -28,7 +28,7 @@ constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 /// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
 struct Cost {
   double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
-  double line = 0;  // mirrored: of a block, what a line of B takes that a tile has or not
+  double line = 0;  // swap_ab: of a block, what a line of B takes that a tile has or not
 };
 constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
     {1050, 2600, 1024 / 0.90, 1500, 1500},
@@ -56,8 +56,8 @@ std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
 
 struct Choice {
   WgmmaTile tile;
-  std::int64_t splits, cluster, spread, columns;
-  bool pairs = false;
+  std::int64_t splits, cluster, memory_splits, columns;
+  bool multicast = false;
   double cycles = 1e30;
 };
 
@@ -67,13 +67,13 @@ bool serves(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64
   if (info(t).n > 128 && sums > 1) return false;             // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
   const bool half_only = t == WgmmaTile::t128x192 || t == WgmmaTile::t128x96 || t == WgmmaTile::t64x256 ||
-                         t == WgmmaTile::t64x128 || t == WgmmaTile::t64x96 || t == WgmmaTile::t64x32 || info(t).mirrored;
+                         t == WgmmaTile::t64x128 || t == WgmmaTile::t64x96 || t == WgmmaTile::t64x32 || info(t).swap_ab;
   if (half_only && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (sums > 1 || t == WgmmaTile::t128x64)) return false;
   if (p.gated && parts != 0 && t != WgmmaTile::t128x128) return false;
   if (t == WgmmaTile::t64x256) return b_k_major;
-  if (info(t).mirrored) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
+  if (info(t).swap_ab) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
   return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
@@ -81,8 +81,8 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-/// Lines of B a mirrored tile: those of the least time, waves of tiles by what a tile takes.
-std::int64_t mirrored_lines(const Problem& p, WgmmaTile t, int sm_count) {
+/// Lines of B a tile of swap_ab: those of the least time, waves of tiles by what a tile takes.
+std::int64_t swap_ab_lines(const Problem& p, WgmmaTile t, int sm_count) {
   const Cost& cost = kCosts[static_cast<std::size_t>(t)];
   const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
   const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
@@ -101,7 +101,7 @@ std::int64_t mirrored_lines(const Problem& p, WgmmaTile t, int sm_count) {
 /// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
-  if (info(t).mirrored) return mirrored_lines(p, t, sm_count);
+  if (info(t).swap_ab) return swap_ab_lines(p, t, sm_count);
   if (t == WgmmaTile::t64x256 && splits == 1 && p.batches == 1) {
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
@@ -126,24 +126,24 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
 Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_of_a = 1, double lines_of_b = 1) {
   const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
-  const Problem turned = mirror(problem);
+  const Problem turned = swap_ab(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
   const bool one = forced.find('_') != forced.npos;  // tile is asked for
   Choice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
               .splits = std::max<std::int64_t>(1, splits),
               .cluster = 1,
-              .spread = 1,
+              .memory_splits = 1,
               .columns = 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const WgmmaTile t = static_cast<WgmmaTile>(i);
     const WgmmaTileInfo& tile = info(t);
-    const Problem& p = tile.mirrored ? turned : problem;
-    const double lines_a = tile.mirrored ? lines_of_b : lines_of_a, lines_b = tile.mirrored ? lines_of_a : lines_of_b;
-    const bool b_k_major = tile.mirrored ? k_major_a(problem) : b_is_k_major;
+    const Problem& p = tile.swap_ab ? turned : problem;
+    const double lines_a = tile.swap_ab ? lines_of_b : lines_of_a, lines_b = tile.swap_ab ? lines_of_a : lines_of_b;
+    const bool b_k_major = tile.swap_ab ? k_major_a(problem) : b_is_k_major;
     // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
     const bool between =
         problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
-    if (tile.mirrored && (problem.gated || parts != 0 || (!one && !between))) continue;
+    if (tile.swap_ab && (problem.gated || parts != 0 || (!one && !between))) continue;
     if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
@@ -167,7 +167,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       // cluster's start always do; else it is requests that pairs save.
       const bool can_pair =
                      half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
-                 always = can_pair && tile.m == 64 && tile.n > 32 && !tile.mirrored && tiles_m == 2 && tiles <= sm_count &&
+                 always = can_pair && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= sm_count &&
                           p.batches == 1 && cut == 1 && p.k >= 2048;
       const bool overlaps = k_major_a(p);
       const double outside =
@@ -191,30 +191,31 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
             128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
         return std::max({block,
                          from_l2 * busy /
-                             (straddles       ? lines_rate
-                              : tile.mirrored ? kL2RateMirrored
-                                              : kL2Rate),
+                             (straddles      ? lines_rate
+                              : tile.swap_ab ? kL2RateSwapAb
+                                             : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
-      const auto consider = [&](std::int64_t cluster, std::int64_t spread, bool pair = false) {
-        if (cluster > sm_count || !serves(parts, b_k_major, p, t, spread > 1 ? 1 : cut)) return;
-        const std::int64_t blocks = cluster == 1 && spread == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
+      const auto consider = [&](std::int64_t cluster, std::int64_t memory_splits, bool pair = false) {
+        if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
+        const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        if (half && std::max(cluster, spread) > 1 && tile.m == 64 && tile.n > 64) return;  // measured slower than it should be
+        if (half && std::max(cluster, memory_splits) > 1 && tile.m == 64 && tile.n > 64)
+          return;  // measured slower than it should be
         if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
         // One CTA for two multiprocessors, which share their way to L2, is faster.
         const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
-        const double extra = spread > 1    ? bytes / kPartialRate
-                             : cluster > 1 ? (half ? kMergeCycles + crowd + bytes / kPartialRate : 5000)
-                                           : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
+        const double extra = memory_splits > 1 ? bytes / kPartialRate
+                             : cluster > 1     ? (half ? kMergeCycles + crowd + bytes / kPartialRate : 5000)
+                                               : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
         const std::int64_t waves =
-            pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * spread, clusters_at_once(cluster, sm_count));
+            pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * memory_splits, clusters_at_once(cluster, sm_count));
         const double cycles =
             static_cast<double>(waves) *
-                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * spread) + fixed + extra) +
-            static_cast<double>(blocks) * outside + (spread > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
+                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * memory_splits) + fixed + extra) +
+            static_cast<double>(blocks) * outside + (memory_splits > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
             (pair && !always ? kPairCycles : 0);
-        if (cycles < best.cycles) best = {t, cut, cluster, spread, wide, pair, cycles};
+        if (cycles < best.cycles) best = {t, cut, cluster, memory_splits, wide, pair, cycles};
       };
       if (splits || cut == 1) {
         if (!always) consider(1, 1);
@@ -222,7 +223,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         if (always || (can_pair && straddles && (tile.m == 128 || tiles <= sm_count))) consider(1, 1, true);
       }
       if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
-      if (cut > 1 && parts == 0 && !p.gated && !tile.mirrored && tiles * cut <= sm_count)
+      if (cut > 1 && parts == 0 && !p.gated && !tile.swap_ab && tiles * cut <= sm_count)
         consider(1, cut);  // at once, so that all can stay to add
     }
   }
@@ -386,12 +387,12 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     }
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
-  plan.cluster = choice.cluster, plan.spread = choice.spread, plan.pairs = choice.pairs;
+  plan.cluster = choice.cluster, plan.memory_splits = choice.memory_splits, plan.multicast = choice.multicast;
   if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
     plan.tile = WgmmaTile::t64x64, plan.columns = info(plan.tile).n;
-    plan.cluster = plan.splits, plan.spread = 1, plan.pairs = false;
+    plan.cluster = plan.splits, plan.memory_splits = 1, plan.multicast = false;
   }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
@@ -448,8 +449,8 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));
     plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
   }
-  if (plan.spread > 1) {
-    plan.partial_bytes = tiles * plan.spread * tile_bytes;
+  if (plan.memory_splits > 1) {
+    plan.partial_bytes = tiles * plan.memory_splits * tile_bytes;
     plan.counter_bytes = tiles * 8;
   }
   plan.workspace_bytes = bytes;

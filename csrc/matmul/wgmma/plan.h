@@ -20,8 +20,8 @@ inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is
 struct WgmmaTileInfo {
   std::string_view name;
   int m, n;
-  int blocks;             ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
-  bool mirrored = false;  ///< the kernel computes C^T (mirror in problem.h), of which m and n are
+  int blocks;            ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  bool swap_ab = false;  ///< the kernel computes C^T (swap_ab in problem.h), of which m and n are
 };
 enum class WgmmaTile : std::uint8_t {
   t128x256,
@@ -52,7 +52,7 @@ inline constexpr std::array<WgmmaTileInfo, 12> kWgmmaTiles{{
     {"wgmma_256x128", 128, 256, 1, true},
     {"wgmma_256x64", 64, 256, 1, true},
 }};
-/// n of a mirrored tile's wgmmas: the least that holds the tile's lines of B.
+/// n of a tile of swap_ab's wgmmas: the least that holds the tile's lines of B.
 inline constexpr int kWgmmaWidths[] = {96, 128, 144, 160, 176, 192, 224, 256};
 constexpr int wgmma_width(std::int64_t lines) {
   for (const int width : kWgmmaWidths)
@@ -94,12 +94,13 @@ constexpr int split_parts(Precision precision) {
 struct WgmmaPlan {
   int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
   WgmmaTile tile;
-  std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
-  std::int64_t splits;        ///< parts of K, each summed from zero; the parts' sums are added in order
-  std::int64_t columns;       ///< of C a tile (mirrored: rows): the tile's, or fewer to keep all multiprocessors equally busy
-  std::int64_t cluster;       ///< CTAs of a cluster that share a tile's parts: 1 or `splits`
-  bool pairs;                 ///< CTAs pair and bring each other half of what both need (shares_a)
-  std::int64_t spread;        ///< parts of a tile that are items of their own and meet in memory: 1 or `splits`
+  std::int64_t chunk;  ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  // `splits` partial sums a tile are added in order, by the tile's one CTA (in its registers), by a cluster of `cluster` CTAs
+  // that do a split each, or by `memory_splits` CTAs that do a split each and leave their sums in memory.
+  std::int64_t splits;                  ///< parts of K, each summed from zero
+  std::int64_t cluster, memory_splits;  ///< each 1 or `splits`
+  std::int64_t columns;       ///< of C a tile (swap_ab: rows): the tile's, or fewer to keep all multiprocessors equally busy
+  bool multicast;             ///< CTAs pair and bring each other half of what both need (shares_a)
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   TensorOperand up;      ///< of a gated problem
@@ -108,7 +109,7 @@ struct WgmmaPlan {
   SimtPlan fallback_up;  ///< the same of a gated problem's other product
   double seconds;        ///< predicted
   std::int64_t workspace_bytes;
-  std::int64_t partial_bytes;                 ///< sums of spread parts
+  std::int64_t partial_bytes;                 ///< sums of `memory_splits`
   std::int64_t counter_bytes;                 ///< zeros that the launch needs, and leaves
   std::optional<Bf16x3Plan> fallback_bf16x3;  ///< instead of `fallback`
   std::int64_t list;                          ///< offset in the workspace of what it needs

@@ -85,7 +85,8 @@ int main(int argc, char** argv) {
     const auto as_planned = [](WgmmaPlan&) {};
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       check_wgmma<half, WgmmaTile::t128x128, true, true>(150, 140, 200, false, seed, as_planned);
-      check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed, [](WgmmaPlan& plan) { plan.pairs = true; });
+      check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed,
+                                                         [](WgmmaPlan& plan) { plan.multicast = true; });
       check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
       check_mma<half, MmaTile::t32x32, true, true>(40, 50, 130, false, seed, 8);
       check_mma<bf16, MmaTile::t64x64, false, true>(70, 67, 100, true, seed, 1);
