@@ -1,28 +1,29 @@
-"""Plans of products, asked without a GPU: a C++ program for each plan reads problems as `ask` writes them.
-
-The planners of csrc/matmul are compiled once for all these programs.
+"""Plans of products, asked without a GPU: one C++ program holds every planner of csrc/matmul and reads problems as `ask` writes
+them. It is compiled once a session.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from common import CSRC, by_name, compile_host_code, compile_program, conversation
+from common import CSRC, compile_host_code, conversation
 
 HIGHEST, IEEE, HIGH, MEDIUM = range(4)
-Ask = Callable[..., "dict[str, float | str] | str | None"]
+Answer = dict[str, float | str]
+Ask = Callable[..., "Answer | None"]
 
-# A plan's program follows: it includes its plan's header, and answers each Question that it reads by a line.
-READER = r"""
+# Asked for a family: its offer, in every field; for the choice: what tests/golden keeps of it.
+PROGRAM = r"""
 #include <iostream>
+#include <sstream>
 #include <string>
-#include "matmul/simt/plan.h"
+#include "matmul/plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;
 struct Question {
   Problem p;
   DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  std::string forced;
+  std::string forced, family;
 };
 bool read(Question& q) {
   int dtype, precision, major;
@@ -33,7 +34,7 @@ bool read(Question& q) {
   std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> residual >> major;
   std::cin >> p.m >> p.n >> p.k >> p.batches;
   std::cin >> p.a.row_stride >> p.a.col_stride >> a_offset >> p.b.row_stride >> p.b.col_stride >> b_offset;
-  if (!(std::cin >> q.gpu.sm_count >> q.forced))
+  if (!(std::cin >> q.gpu.sm_count >> q.forced >> q.family))
     return false;
   if (q.forced == "-")
     q.forced.clear();
@@ -53,29 +54,158 @@ bool read(Question& q) {
     p.residual = {.data = p.a.data, .row_stride = p.n, .col_stride = 1};
   return true;
 }
+void print(const TensorOperand& x, const char* name) {
+  if (x.copied || x.prepared)
+    std::cout << (x.prepared ? " prepared_" : " copied_") << name;
+}
+struct Print {
+  const Problem& p;
+  bool all;
+  void operator()(const SimtPlan& s) const {
+    std::cout << info(s.tile).name << " chunk=" << s.chunk << " chunks=" << s.chunks << " splits=" << s.splits
+              << " vector=" << s.vector << " workspace=" << s.workspace_bytes;
+  }
+  void operator()(const GemvPlan& g) const {
+    std::cout << name(g.kernel);
+    if (g.kernel == GemvKernel::sweep)
+      std::cout << " tiles=" << g.tiles << " splits=" << g.splits << " apart=0";
+    else
+      std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits << " vector=" << g.vector
+                << " workspace=" << g.workspace_bytes;
+  }
+  void operator()(const Fp64Plan& f) const {
+    std::cout << info(f.tile).name << " segment=" << f.segment << " split_blocks=" << f.split_blocks << " splits=" << f.splits
+              << " vectors=" << fp64_vectors_a(p) << fp64_vectors_b(p) << " workspace=" << f.workspace_bytes;
+    if (all)
+      std::cout << " vectors_a=" << fp64_vectors_a(p) << " vectors_b=" << fp64_vectors_b(p) << " blocks=" << f.blocks;
+  }
+  void operator()(const MmaPlan& m) const { std::cout << info(m.tile).name << " raw_a=" << m.raw_a << " raw_b=" << m.raw_b; }
+  void operator()(const SlicedPlan& s) const {
+    std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
+  }
+  void operator()(const Tf32Plan& t) const {
+    const Tf32TileInfo& tile = info(t.tile);
+    std::cout << tile.name << " swap_ab=" << t.swap_ab << " tiles=" << t.tiles_x << 'x' << t.tiles_y << " splits=" << t.splits
+              << " split_blocks=" << t.split_blocks << " ctas=" << t.ctas << " workspace=" << t.workspace_bytes
+              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
+    print(t.a, "a"), print(t.b, "b");
+    if (all)
+      std::cout << " x=" << tile.x << " y=" << tile.y << " slot=" << tile.blocks << " per_sm=" << tile.per_sm
+                << " tiles_x=" << t.tiles_x << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
+  }
+  void operator()(const Bf16x3Plan& b) const {
+    const Bf16x3TileInfo& tile = info(b.tile);
+    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma << " vectors=" << b.a_vectors
+              << " granule=" << b.granule << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
+    if (all)
+      std::cout << " rows=" << tile.rows << " tiles=" << b.tiles << " blocks=" << b.blocks;
+  }
+  void operator()(const WgmmaPlan& t) const {
+    std::cout << info(t.tile).name << " parts=" << t.parts << " chunk=" << t.chunk << " splits=" << t.splits
+              << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
+              << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
+              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
+    if (t.b_as_it_lies)
+      std::cout << " b_as_it_lies";
+    print(t.a, "a"), print(t.b, "b");
+    if (p.gated)
+      print(t.up, "up");
+    if (!t.parts || all)
+      return;
+    std::cout << " fallback=";
+    if (t.fallback_bf16x3)
+      std::cout << "bf16x3 ctas=" << t.fallback_bf16x3->ctas;
+    else
+      (*this)(t.fallback);
+  }
+};
+std::optional<Candidate> offer(const Question& q, const std::string& family) {
+  const auto& [p, gpu, forced, families] = q;
+  const auto wgmma = plan_wgmma(p, gpu, forced);
+  const bool pays = wgmma && (!forced.empty() || is_half(p.dtype) || wgmma_pays(p, gpu, *wgmma));
+  if (family == "cuda_cores")
+    return plan_cuda_cores(p, gpu, forced);
+  if (family == "wgmma")
+    return pays ? std::optional<Candidate>(*wgmma) : std::nullopt;
+  if (family == "mma") {
+    const auto mma = plan_mma(p, gpu, forced);
+    return mma && (!forced.empty() || (wgmma && mma_pays(*mma, *wgmma))) ? std::optional<Candidate>(*mma) : std::nullopt;
+  }
+  if (family == "fp64")
+    return plan_fp64(p, gpu, forced);
+  if (family == "sweep")
+    return plan_sweep(p, gpu, forced);
+  if (family == "sliced")
+    return plan_sliced(p, gpu, forced);
+  if (family == "tf32")
+    return plan_tf32(p, gpu, forced);
+  return family == "bf16x3" ? plan_bf16x3(p, gpu, forced) : plan_bf16x3(swap_ab(p), gpu, forced);
+}
+int main() {
+  for (Question q; read(q);) {
+    const Plan plan = make_plan(q.p, q.gpu, q.forced);
+    if (q.family == "choice") {
+      std::visit(Print{q.p, false}, plan.kernel);
+      if (plan.up && std::holds_alternative<Fp64Plan>(plan.kernel) == false)
+        std::cout << " and ", std::visit(Print{q.p, false}, *plan.up);
+    } else {
+      std::optional<Candidate> found;
+      std::istringstream families(q.family);
+      for (std::string family; !found && std::getline(families, family, ',');)
+        found = offer(q, family);
+      if (found) {
+        std::visit(Print{q.p, true}, *found);
+        std::cout << " seconds=" << seconds(*found);
+      } else {
+        std::cout << "-";
+      }
+    }
+    std::cout << std::endl;
+  }
+}
 """
 
 
-def planners(factory: pytest.TempPathFactory) -> list[Path]:
-    """Object files of the planners and of the choice between them."""
+def number(text: str) -> float | str:
+    """A value of a plan; "2x4" stays as it is."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def by_name(words: list[str]) -> Answer | None:
+    """A kernel's name and its plan's fields; words without a value are true."""
+    if words == ["-"]:
+        return None
+    fields = (word.partition("=") for word in words[1:])
+    return {"name": words[0]} | {name: number(value) if equals else True for name, equals, value in fields}
+
+
+def compiled(factory: pytest.TempPathFactory) -> Path:
+    """The program: the planners and the choice between them, compiled once for all tests of a session."""
     folder = factory.getbasetemp() / "matmul_planners"
     if not folder.exists():
         folder.mkdir()
-        for source in CSRC.glob("matmul/**/plan.cpp"):
-            compile_host_code(folder, "-c", source, "-o", f"{source.parent.name}.o")
-    return sorted(folder.glob("*.o"))
+        (folder / "main.cpp").write_text(PROGRAM)
+        compile_host_code(folder, "main.cpp", *CSRC.glob("matmul/**/plan.cpp"), "-o", "program")
+    return folder / "program"
 
 
-def plan_fixture(program: str, fields: Sequence[str] = (), usually: int = HIGHEST) -> Callable:
-    """A fixture that asks `program`, which follows READER; `usually`: the precision where none is named.
+def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
+    """A fixture that asks for the offer of `family` (of several, "sweep,sliced": of the first that has one).
 
-    The answer is a dict of `fields`, or the line itself where there are none.
+    "choice" is what takes the product: the answer is a line of text, else it is a dict, None where nothing is offered.
+    `usually`: the precision where none is named.
     """
 
     @pytest.fixture(scope="module")
     def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-        compiled = compile_program(tmp_path_factory.mktemp("plan"), READER + program, *planners(tmp_path_factory))
-        with conversation(compiled) as answer:
+        with conversation(compiled(tmp_path_factory)) as answer:
 
             def ask(
                 m: int,
@@ -97,13 +227,15 @@ def plan_fixture(program: str, fields: Sequence[str] = (), usually: int = HIGHES
                 major: int = 9,
                 sm_count: int = 132,
                 forced: str = "-",
-            ) -> "dict[str, float | str] | str | None":
+            ) -> "Answer | str | None":
                 flags = [int(batch_invariant), int(gated), int(prepared), int(residual), major]
                 a = (1, ld or m) if layout[0] == "t" else (ld or k, 1)
                 b = (1, k) if layout[1] == "t" else (n, 1)
                 a, b = strides or (a, b)
-                words = answer(dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, sm_count, forced)
-                return by_name(fields, words) if fields else " ".join(words)
+                words = answer(
+                    dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, sm_count, forced, family
+                )
+                return " ".join(words) if family == "choice" else by_name(words)
 
             yield ask
 

@@ -14,63 +14,7 @@ import pytest
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
-PROGRAM = r"""
-#include "matmul/plan.h"
-void print(const TensorOperand& x, const char* name) {
-  if (x.copied || x.prepared)
-    std::cout << (x.prepared ? " prepared_" : " copied_") << name;
-}
-void print(const SimtPlan& p) {
-  std::cout << name(p.kernel) << " chunk=" << p.chunk << " chunks=" << p.chunks << " splits=" << p.splits
-            << " vector=" << p.vector << " workspace=" << p.workspace_bytes;
-}
-int main() {
-  for (Question q; read(q);) {
-    const Plans plans = make_plans(q.p, q.gpu, q.forced);
-    if (const auto& f = plans.fp64) {
-      std::cout << info(f->tile).name << " segment=" << f->segment << " split_blocks=" << f->split_blocks << " splits=" << f->splits
-                << " vectors=" << fp64_vectors_a(q.p) << fp64_vectors_b(q.p) << " workspace=" << f->workspace_bytes;
-    } else if (const auto& s = plans.mma) {
-      std::cout << info(s->tile).name << " raw_a=" << s->raw_a << " raw_b=" << s->raw_b;
-    } else if (const auto& s = plans.small) {
-      std::cout << name(s->kernel) << " tiles=" << s->tiles << " splits=" << s->splits << " apart=" << s->apart;
-    } else if (const auto& t = plans.tf32) {
-      std::cout << info(t->tile).name << " swap_ab=" << t->swap_ab << " tiles=" << t->tiles_x << 'x' << t->tiles_y
-                << " splits=" << t->splits << " split_blocks=" << t->split_blocks << " ctas=" << t->ctas
-                << " workspace=" << t->workspace_bytes << " partials=" << t->partial_bytes
-                << " counters=" << t->counter_bytes;
-      print(t->a, "a"), print(t->b, "b");
-    } else if (const auto& d = plans.bf16x3) {
-      std::cout << (d->swap_ab ? info(d->tile).swap_ab_name : info(d->tile).name) << " tma=" << d->b_tma
-                << " vectors=" << d->a_vectors << " granule=" << d->granule << " units=" << d->units
-                << " ctas=" << d->ctas << " partials=" << d->partial_bytes;
-    } else if (const auto& t = plans.tensor) {
-      std::cout << info(t->tile).name << " parts=" << t->parts << " chunk=" << t->chunk << " splits=" << t->splits
-                << " split_length=" << t->split_length << " columns=" << t->columns << " cluster=" << t->cluster
-                << " multicast=" << t->multicast << " memory_splits=" << t->memory_splits << " workspace=" << t->workspace_bytes
-                << " partials=" << t->partial_bytes << " counters=" << t->counter_bytes;
-      if (t->b_as_it_lies)
-        std::cout << " b_as_it_lies";
-      print(t->a, "a"), print(t->b, "b");
-      if (q.p.gated)
-        print(t->up, "up");
-      if (t->parts) {
-        std::cout << " fallback=";
-        if (t->fallback_bf16x3)
-          std::cout << "bf16x3 ctas=" << t->fallback_bf16x3->ctas;
-        else
-          print(t->fallback);
-      }
-    } else {
-      print(plans.simt);
-      if (q.p.gated)
-        std::cout << " and ", print(plans.simt_up);
-    }
-    std::cout << std::endl;
-  }
-}
-"""
-plan = plan_fixture(PROGRAM)
+plan = plan_fixture("choice")
 F32, F16, BF16, F64 = range(4)
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]

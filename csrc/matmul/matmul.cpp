@@ -1,24 +1,8 @@
-// matmul, addmm, linear, gated_linear: torch's semantics -> Problem -> Plan -> launch; on the CPU the same through ATen.
-#include <algorithm>
-#include <cstdlib>
+// matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. What multiplies: run.cpp on a GPU, cpu.cpp.
 #include <utility>
 
-#include "torch/aten.h"
+#include "matmul/call.h"
 #include "torch/register.h"
-#ifdef XGEMM_WITH_CUDA
-#include "device/integer.h"
-#include "matmul/bf16x3/launch.h"
-#include "matmul/fp64_mma/launch.h"
-#include "matmul/gemv/launch.h"
-#include "matmul/mma/launch.h"
-#include "matmul/plan.h"
-#include "matmul/simt/launch.h"
-#include "matmul/tf32/launch.h"
-#include "matmul/wgmma/launch.h"
-#include "torch/cuda.h"
-#else
-#include "matmul/problem.h"
-#endif
 
 namespace xgemm::matmul {
 namespace {
@@ -40,20 +24,40 @@ Activation parse_activation(const char* op, const std::string& s) {
   fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got ", s);
 }
 
-/// Device and dtype of every tensor argument against the first's.
+/// The first's dtype, then every other tensor's device and dtype against the first's.
+template <class... Views>
+void check_operands(const TensorView& first, const Views&... others) {
+  check_dtype(first, kFloating);
+  ((check_same_device(first, others), check_same_dtype(first, others)), ...);
+}
+
 void check_like(const TensorView& first, const TensorView& other) {
   check_same_device(first, other);
   check_same_dtype(first, other);
 }
 
-/// A checked call: what the CPU and the CUDA path both start from. Operands are matrices with the output's batch dims.
-struct Call {
-  TensorView like;                  ///< gives the output's dtype and device
-  Shape batch{};                    ///< the output's batch dims
-  Shape out_shape{};                ///< what the caller gets
-  Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
-  Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one a batch dim
-};
+/// The product on the GPU that the operands are on, if they are.
+std::optional<Tensor> on_gpu([[maybe_unused]] Call& call) {
+#ifdef XGEMM_WITH_CUDA
+  if (call.like.cuda) return run(call);
+#endif
+  return {};
+}
+
+std::int64_t bytes_prepared([[maybe_unused]] const TensorView& weight, [[maybe_unused]] Precision precision) {
+#ifdef XGEMM_WITH_CUDA
+  if (weight.cuda) return prepared_bytes(weight, precision);
+#endif
+  return 0;
+}
+
+/// A checked call on `x`'s device.
+Call call_like(const TensorView& x, const std::string& precision) {
+  Call call{.like = x};
+  call.problem.precision = parse_precision(x.op, precision);
+  call.problem.dtype = to_dtype(x.dtype);
+  return call;
+}
 
 /// `x` as a matrix operand: its last two dims given as strides, and the batch strides under `batch`.
 Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_stride) {
@@ -76,21 +80,6 @@ Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& stride
   if (!all.empty()) all.pop_back();
   strides = std::move(all);
   return operand(x, row, col);
-}
-
-#ifdef XGEMM_WITH_CUDA
-
-void launch(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
-  launch_fp64(p, plan, workspace, stream);
-}
-
-void launch(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream) {
-  switch (p.dtype) {
-    case DType::f32: return launch_simt<float>(p, plan, workspace, stream);
-    case DType::f16: return launch_simt<half>(p, plan, workspace, stream);
-    case DType::bf16: return launch_simt<bf16>(p, plan, workspace, stream);
-    default: return launch_simt<double>(p, plan, workspace, stream);
-  }
 }
 
 Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
@@ -409,11 +398,9 @@ Tensor activate(const Tensor& x, Activation activation) {
 Tensor matmul(const Tensor& a, const Tensor& b, const Text& precision) {
   const char* const op = "matmul";
   const TensorView va = view(op, "a", a), vb = view(op, "b", b);
-  check_dtype(va, kFloating);
-  check_like(va, vb);
-  Call call{.like = va};
+  check_operands(va, vb);
+  Call call = call_like(va, precision);
   Problem& p = call.problem;
-  p.precision = parse_precision(op, precision);
   check(va.dim() > 0 && vb.dim() > 0, op, "expected a and b with at least 1 dim, got shapes ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
   const bool row = va.dim() == 1, column = vb.dim() == 1;  // vectors are a row and a column
@@ -426,31 +413,20 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Text& precision) {
   call.out_shape = call.batch;
   if (!row) call.out_shape.push_back(p.m);
   if (!column) call.out_shape.push_back(p.n);
-#ifdef XGEMM_WITH_CUDA
-  if (va.cuda) {
-    p.dtype = to_dtype(va.dtype);
-    p.a = operand(va, row ? 0 : va.stride(-2), va.stride(-1));
-    p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
-    call.a = batch_strides(va, 2, call.batch);
-    call.b = batch_strides(vb, 2, call.batch);
-    return run_cuda(call);
-  }
-#endif
-  const bool as_is = multiplies_as_is(va.dtype, call, vb.stride(column ? -1 : -2));
-  const ScalarType type = as_is ? va.dtype : arithmetic(va.dtype, p.precision);
-  if (va.dim() == 2 && vb.dim() == 2) return converted(multiply(call, type, a, b), va.dtype);
-  return converted(aten("matmul", "", converted(a, type), converted(b, type)), va.dtype);
+  p.a = operand(va, row ? 0 : va.stride(-2), va.stride(-1));
+  p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
+  call.a = batch_strides(va, 2, call.batch);
+  call.b = batch_strides(vb, 2, call.batch);
+  if (auto out = on_gpu(call)) return *out;
+  return matmul_cpu(call, va, vb);
 }
 
 Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const Text& precision) {
   const char* const op = "addmm";
   const TensorView vi = view(op, "input", input), va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
-  check_dtype(va, kFloating);
-  check_like(va, vb);
-  check_like(va, vi);
-  Call call{.like = va};
+  check_operands(va, vb, vi);
+  Call call = call_like(va, precision);
   Problem& p = call.problem;
-  p.precision = parse_precision(op, precision);
   check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
   check(va.size(1) == vb.size(0), op, "expected mat1's last dim to equal mat2's first dim, got shapes ", to_string(va.sizes),
@@ -458,18 +434,12 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
   if (beta != 0) p.c = broadcast_operand(vi, call.out_shape, call.c);  // else it is not read: nothing of it may show
-#ifdef XGEMM_WITH_CUDA
-  if (va.cuda) {
-    p.dtype = to_dtype(va.dtype);
-    p.alpha = alpha, p.beta = beta;
-    if (beta == 1 && p.c.row_stride == 0) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
-    p.a = operand(va, va.stride(0), va.stride(1));
-    p.b = operand(vb, vb.stride(0), vb.stride(1));
-    return run_cuda(call);
-  }
-#endif
-  const ScalarType type = multiplies(va.dtype) ? va.dtype : arithmetic(va.dtype, p.precision);  // rounded once there, too
-  return converted(multiply(call, type, mat1, mat2, beta == 0 ? nullptr : &input, beta, alpha), va.dtype);
+  p.alpha = alpha, p.beta = beta;
+  p.a = operand(va, va.stride(0), va.stride(1));
+  p.b = operand(vb, vb.stride(0), vb.stride(1));
+  if (beta == 1 && p.c.row_stride == 0) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
+  if (auto out = on_gpu(call)) return *out;
+  return addmm_cpu(call, vi, va, vb);
 }
 
 /// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
@@ -477,44 +447,45 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 void begin_linear(const char* op, Call& call, const Text& activation, const Text& precision) {
   const TensorView& x = call.like;
   Problem& p = call.problem;
-  p.activation = parse_activation(op, activation);
-  p.precision = parse_precision(op, precision);
-  check(x.dim() > 0, op, "expected input with at least 1 dim, got shape []");
+  p.activation = function;
+  check(x.dim() > 0, x.op, "expected input with at least 1 dim, got shape []");
   const bool row = x.dim() == 1;
   p.m = row ? 1 : x.size(-2), p.k = x.size(-1);
   call.batch.assign(x.sizes.begin(), x.sizes.end() - (row ? 1 : 2));
   call.out_shape.assign(x.sizes.begin(), x.sizes.end() - 1);
-#ifdef XGEMM_WITH_CUDA
-  if (!x.cuda) return;
-  p.dtype = to_dtype(x.dtype);
   p.a = operand(x, row ? 0 : x.stride(-2), x.stride(-1));
   call.a = batch_strides(x, 2, call.batch);
   call.b.assign(call.batch.size(), 0);
-#endif
+  return call;
 }
+
+void check_depth(const TensorView& x, const TensorView& weight) {
+  check(x.size(-1) == weight.size(-1), x.op, "expected input's last dim to equal ", weight.name, "'s last dim, got shapes ",
+        to_string(x.sizes), " and ", to_string(weight.sizes));
+}
+
+/// The operand B = weight^T of a weight (n, k), or (k): one column.
+Operand weight_operand(const TensorView& w) { return operand(w, w.stride(-1), w.dim() == 1 ? 0 : w.stride(0)); }
 
 /// `prepared`: null, or what prepare() made of the weight.
 Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
                    const std::optional<Tensor>& bias, const Text& activation, const std::optional<Tensor>& residual,
                    const Text& precision) {
   const TensorView vx = view(op, "input", input), vw = view(op, "weight", weight);
-  check_dtype(vx, kFloating);
-  check_like(vx, vw);
-  Call call{.like = vx};
+  check_operands(vx, vw);
+  Call call = begin_linear(vx, activation, precision);
   Problem& p = call.problem;
-  begin_linear(op, call, activation, precision);
   check(vw.dim() == 1 || vw.dim() == 2, op, "expected weight with 1 or 2 dims, got shape ", to_string(vw.sizes));
   const bool row = vx.dim() == 1, column = vw.dim() == 1;
   p.n = column ? 1 : vw.size(0);
-  check(p.k == vw.size(-1), op, "expected input's last dim to equal weight's last dim, got shapes ", to_string(vx.sizes), " and ",
-        to_string(vw.sizes));
+  check_depth(vx, vw);
   if (!column) call.out_shape.push_back(p.n);
   if (prepared) {
     const TensorView v = view(op, "prepared", *prepared);
     check_same_device(vx, v);
     check(v.dtype == ScalarType::Byte && v.dim() == 1, op, "expected prepared to be what prepare(weight) gives, got ",
           to_string(v.dtype), " of shape ", to_string(v.sizes));
-    const std::int64_t wanted = column ? 0 : prepared_bytes(vw, p.precision);
+    const std::int64_t wanted = column ? 0 : bytes_prepared(vw, p.precision);
     if (wanted > 0 && v.size(0) > 0) {
       check(v.size(0) == wanted && v.stride(0) == 1, op, "expected prepared to be what prepare(weight, precision=", precision,
             ") gives, ", wanted, " bytes, got ", v.size(0));
@@ -543,19 +514,9 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
       call.residual = std::move(strides);
     }
   }
-#ifdef XGEMM_WITH_CUDA
-  if (vx.cuda) {
-    p.b = operand(vw, vw.stride(-1), column ? 0 : vw.stride(0));
-    return run_cuda(call);
-  }
-#endif
-  // ReLU of what has been rounded is what ReLU rounded would be.
-  const bool rounds_last = !residual && (p.activation == Activation::none || p.activation == Activation::relu);
-  const bool as_is = rounds_last && multiplies_as_is(vx.dtype, call, vw.stride(-1));
-  const ScalarType type = as_is ? vx.dtype : arithmetic(vx.dtype, p.precision);
-  Tensor y = activate(multiply(call, type, matrix_of(vx), transposed(vw), bias ? &*bias : nullptr), p.activation);
-  if (residual) y = add(y, converted(*residual, type));
-  return converted(y, vx.dtype);
+  p.b = weight_operand(vw);
+  if (auto out = on_gpu(call)) return *out;
+  return linear_cpu(call, vw, bias, residual);
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const Text& activation,
@@ -573,19 +534,13 @@ Tensor prepare(const Tensor& weight, const Text& precision) {
   const TensorView v = view(op, "weight", weight);
   check_dtype(v, kFloating);
   check(v.dim() == 2, op, "expected weight with 2 dims, got shape ", to_string(v.sizes));
-  const Precision how = parse_precision(op, precision);
-  const std::int64_t bytes = prepared_bytes(v, how);
+  Call call = call_like(v, precision);
+  Problem& p = call.problem;
+  const std::int64_t bytes = bytes_prepared(v, p.precision);
   Tensor out = workspace(static_cast<std::size_t>(bytes), v);
+  p.n = v.size(0), p.k = v.size(1), p.b = weight_operand(v);
 #ifdef XGEMM_WITH_CUDA
-  if (bytes > 0) {
-    CudaScope scope(v);
-    Problem p{};
-    p.dtype = DType::f32, p.precision = how, p.n = v.size(0), p.k = v.size(1);
-    p.b = operand(v, v.stride(1), v.stride(0));
-    torch::stable::zero_(out);  // what pads the parts too: the same weight gives the same bytes
-    launch_prepare(p, split_parts(how), view(op, "prepared", out).data, scope.stream());
-    scope.check_launch();
-  }
+  if (bytes > 0) run_prepare(p, out, v);
 #endif
   return out;
 }
@@ -596,18 +551,14 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
   const char* const op = "gated_linear";
   const TensorView vx = view(op, "input", input), vg = view(op, "weight_gate", weight_gate),
                    vu = view(op, "weight_up", weight_up);
-  check_dtype(vx, kFloating);
-  check_like(vx, vg);
-  check_like(vx, vu);
-  Call call{.like = vx};
+  check_operands(vx, vg, vu);
+  Call call = begin_linear(vx, activation, precision);
   Problem& p = call.problem;
-  begin_linear(op, call, activation, precision);
   check(vg.dim() == 2, op, "expected weight_gate with 2 dims, got shape ", to_string(vg.sizes));
   check(vu.dim() == 2 && vu.size(0) == vg.size(0) && vu.size(1) == vg.size(1), op, "expected weight_up of weight_gate's shape ",
         to_string(vg.sizes), ", got ", to_string(vu.sizes));
   p.n = vg.size(0);
-  check(p.k == vg.size(1), op, "expected input's last dim to equal weight_gate's last dim, got shapes ", to_string(vx.sizes),
-        " and ", to_string(vg.sizes));
+  check_depth(vx, vg);
   call.out_shape.push_back(p.n);
   const auto bias = [&](const std::optional<Tensor>& tensor, const char* name) -> Operand {
     if (!tensor) return {};

@@ -1,44 +1,122 @@
 #include "matmul/plan.h"
 
-namespace xgemm::matmul {
+#include <algorithm>
+#include <vector>
 
-Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  Plans plans{plan_fp64(p, gpu, forced),   plan_mma(p, gpu, forced),
-              plan_small(p, gpu, forced),  plan_tf32(p, gpu, forced),
-              plan_bf16x3(p, gpu, forced), plan_wgmma(p, gpu, forced),
-              plan_simt(p, gpu, forced),   p.gated ? plan_simt(up_product(p, nullptr), gpu, forced) : SimtPlan{}};
-  const auto swapped = forced == "bf16x3" ? std::nullopt : plan_bf16x3(swap_ab(p), gpu, forced);
-  if (swapped && (!plans.bf16x3 || swapped->seconds < plans.bf16x3->seconds)) plans.bf16x3 = swapped;
-  if (plans.bf16x3) {
-    const double other = plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
-    if (forced.empty() && other <= plans.bf16x3->seconds)
-      plans.bf16x3.reset();
-    else
-      plans.tensor.reset();
+namespace xgemm::matmul {
+namespace {
+
+/// The candidate of least predicted time; of equal ones the first.
+struct Fastest {
+  Candidate best;
+  double least;
+  template <class FamilyPlan>
+  void consider(const std::optional<FamilyPlan>& plan) {
+    if (plan && plan->seconds < least) best = *plan, least = plan->seconds;
   }
-  if (plans.small) {
-    const double other = plans.bf16x3 ? plans.bf16x3->seconds : plans.tensor ? plans.tensor->seconds : plans.simt.seconds;
-    const bool for_gemv = plans.small->kernel == SmallKernel::sweep && plans.simt.kernel == SimtKernel::gemv;  // always faster
-    if (forced.empty() && !for_gemv && other <= plans.small->seconds)
-      plans.small.reset();
-    else
-      plans.bf16x3.reset(), plans.tensor.reset();
-  }
-  if (plans.tf32) {
-    const double other = plans.tensor ? plans.tensor->seconds : plans.bf16x3 ? plans.bf16x3->seconds : plans.simt.seconds;
-    // dot and sweep are as fast for few rows, and more exact.
-    if (forced.empty() && (other <= plans.tf32->seconds || plans.simt.kernel == SimtKernel::dot || plans.small))
-      plans.tf32.reset();
-    else
-      plans.bf16x3.reset(), plans.tensor.reset();
-  }
-  if (plans.mma) {  // the bits of `tensor`, and so only where that would do the problem
-    if (forced.empty() && !(plans.tensor && mma_pays(*plans.mma, *plans.tensor)))
-      plans.mma.reset();
-    else
-      plans.tensor.reset();
-  }
-  return plans;
+};
+
+/// The bits of the two are the same, so that the choice between them may look at M.
+Candidate choose_half(const Problem& p, const DeviceProperties& gpu) {
+  const auto wgmma = plan_wgmma(p, gpu);
+  if (!wgmma) return plan_cuda_cores(p, gpu, {});  // by N and K alone: the bits are others
+  const auto mma = plan_mma(p, gpu);
+  return mma && mma_pays(*mma, *wgmma) ? Candidate(*mma) : Candidate(*wgmma);
+}
+
+Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
+  const Candidate cuda = plan_cuda_cores(p, gpu, {});
+  const auto* const gemv = std::get_if<GemvPlan>(&cuda);
+  const bool dot = gemv && gemv->kernel == GemvKernel::dot;
+  const auto sweep = plan_sweep(p, gpu);
+  if (sweep && !dot) return *sweep;  // reads what gemv reads in one launch: always faster
+  Fastest fastest{cuda, seconds(cuda)};
+  if (const auto wgmma = plan_wgmma(p, gpu); wgmma && wgmma_pays(p, gpu, *wgmma)) fastest = {*wgmma, wgmma->seconds};
+  fastest.consider(plan_bf16x3(p, gpu));
+  fastest.consider(plan_bf16x3(swap_ab(p), gpu));
+  fastest.consider(sweep);
+  fastest.consider(plan_sliced(p, gpu));
+  if (!dot) fastest.consider(plan_tf32(p, gpu));  // dot is as fast, and more exact
+  return fastest.best;
+}
+
+/// The family that `forced` names, where it can do the problem.
+Candidate choose_forced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  std::optional<Candidate> found;
+  const auto offer = [&](const auto& plan) {
+    if (plan && !found) found = *plan;
+  };
+  offer(plan_fp64(p, gpu, forced));
+  offer(plan_mma(p, gpu, forced));
+  offer(plan_sweep(p, gpu, forced));
+  offer(plan_sliced(p, gpu, forced));
+  offer(plan_tf32(p, gpu, forced));
+  offer(plan_bf16x3(p, gpu, forced));
+  if (forced != "bf16x3") offer(plan_bf16x3(swap_ab(p), gpu, forced));
+  offer(plan_wgmma(p, gpu, forced));
+  return found ? *found : plan_cuda_cores(p, gpu, forced);
+}
+
+Plan with_both_products(const Problem& p, const DeviceProperties& gpu, std::string_view forced, const Candidate& kernel) {
+  if (!p.gated || std::holds_alternative<WgmmaPlan>(kernel)) return {kernel, {}};
+  return {kernel, std::holds_alternative<Fp64Plan>(kernel) ? kernel : plan_cuda_cores(up_product(p, nullptr), gpu, forced)};
+}
+
+/// Every name, and what `more` may follow some of them.
+std::vector<std::string> all_names() {
+  std::vector<std::string> names{"simt"};
+  const auto family = [&](std::string_view any, const auto& tiles) {
+    if (!any.empty()) names.emplace_back(any);
+    for (const auto& tile : tiles) names.emplace_back(tile.name);
+  };
+  family("", kSimtTiles);
+  names.insert(names.end(), std::begin(kGemvKernels), std::end(kGemvKernels));
+  family("sliced", kSlicedTiles);
+  for (const auto& tile : kSlicedTiles) names.push_back(std::string(tile.name) + "_apart");
+  family("fp64", kFp64Tiles);
+  family("mma", kMmaTiles);
+  family("tf32", kTf32Tiles);
+  family("bf16x3", kBf16x3Tiles);
+  for (const auto& tile : kBf16x3Tiles) names.emplace_back(tile.swap_ab_name);
+  family("wgmma", kWgmmaTiles);
+  names.emplace_back("wgmma_few_rows");
+  return names;
+}
+
+}  // namespace
+
+// A gemv reads the large operand at the memory's rate; no tile beats that.
+Candidate plan_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  if (const auto gemv = plan_gemv(p, gpu, forced)) return *gemv;
+  return plan_simt(p, gpu, forced);
+}
+
+bool wgmma_pays(const Problem& p, const DeviceProperties& gpu, const WgmmaPlan& wgmma) {
+  const double products = p.gated ? 2 : 1;
+  return 1.1 * wgmma.seconds <= products * seconds(plan_cuda_cores(p.batch_invariant ? with_many_rows(p) : p, gpu));
+}
+
+Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  if (!forced.empty()) return with_both_products(p, gpu, forced, choose_forced(p, gpu, forced));
+  if (p.dtype == DType::f64) return make_plain_plan(p, gpu);
+  return with_both_products(p, gpu, {}, is_half(p.dtype) ? choose_half(p, gpu) : choose_fp32(p, gpu));
+}
+
+Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const auto fp64 = plan_fp64(p, gpu, forced);  // always faster than CUDA cores, and so for any M
+  return with_both_products(p, gpu, forced, fp64 ? Candidate(*fp64) : plan_cuda_cores(p, gpu, forced));
+}
+
+bool is_plan_name(std::string_view forced) {
+  if (forced.starts_with("fp64_")) forced = forced.substr(0, forced.find('/'));  // and the number of splits
+  const auto names = all_names();
+  return std::find(names.begin(), names.end(), forced) != names.end();
+}
+
+std::string plan_names() {
+  std::string text;
+  for (const auto& name : all_names()) text += (text.empty() ? "" : ", ") + name;
+  return text + " (fp64_<tile>/<splits> also says the number of splits)";
 }
 
 }  // namespace xgemm::matmul

@@ -1,31 +1,36 @@
-// Problem -> one family's plan: asks every planner; the least predicted time wins. Pure host code, tested without a GPU.
+// Problem -> the one choice of matmul: every family's candidates, of which the least predicted time wins, and the few rules that
+// are not times. Pure host code, tested without a GPU.
 #pragma once
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include "matmul/bf16x3/plan.h"
-#include "matmul/fp64_mma/plan.h"
-#include "matmul/gemv/plan.h"
-#include "matmul/mma/plan.h"
-#include "matmul/simt/plan.h"
-#include "matmul/tf32/plan.h"
-#include "matmul/wgmma/plan.h"
+#include "matmul/candidate.h"
 
 namespace xgemm::matmul {
 
-/// The planners' answers to one problem: at most one of `fp64`, `mma`, `small`, `tf32`, `bf16x3` and `tensor`, else CUDA cores.
-struct Plans {
-  std::optional<Fp64Plan> fp64;  ///< gated: of both products
-  std::optional<MmaPlan> mma;
-  std::optional<SmallPlan> small;
-  std::optional<Tf32Plan> tf32;
-  std::optional<Bf16x3Plan> bf16x3;
-  std::optional<WgmmaPlan> tensor;
-  SimtPlan simt;
-  SimtPlan simt_up;  ///< gated: of the other product
+struct Plan {
+  Candidate kernel;             ///< what does the problem; of a gated one, with `up`: its second product (gate_product)
+  std::optional<Candidate> up;  ///< gated, as two products: the first (up_product)
 };
 
-/// `forced`: the name of a kernel or tile that is to do the problem where it can; empty: the fastest.
-Plans make_plans(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+/// `forced`: a name that is_plan_name knows; the fastest of its family's kernels, where it can do the problem, else CUDA cores do
+/// it. Empty: the fastest of all.
+Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// The plan of kernels that do a problem whatever its strides are and may run more than once for it: for batch dims beyond
+/// kMaxBatchDims, one launch each, and for tensor maps that the driver refuses.
+Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// gemv or tiles on CUDA cores, which do every problem. `forced`: as `make_plan`.
+Candidate plan_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// fp32: is the split in fp16 parts faster than CUDA cores? Batch invariance: asked of many rows, as the bits must not depend on
+/// M.
+bool wgmma_pays(const Problem& p, const DeviceProperties& gpu, const WgmmaPlan& wgmma);
+
+/// Is `forced` the name of a tile, a kernel or a family? `plan_names`: all of them, for a message.
+bool is_plan_name(std::string_view forced);
+std::string plan_names();
 
 }  // namespace xgemm::matmul

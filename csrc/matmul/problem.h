@@ -1,5 +1,6 @@
 // What a matrix product is to the kernels: pointers, strides, sizes, epilogue. Free of torch.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "device/dtype.h"
@@ -12,6 +13,9 @@ enum class Precision : std::uint8_t { highest, ieee, high, medium };
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 inline constexpr int kMaxBatchDims = 4;
+
+/// Bytes of an element that kernels sum in.
+constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
 
 /// A matrix of a batch: strides in elements, 0 where broadcast.
 struct Operand {
@@ -49,6 +53,21 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
+/// Do A and B's quads run along k (else along A's rows, B's columns)?
+inline bool a_along_k(const Problem& p) { return p.a.col_stride == 1; }
+inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
+
+/// Do all batches have the same matrix `x`?
+inline bool is_shared(const Problem& p, const Operand& x) {
+  return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t step) { return step == 0; });
+}
+
+/// Bytes of an operand of `lines` rows (B: columns) that a kernel has to read.
+inline double operand_bytes(const Problem& p, const Operand& x, std::int64_t lines) {
+  return static_cast<double>(size_of(p.dtype)) * static_cast<double>(lines) * static_cast<double>(p.k) *
+         (is_shared(p, x) ? 1.0 : static_cast<double>(p.batches));
+}
+
 /// out^T = B^T A^T. For kernels that ask `swap_ab` (bf16x3/kernel.cuh) only.
 inline Problem swap_ab(const Problem& p) {
   Problem t = p;
@@ -58,6 +77,17 @@ inline Problem swap_ab(const Problem& p) {
     x->row_stride = x->col_stride, x->col_stride = row;
   }
   return t;
+}
+
+/// What a batch-invariant problem's kernels are chosen for: many aligned rows along k, however many there are and however they
+/// lie (a row alone may lie otherwise than among others).
+inline Problem with_many_rows(const Problem& p) {
+  Problem many = p;
+  many.m = 4096, many.batches = 1, many.batch_dims = 0;
+  for (std::int64_t& size : many.batch) size = 1;
+  many.a = {.row_stride = p.k, .col_stride = 1};
+  many.b.data = many.up.data = nullptr;
+  return many;
 }
 
 /// A gated product as two: the first writes `temporary` (of the accumulator's type, contiguous as out), the second out.

@@ -7,7 +7,7 @@
 
 namespace xgemm::matmul {
 
-/// Enqueues the product, with A and B swapped where the plan is, on `stream`. `counters`: plan.counter_bytes() of zeros, zeros
+/// Enqueues the product, with A and B swapped where the plan is, on `stream`. `counters`: plan.counter_bytes of zeros, zeros
 /// again afterwards; `partials`: plan.partial_bytes. False: the driver refused a tensor map, nothing was launched.
 bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream);
 

@@ -15,11 +15,6 @@ constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: 
 /// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
 constexpr std::int64_t kLeastDepth = 64;
 
-/// One matrix for all batches?
-bool is_shared(const Problem& p, const Operand& x) {
-  return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-}
-
 /// Else its rows are contiguous.
 bool b_is_k_major(const Problem& p) { return p.b.row_stride == 1 || p.b.col_stride != 1; }
 
@@ -49,9 +44,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
   plan.a_vectors = a_is_vectorisable(p);
   plan.blocks = ceil_div(p.k, kBf16x3Block);
   plan.seconds = 1e30;
-  const double bytes = 4.0 * (static_cast<double>(p.n * p.k) * (is_shared(p, p.b) ? 1.0 : static_cast<double>(p.batches)) +
-                              static_cast<double>(p.m * p.k) * (is_shared(p, p.a) ? 1.0 : static_cast<double>(p.batches)) +
-                              static_cast<double>(p.m * p.n * p.batches));
+  const double bytes = operand_bytes(p, p.b, p.n) + operand_bytes(p, p.a, p.m) + 4.0 * static_cast<double>(p.m * p.n * p.batches);
   for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
     if (forced.find('_') != forced.npos && forced != (p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
@@ -78,6 +71,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
         plan.tile = static_cast<Bf16x3Tile>(i);
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;
         plan.partial_bytes = shares ? 2 * ctas * tile.rows * kBf16x3Columns * 4 : 0;
+        plan.counter_bytes = shares ? ctas * 16 : 0;
       }
       if (granule == 1 || plan.blocks <= kBf16x3Short) break;
     }

@@ -48,8 +48,8 @@ struct Bf16x3Plan {
   std::int64_t units;          ///< a tile: ceil(blocks / granule)
   std::int64_t ctas;           ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
   std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
+  std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
   double seconds;              ///< predicted
-  std::int64_t counter_bytes() const { return partial_bytes > 0 ? ctas * 16 : 0; }
 };
 
 /// What the passes over fp32 operands count (fp16_split/split.cuh). Zeros before a product and after it.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "device/integer.h"
-#include "matmul/simt/plan.h"
+#include "matmul/gemv/plan.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -23,11 +23,6 @@ bool has_vectors(const Problem& p, const Operand& x, std::int64_t line_stride, s
             reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
   for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 2 == 0;
   return ok;
-}
-
-double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
-  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-  return 8.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
 }
 
 /// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
@@ -64,7 +59,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   double best_us = 1e30;
   const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(best.blocks, best.segment));
   const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
-  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + 8 * elements) / kBytesPerMicrosecond;
+  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + 8 * elements) / kBytesPerMicrosecond;
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];

@@ -21,7 +21,7 @@
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/gemv/compensated.cuh"
-#include "matmul/simt/plan.h"
+#include "matmul/gemv/plan.h"
 
 namespace xgemm::matmul {
 

@@ -15,6 +15,7 @@
 #pragma once
 #include <cuda_pipeline.h>
 
+#include "matmul/gemv/plan.h"
 #include "matmul/simt/kernel.cuh"
 
 namespace xgemm::matmul {

@@ -1,4 +1,4 @@
-// Launching a product planned for sliced/kernel.cuh or gemv/sweep.cuh. Free of torch.
+// Launching a product of at most four rows or columns. Free of torch.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,8 +6,11 @@
 
 namespace xgemm::matmul {
 
-/// Enqueues the product on `stream`; one launch, no workspace.
-void launch_small(const Problem& p, const SmallPlan& plan, cudaStream_t stream);
-void launch_sweep(const Problem& p, const SmallPlan& plan, cudaStream_t stream);
+/// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. One a kernel: gemv of every element type
+/// (simt/<type>.cu), dot and sweep (fp32).
+template <class T>
+void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream);
+void launch_dot(const Problem& p, cudaStream_t stream);
+void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

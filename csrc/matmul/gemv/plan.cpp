@@ -3,81 +3,67 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/machine.h"
 #include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's.
-constexpr double kHertz = 1.75e9, kLaunch = 1.5e-6, kCluster = 1.4e-6, kBytesPerSecond = 4.1e12;
-constexpr double kBlocksForMemory = 50;  // of sweep
+constexpr double kGemvLaunch = 2.5e-6, kSweepLaunch = 1.5e-6;
+constexpr double kGemvSecondLaunch = 2.5e-6;         // which adds the splits
+constexpr double kGemvBytesPerSecondAndSm = 80e9;    // few blocks do not reach the memory's rate,
+constexpr double kDotBytesPerSecondAndWarp = 3.5e9;  // nor do few warps: each keeps some loads under way
+constexpr double kSweepBlocksForMemory = 50;
 
-/// Blocks that run at once in clusters of `splits`: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they
-/// have.
-std::int64_t blocks_at_once(std::int64_t splits, int sm_count) {
-  const std::int64_t clusters = sm_count / splits - (splits == 1 ? 0 : splits == 2 ? 1 : 2);
-  return splits * std::max<std::int64_t>(1, clusters);
-}
+struct Estimate {
+  double seconds;
+  std::int64_t splits;
+};
 
-bool fits(const Problem& p) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;  // the kernels step over k in 32 bits
-  for (const std::int64_t x : {p.m, p.n, p.k})
-    if (x < 1 || x >= kLimit) return false;
-  for (const std::int64_t x : {p.a.row_stride, p.a.col_stride, p.b.row_stride, p.b.col_stride})
-    if (x < 0 || x >= kLimit / 4) return false;
-  return true;
-}
-
-std::optional<SmallPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  if (std::min(p.m, p.n) <= kGemvLines && forced.empty()) return {};
-  // By sizes, not by addresses: the splits, and with them bits, do not depend on alignment.
-  const bool vectors = (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
-  std::optional<SmallPlan> best;
-  for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
-    const SlicedTile& t = kSlicedTiles[i];
-    const bool named = forced.starts_with(t.name), apart = forced.ends_with("apart");
-    if (forced.find('_') != forced.npos && !named) continue;
-    const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns);
-    if (tiles >= (std::int64_t{1} << 27) / p.batches) continue;
-    const std::int64_t chunks = ceil_div(p.k, kSlicedDepth);
-    if (apart || (!named && p.k <= kSlicedApart)) {
-      const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), gpu.sm_count) * chunks);
-      const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
-      const double seconds = kLaunch + (rounds * (vectors ? t.round : t.round_single) + fixed) / kHertz;
-      if (!best || seconds < best->seconds) best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, 1, true, seconds};
-      if (apart) continue;
-    }
-    for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
-      if (splits > 1 && chunks < kSlicedWarps * splits) break;
-      const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
-      const double cycles = static_cast<double>(ceil_div(blocks, blocks_at_once(splits, gpu.sm_count))) *
-                            (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
-      const double seconds = kLaunch + cycles / kHertz + (splits > 1 ? kCluster : 0);
-      if (!best || seconds < best->seconds)
-        best = SmallPlan{static_cast<SmallKernel>(i), tiles * p.batches, splits, false, seconds};
-    }
+/// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
+Estimate gemv_estimate(const Problem& p, std::int64_t chunks, const Machine& machine) {
+  const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
+  const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
+                       static_cast<double>(p.k) * static_cast<double>(p.batches);
+  Estimate best{1e30, 1};
+  for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
+    const std::int64_t per_block = ceil_div(chunks, splits);
+    const double blocks =
+        std::min(tiles * static_cast<double>(ceil_div(chunks, per_block)), static_cast<double>(machine.sm_count));
+    const double seconds =
+        bytes / std::min(machine.read_bytes, blocks * kGemvBytesPerSecondAndSm) + (per_block < chunks ? kGemvSecondLaunch : 0);
+    if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
   return best;
 }
 
-/// The large operand has to lie along its lines: else dot.
-std::optional<SmallPlan> plan_sweep(const Problem& p) {
-  const bool of_b = p.m <= kGemvLines && p.b.col_stride == 1, of_a = p.n <= kGemvLines && p.a.row_stride == 1;
-  if (!of_b && !of_a) return {};
-  const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, kSweepColumns) * p.batches;
-  if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
-  const Operand& w = of_b ? p.b : p.a;
-  const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-  const std::int64_t splits = sweep_splits(lines, p.k);
-  const double bytes =
-      4.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
-  const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kBlocksForMemory);
-  return SmallPlan{SmallKernel::sweep, tiles, splits, false, kLaunch + bytes / (kBytesPerSecond * busy)};
+bool dot_serves(const Problem& p) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
+  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
+         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
+}
+
+double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, const Machine& machine) {
+  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
+  return 4 * all * static_cast<double>(k) / std::min(machine.read_bytes, all * dot_warps(lines, k) * kDotBytesPerSecondAndWarp);
+}
+
+/// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
+/// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
+bool dot_pays(const Problem& p, std::int64_t lines, const Machine& machine) {
+  Problem row;
+  row.m = 1, row.n = lines, row.k = p.k;
+  return a_along_k(p) && b_along_k(p) &&
+         dot_seconds(lines, p.k, 1, machine) <= gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
 }
 
 }  // namespace
 
-std::string_view name(SmallKernel k) { return k == SmallKernel::sweep ? "sweep" : info(k).name; }
+int dot_warps(std::int64_t lines, std::int64_t k) {
+  int warps = 1;
+  while (warps < kDotMaxWarps && lines * warps < 2112 && k >= 512 * warps) warps *= 2;
+  return warps;
+}
 
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   const std::int64_t tiles = ceil_div(lines, kSweepColumns);
@@ -89,17 +75,49 @@ std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   return splits;
 }
 
-std::optional<SmallPlan> plan_small(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  if (p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b || !fits(p))
-    return {};
-  if (gpu.major != 9) return {};  // clusters, 227 KiB of shared memory, and fp64 on the tensor cores at fp32's rate
-  if (forced == "sweep") return plan_sweep(p);
-  if (forced.starts_with("sliced")) return plan_sliced(p, gpu, forced);
-  if (!forced.empty()) return {};
-  const auto sweep = plan_sweep(p);
-  if (p.precision != Precision::highest) return sweep;  // TF32 is faster than the rest
-  const auto sliced = plan_sliced(p, gpu, forced);
-  return sweep && (!sliced || sweep->seconds < sliced->seconds) ? sweep : sliced;
+std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  if (std::min(p.m, p.n) > kGemvLines) return {};
+  const bool any = forced.empty() || forced == "simt";
+  const Machine machine = machine_of(gpu);
+  GemvPlan plan{.kernel = GemvKernel::gemv,
+                .chunk = chunk_length(p.n, p.k),
+                .chunks = chunk_count(p.n, p.k),
+                .splits = 1,
+                .tiles = 0,
+                .workspace_bytes = 0,
+                .vector = a_is_vectorisable(p) && b_is_vectorisable(p),
+                .seconds = 0};
+  const bool stream_b = dot_streams_b(p);
+  const std::int64_t lines = stream_b ? p.n : p.m;
+  if (dot_serves(p) && (any ? dot_pays(p, lines, machine) : forced == name(GemvKernel::dot))) {
+    plan.kernel = GemvKernel::dot;
+    plan.seconds = kGemvLaunch + dot_seconds(lines, p.k, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, machine);
+    return plan;
+  }
+  if (!any && forced != name(GemvKernel::gemv)) return {};
+  const Estimate e = gemv_estimate(p, plan.chunks, machine);
+  plan.splits = e.splits, plan.seconds = kGemvLaunch + e.seconds;
+  const std::int64_t planes = gemv_is_exact(p) ? 2 : 1;
+  if (plan.splits > 1) plan.workspace_bytes = planes * p.batches * p.m * p.n * plan.chunks * accumulator_bytes(p.dtype);
+  return plan;
+}
+
+std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  if (!serves_one_launch_fp32(p, gpu) || (!forced.empty() && forced != name(GemvKernel::sweep))) return {};
+  const bool of_b = p.m <= kGemvLines && p.b.col_stride == 1, of_a = p.n <= kGemvLines && p.a.row_stride == 1;
+  if (!of_b && !of_a) return {};
+  const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, kSweepColumns) * p.batches;
+  if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
+  const std::int64_t splits = sweep_splits(lines, p.k);
+  const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kSweepBlocksForMemory);
+  return GemvPlan{.kernel = GemvKernel::sweep,
+                  .chunk = 0,
+                  .chunks = 0,
+                  .splits = splits,
+                  .tiles = tiles,
+                  .workspace_bytes = 0,
+                  .vector = false,
+                  .seconds = kSweepLaunch + operand_bytes(p, of_b ? p.b : p.a, lines) / (machine_of(gpu).read_bytes * busy)};
 }
 
 }  // namespace xgemm::matmul

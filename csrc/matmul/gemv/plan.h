@@ -1,7 +1,10 @@
-// Problem -> the one-launch fp32 kernels for small products and for few rows: sliced/kernel.cuh and gemv/sweep.cuh. Pure host
-// code.
+// Problem -> a kernel for at most four rows or columns, all on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh or gemv/sweep.cuh. Pure
+// host code.
+//
+// Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (but where gemv_is_exact, which
+// batch-invariant problems are not). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns: on M
+// and K), the same for 1 to 4 rows; batch-invariant problems do not take them.
 #pragma once
-#include <array>
 #include <optional>
 #include <string_view>
 
@@ -10,46 +13,54 @@
 
 namespace xgemm::matmul {
 
-enum class SmallKernel : std::uint8_t { sliced_32x32, sliced_32x64, sweep };
-
-/// A tile of sliced/kernel.cuh: what a warp, and so a block, has of C. The one place where the sizes are written.
-struct SlicedTile {
-  std::string_view name;
-  int rows, columns;    ///< of C
-  int stages;           ///< slots of a warp's ring
-  double round;         ///< cycles of an H200 for kSlicedWarps * kSlicedDepth of k (measured, docs/log/matmul.md)
-  double round_single;  ///< the same where an operand is loaded an element at a time
-  double fixed;         ///< a block's start and end
-  double fixed_apart;
+enum class GemvKernel : std::uint8_t {
+  gemv,  ///< every dtype and layout
+  dot,   ///< fp32, the large operand along k
+  sweep  ///< fp32, the large operand along its rows (B) or columns (A)
 };
-inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
-inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
-inline constexpr int kSlicedApart = 128;                   ///< k up to which warps may have tiles of their own
-inline constexpr std::array<SlicedTile, 2> kSlicedTiles{{
-    {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 3000},
-    {"sliced_32x64", 32, 64, 3, 3300, 4000, 900, 3500},
-}};
-constexpr const SlicedTile& info(SmallKernel k) { return kSlicedTiles[static_cast<std::size_t>(k)]; }
+inline constexpr std::string_view kGemvKernels[] = {"gemv", "dot", "sweep"};
+constexpr std::string_view name(GemvKernel k) { return kGemvKernels[static_cast<std::size_t>(k)]; }
+
+/// Rows or columns that the kernels take, and the chunks whose sums a block of gemv/gemv.cuh can hold.
+inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
+
+/// Does gemv/gemv.cuh add up beside what its additions round off? Its bits are then not those of the other kernels.
+inline bool gemv_is_exact(const Problem& p) {
+  return p.dtype == DType::f32 && p.precision == Precision::highest && !p.batch_invariant;
+}
+
+/// Warps of a block of gemv/dot.cuh: at least, and where they share a line at most.
+inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 /// gemv/sweep.cuh: warps of a block, its columns, and k of a warp's step.
 inline constexpr int kSweepWarps = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxSplits = 8;
 inline constexpr int kSweepExact = 256;  ///< k up to which a sum may be so few products that the rounding of each one shows
 
-struct SmallPlan {
-  SmallKernel kernel;
-  std::int64_t tiles;   ///< of all batches
-  std::int64_t splits;  ///< blocks, a cluster, that share a tile's k; the order of additions depends on it and on K
-  bool apart;           ///< short K: a block's warps have a tile each, not a tile's k
-  double seconds;       ///< predicted
+struct GemvPlan {
+  GemvKernel kernel;
+  std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
+  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks, a cluster, that share a tile's k
+  std::int64_t tiles;          ///< sweep: of all batches
+  std::int64_t workspace_bytes;
+  bool vector;     ///< gemv: operands are loaded four elements at a time
+  double seconds;  ///< predicted
 };
 
-std::string_view name(SmallKernel k);
+/// gemv/dot.cuh: is its large operand B (else A)?
+inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
+
+/// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, as far as each
+/// lane has work. A part of the order of additions.
+int dot_warps(std::int64_t lines, std::int64_t k);
 
 /// Blocks that share a line's k in gemv/sweep.cuh: a function of the lines and of K.
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k);
 
-/// Nothing where no kernel applies: other dtypes and precisions, batch-invariant problems (the kernel depends on M), products too
-/// large. `forced`: a kernel's name, or "sliced" for either tile.
-std::optional<SmallPlan> plan_small(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+/// gemv or dot, which run on every GPU; nothing for more rows and columns. `forced`: one of their names, or "simt" for either.
+std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems, too large ones, a large operand
+/// that lies along k. `forced`: "sweep".
+std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -8,7 +8,7 @@ namespace xgemm::matmul {
 namespace {
 
 template <int kX, bool kVector, int kBuffers, bool kExact>
-void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
   constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
   constexpr int kBytes = kExact ? sweep_bytes(kX) : 0;
   if constexpr (kBytes > 48 * 1024) allow_shared<kSweep, kBytes>();
@@ -23,13 +23,13 @@ void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaS
 }
 
 template <int kX, bool kVector, int kBuffers>
-void launch_groups(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
   p.k <= kSweepExact ? launch_groups<kX, kVector, kBuffers, true>(p, plan, stream_b, stream)
                      : launch_groups<kX, kVector, kBuffers, false>(p, plan, stream_b, stream);
 }
 
 template <int kX, bool kVector>
-void launch(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t stream) {
+void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
   // Many blocks of one line of x fit twice in a multiprocessor; else a block is alone, and needs more bytes under way.
   if (kX > 1 || plan.splits > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
   if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
@@ -37,7 +37,7 @@ void launch(const Problem& p, const SmallPlan& plan, bool stream_b, cudaStream_t
 
 }  // namespace
 
-void launch_sweep(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream) {
   const bool stream_b = p.m <= kGemvLines && p.b.col_stride == 1;
   const bool vector = stream_b ? !b_along_k(p) && b_is_vectorisable(p) : !a_along_k(p) && a_is_vectorisable(p);
   const std::int64_t x_lines = stream_b ? p.m : p.n;

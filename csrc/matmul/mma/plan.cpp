@@ -21,11 +21,6 @@ bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std:
   return !aligned;
 }
 
-double bytes_of(const Problem& p, const Operand& x, std::int64_t lines) {
-  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-  return 2.0 * static_cast<double>(lines) * static_cast<double>(p.k) * (shared ? 1.0 : static_cast<double>(p.batches));
-}
-
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -50,7 +45,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
-  const double memory = (bytes_of(p, p.a, p.m) + bytes_of(p, p.b, p.n) + elements) / kBytesPerMicrosecond;
+  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + elements) / kBytesPerMicrosecond;
   const auto rounds = [&](int rows, int columns) {
     return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
   };

@@ -224,19 +224,19 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
 }
 
 /// What registers are budgeted for: element-wise loads and fp64 sums take about twice as many.
-template <class T, SimtKernel kKernel, bool kVector>
+template <class T, SimtTile kSimtTile, bool kVector>
 constexpr int blocks_per_sm() {
-  constexpr int kBlocks = info(kKernel).tile.blocks_per_sm;
+  constexpr int kBlocks = info(kSimtTile).tile.blocks_per_sm;
   return kVector && sizeof(T) == 4 ? kBlocks : (kBlocks + 1) / 2;
 }
 
 }  // namespace simt
 
-template <class T, SimtKernel kKernel, bool kVector, Along kAlongA, Along kAlongB>
-__global__ void __launch_bounds__(info(kKernel).tile.threads(), simt::blocks_per_sm<T, kKernel, kVector>())
+template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA, Along kAlongB>
+__global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_per_sm<T, kSimtTile, kVector>())
     simt_gemm(const __grid_constant__ SimtArguments args) {
   using Acc = Accumulator<T>;
-  constexpr Tile kTile = info(kKernel).tile;
+  constexpr Tile kTile = info(kSimtTile).tile;
   constexpr int kThreads = kTile.threads(), kBM = kTile.bm, kBN = kTile.bn, kBK = kTile.bk;
   constexpr int kQuadsM = kTile.tm() / 4, kQuadsN = kTile.tn() / 4;
   using LoaderA = simt::Loader<T, Acc, kBM, kBK, kThreads, kVector, kAlongA>;

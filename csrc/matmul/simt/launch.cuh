@@ -4,18 +4,19 @@
 
 #include "device/launch.h"
 #include "matmul/gemv/gemv.cuh"
+#include "matmul/gemv/launch.h"
 #include "matmul/simt/kernel.cuh"
 
 namespace xgemm::matmul {
 
-template <class T, SimtKernel kKernel, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
+template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
 void launch_tile(const SimtArguments& args, cudaStream_t stream) {
-  constexpr Tile kTile = info(kKernel).tile;
+  constexpr Tile kTile = info(kSimtTile).tile;
   const Problem& p = args.problem;
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
   const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
   constexpr int kShared = kTile.shared_bytes(sizeof(Accumulator<T>));
-  constexpr auto kGemm = simt_gemm<T, kKernel, kVector, kAlongA, kAlongB>;
+  constexpr auto kGemm = simt_gemm<T, kSimtTile, kVector, kAlongA, kAlongB>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemm, kShared>();
   kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);
 }
@@ -23,28 +24,26 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
 /// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
 template <class T>
 void launch_large(const SimtArguments& args, cudaStream_t stream) {
-  constexpr SimtKernel kKernel = SimtKernel::simt_128x128;
+  constexpr SimtTile kSimtTile = SimtTile::t128x128;
   if (args.a.along_k)
-    args.b.along_k ? launch_tile<T, kKernel, true, Along::k, Along::k>(args, stream)
-                   : launch_tile<T, kKernel, true, Along::k, Along::lines>(args, stream);
+    args.b.along_k ? launch_tile<T, kSimtTile, true, Along::k, Along::k>(args, stream)
+                   : launch_tile<T, kSimtTile, true, Along::k, Along::lines>(args, stream);
   else
-    args.b.along_k ? launch_tile<T, kKernel, true, Along::lines, Along::k>(args, stream)
-                   : launch_tile<T, kKernel, true, Along::lines, Along::lines>(args, stream);
+    args.b.along_k ? launch_tile<T, kSimtTile, true, Along::lines, Along::k>(args, stream)
+                   : launch_tile<T, kSimtTile, true, Along::lines, Along::lines>(args, stream);
 }
 
 template <class T, bool kVector>
-void launch_kernel(SimtKernel kernel, const SimtArguments& args, cudaStream_t stream) {
-  switch (kernel) {
-    case SimtKernel::simt_128x128:
+void launch_kernel(SimtTile tile, const SimtArguments& args, cudaStream_t stream) {
+  switch (tile) {
+    case SimtTile::t128x128:
       if constexpr (std::is_same_v<T, float> && kVector)
         launch_large<T>(args, stream);
       else if constexpr (!std::is_same_v<T, double>)
-        launch_tile<T, SimtKernel::simt_128x128, kVector>(args, stream);
+        launch_tile<T, SimtTile::t128x128, kVector>(args, stream);
       break;
-    case SimtKernel::simt_64x64: launch_tile<T, SimtKernel::simt_64x64, kVector>(args, stream); break;
-    case SimtKernel::simt_16x128: launch_tile<T, SimtKernel::simt_16x128, kVector>(args, stream); break;
-    case SimtKernel::gemv:
-    case SimtKernel::dot: break;  // launch_gemv, launch_dot
+    case SimtTile::t64x64: launch_tile<T, SimtTile::t64x64, kVector>(args, stream); break;
+    case SimtTile::t16x128: launch_tile<T, SimtTile::t16x128, kVector>(args, stream); break;
   }
 }
 
@@ -74,29 +73,40 @@ void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
     along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
 }
 
+inline SimtArguments simt_arguments(const Problem& p, const auto& plan, void* workspace) {
+  return {.problem = p,
+          .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
+          .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
+          .chunk = plan.chunk,
+          .chunks = plan.chunks,
+          .splits = plan.splits,
+          .partial = workspace,
+          .only = {},
+          .exact = false};
+}
+
+template <class T>
+void launch_finish(const SimtArguments& args, cudaStream_t stream) {
+  const Problem& p = args.problem;
+  if (args.splits == 1) return;
+  const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
+  simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
+}
+
 template <class T>
 void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
-  const SimtArguments args{.problem = p,
-                           .a = {p.a.row_stride, p.a.col_stride, a_along_k(p)},
-                           .b = {p.b.col_stride, p.b.row_stride, b_along_k(p)},
-                           .chunk = plan.chunk,
-                           .chunks = plan.chunks,
-                           .splits = plan.splits,
-                           .partial = workspace,
-                           .only = only,
-                           .exact = plan.kernel == SimtKernel::gemv && gemv_is_exact(p)};
-  if (plan.kernel == SimtKernel::dot)
-    return launch_dot(p, stream);  // fp32 alone has such plans
-  else if (plan.kernel == SimtKernel::gemv)
-    launch_gemv<T>(args, stream);
-  else if (plan.vector)
-    launch_kernel<T, true>(plan.kernel, args, stream);
-  else
-    launch_kernel<T, false>(plan.kernel, args, stream);
-  if (plan.splits > 1) {
-    const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
-    simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
-  }
+  SimtArguments args = simt_arguments(p, plan, workspace);
+  args.only = only;
+  plan.vector ? launch_kernel<T, true>(plan.tile, args, stream) : launch_kernel<T, false>(plan.tile, args, stream);
+  launch_finish<T>(args, stream);
+}
+
+template <class T>
+void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream) {
+  SimtArguments args = simt_arguments(p, plan, workspace);
+  args.exact = gemv_is_exact(p);
+  launch_gemv<T>(args, stream);
+  launch_finish<T>(args, stream);
 }
 
 }  // namespace xgemm::matmul

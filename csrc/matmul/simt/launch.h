@@ -11,7 +11,7 @@ namespace xgemm::matmul {
 struct LineStats;
 
 /// Which elements of a product are wanted: those whose pair of lines the fp16 split cannot do (fp16_split/line_scale.cuh); all
-/// where `a` is null. Not for gemv, nor for plans that split K.
+/// where `a` is null. Not for plans that split K.
 struct FailedPairs {
   const LineStats *a = nullptr, *b = nullptr;  ///< [batch or one][line]
   int batch_step_a = 0, batch_step_b = 0;      ///< 0: one matrix for all batches
@@ -28,8 +28,5 @@ struct FailedProduct {
 /// an element type (simt_<type>.cu).
 template <class T>
 void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
-
-/// The same for SimtKernel::dot, fp32's (dot.cu).
-void launch_dot(const Problem& p, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

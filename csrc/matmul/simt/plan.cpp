@@ -18,12 +18,12 @@ struct Estimate {
   std::int64_t splits;
 };
 
-Estimate estimate(const Problem& p, const SimtKernelInfo& kernel, std::int64_t chunk, std::int64_t chunks, int sm_count) {
-  const Tile& t = kernel.tile;
+Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk, std::int64_t chunks, int sm_count) {
+  const Tile& t = tile.tile;
   const double tiles = static_cast<double>(ceil_div(p.m, t.bm) * ceil_div(p.n, t.bn)) * static_cast<double>(p.batches);
   const double slots = static_cast<double>(sm_count) * t.blocks_per_sm;
   // fp64 runs at half the fp32 rate.
-  const double rate = kernel.rate * kFmaPerSecondAndSm * (p.dtype == DType::f64 ? 0.5 : 1.0);
+  const double rate = tile.rate * kFmaPerSecondAndSm * (p.dtype == DType::f64 ? 0.5 : 1.0);
   const double chunk_flop = static_cast<double>(t.bm) * t.bn * static_cast<double>(std::min(chunk, p.k));
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                        (p.b.batch_stride[0] ? static_cast<double>(p.batches) : 1.0);
@@ -45,8 +45,6 @@ Estimate estimate(const Problem& p, const SimtKernelInfo& kernel, std::int64_t c
   return best;
 }
 
-constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
-
 bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stride, std::int64_t along_size,
                      std::int64_t across_stride) {
   const std::uintptr_t access = is_half(p.dtype) ? 8 : 16;
@@ -56,8 +54,7 @@ bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stri
   return ok;
 }
 
-bool serves(const Problem& p, SimtKernel k, const DeviceProperties& gpu) {
-  const Tile& t = info(k).tile;
+bool serves(const Problem& p, const Tile& t, const DeviceProperties& gpu) {
   if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
   return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
 }
@@ -74,99 +71,26 @@ bool b_is_vectorisable(const Problem& p) {
                       : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
 }
 
-std::string_view name(SimtKernel k) { return k == SimtKernel::gemv ? "gemv" : k == SimtKernel::dot ? "dot" : info(k).name; }
-
-int dot_warps(std::int64_t lines, std::int64_t k) {
-  int warps = 1;
-  while (warps < kDotMaxWarps && lines * warps < 2112 && k >= 512 * warps) warps *= 2;
-  return warps;
-}
-
 std::int64_t chunk_length(std::int64_t n, std::int64_t k) {
   const std::int64_t wanted = n <= 512 ? 64 : n <= 1024 ? 128 : k <= 512 ? 512 : 256;
   if (k <= wanted) return std::max<std::int64_t>(k, 1);
   return std::max<std::int64_t>(wanted, ceil_div(ceil_div(k, 32), 32) * 32);
 }
 
-namespace {
-
-/// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
-Estimate gemv_estimate(const Problem& p, std::int64_t chunks, int sm_count) {
-  constexpr double kBytesPerSecondAndSm = 80e9;
-  const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
-  const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
-                       static_cast<double>(p.k) * static_cast<double>(p.batches);
-  Estimate best{1e30, 1};
-  for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
-    const std::int64_t per_block = ceil_div(chunks, splits);
-    const double blocks = std::min(tiles * static_cast<double>(ceil_div(chunks, per_block)), static_cast<double>(sm_count));
-    const double seconds =
-        bytes / std::min(kBytesPerSecond, blocks * kBytesPerSecondAndSm) + (per_block < chunks ? kSecondLaunch : 0);
-    if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
-  }
-  return best;
-}
-
-bool dot_serves(const Problem& p) {
-  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
-  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
-         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
-}
-
-/// Each warp keeps some loads under way, so that few lines do not reach the memory's rate.
-double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices) {
-  constexpr double kBytesPerSecondAndWarp = 3.5e9;
-  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
-  return 4 * all * static_cast<double>(k) / std::min(kBytesPerSecond, all * dot_warps(lines, k) * kBytesPerSecondAndWarp);
-}
-
 std::int64_t chunk_count(std::int64_t n, std::int64_t k) { return std::max<std::int64_t>(1, ceil_div(k, chunk_length(n, k))); }
-
-/// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
-/// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
-bool dot_pays(const Problem& p, std::int64_t lines, int sm_count) {
-  Problem row;
-  row.m = 1, row.n = lines, row.k = p.k;
-  return a_along_k(p) && b_along_k(p) &&
-         dot_seconds(lines, p.k, 1) <= gemv_estimate(row, chunk_count(lines, p.k), sm_count).seconds;
-}
-
-}  // namespace
 
 SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const bool any = forced.empty() || forced == "simt";
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
-  SimtPlan plan{SimtKernel::simt_64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
-  if (std::min(p.m, p.n) <= kGemvLines && (any || forced == name(SimtKernel::gemv))) {
-    const Estimate e = gemv_estimate(p, chunks, gpu.sm_count);
-    plan.kernel = SimtKernel::gemv;
-    plan.splits = e.splits;
-    plan.seconds = e.seconds;
-  }
-  const bool stream_b = dot_streams_b(p);
-  const std::int64_t lines = stream_b ? p.n : p.m;
-  if (dot_serves(p) && (any ? dot_pays(p, lines, gpu.sm_count) : forced == name(SimtKernel::dot))) {
-    const Operand& w = stream_b ? p.b : p.a;
-    const bool shared = std::all_of(w.batch_stride, w.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
-    plan.kernel = SimtKernel::dot;
-    plan.splits = 1;
-    plan.seconds = dot_seconds(lines, p.k, shared ? 1 : p.batches);
-  }
-  // A gemv reads the large operand at the memory's rate; no tile beats that.
-  double best = plan.kernel == SimtKernel::gemv || plan.kernel == SimtKernel::dot ? 0 : 1e30;
-  for (int i = 0; i < kSimtTiles; ++i) {
-    const SimtKernel kernel = static_cast<SimtKernel>(i);
-    if (!serves(p, kernel, gpu) || (!any && forced != info(kernel).name)) continue;
-    const Estimate e = estimate(p, info(kernel), chunk, chunks, gpu.sm_count);
-    if (e.seconds < best) {
-      best = plan.seconds = e.seconds;
-      plan.kernel = kernel;
-      plan.splits = e.splits;
-    }
+  SimtPlan plan{SimtTile::t64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
+  for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
+    const SimtTileInfo& tile = kSimtTiles[i];
+    if (!serves(p, tile.tile, gpu) || (!any && forced != tile.name)) continue;
+    const Estimate e = estimate(p, tile, chunk, chunks, gpu.sm_count);
+    if (e.seconds < plan.seconds) plan.seconds = e.seconds, plan.tile = static_cast<SimtTile>(i), plan.splits = e.splits;
   }
   plan.seconds += kLaunch;
-  const std::int64_t planes = plan.kernel == SimtKernel::gemv && gemv_is_exact(p) ? 2 : 1;
-  if (plan.splits > 1) plan.workspace_bytes = planes * p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
+  if (plan.splits > 1) plan.workspace_bytes = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
   return plan;
 }
 

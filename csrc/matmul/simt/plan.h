@@ -1,10 +1,9 @@
-// Problem -> kernel, tile and split. Pure host code: no CUDA, no torch, tested without a GPU.
+// Problem -> tile and split on CUDA cores (simt/kernel.cuh), which do every problem. Pure host code: no CUDA, no torch, tested
+// without a GPU.
 //
 // Order of additions. K is cut in chunks of `chunk` (a function of N and K). A chunk's products are added one after another by
-// fused multiply-adds from zero; the chunks' sums are added in order. Every kernel and every split but dot does exactly this (and
-// gemv where it is exact, which batch-invariant problems are not), so
-// the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU. dot (fp32, up to 4 rows
-// or columns) has an order of its own, which depends on N and K; batch-invariant problems do not take it.
+// fused multiply-adds from zero; the chunks' sums are added in order. Every tile and every split does exactly this, so the bits
+// of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,30 +27,15 @@ struct Tile {
   constexpr int shared_bytes(int accumulator_bytes) const { return accumulator_bytes * (2 * bk * (bm + 4 + bn + 4) + bm * bn); }
 };
 
-enum class SimtKernel : std::uint8_t { simt_128x128, simt_64x64, simt_16x128, gemv, dot };
-inline constexpr int kSimtTiles = 3;  ///< rows of the table of tiles; gemv and dot have none
+enum class SimtTile : std::uint8_t { t128x128, t64x64, t16x128 };
 
-/// Rows for which a batch-invariant problem's kernels are chosen.
-inline constexpr std::int64_t kManyRows = 4096;
-
-/// Rows or columns that gemv/gemv.cuh takes, and the chunks whose sums a block of it can hold.
-inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
-
-/// Does gemv/gemv.cuh add up beside what its additions round off? Its bits are then not those of the other kernels.
-inline bool gemv_is_exact(const Problem& p) {
-  return p.dtype == DType::f32 && p.precision == Precision::highest && !p.batch_invariant;
-}
-
-/// Warps of a block of gemv/dot.cuh: at least, and where they share a line at most.
-inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
-
-struct SimtKernelInfo {
+struct SimtTileInfo {
   std::string_view name;
   Tile tile;
   double rate;  ///< share of the fp32 peak that the tile reaches when all slots are full (measured, docs/log/matmul.md)
 };
 
-inline constexpr std::array<SimtKernelInfo, kSimtTiles> kSimtKernels{{
+inline constexpr std::array<SimtTileInfo, 3> kSimtTiles{{
     // Large problems: a thread's 16 x 8 sums need 24 shared floats for 128 multiply-adds, and two blocks of four warps hide each
     // other's barriers. Measured against 128x256 and 256x128 with one block of eight warps: 0.90, 0.86 and 0.84 of cuBLAS.
     {"simt_128x128", {128, 128, 8, 2, 2, 4, 8, 2}, 0.68},
@@ -61,10 +45,10 @@ inline constexpr std::array<SimtKernelInfo, kSimtTiles> kSimtKernels{{
     {"simt_16x128", {16, 128, 32, 1, 4, 4, 8, 3}, 0.27},
 }};
 
-constexpr const SimtKernelInfo& info(SimtKernel k) { return kSimtKernels[static_cast<std::size_t>(k)]; }
+constexpr const SimtTileInfo& info(SimtTile t) { return kSimtTiles[static_cast<std::size_t>(t)]; }
 
 struct SimtPlan {
-  SimtKernel kernel;
+  SimtTile tile;
   std::int64_t chunk;   ///< k-length whose products are added in a row
   std::int64_t chunks;  ///< ceil(k / chunk), at least 1
   std::int64_t splits;  ///< blocks that share a tile's chunks; more than 1: partial sums through the workspace
@@ -72,10 +56,6 @@ struct SimtPlan {
   bool vector;     ///< operands are loaded four elements at a time
   double seconds;  ///< predicted
 };
-
-/// Do A and B's quads run along k (else along A's rows, B's columns)?
-inline bool a_along_k(const Problem& p) { return p.a.col_stride == 1; }
-inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 
 /// Is every quad of every batch of A (of B) one aligned access, wholly inside or outside the matrix?
 bool a_is_vectorisable(const Problem& p);
@@ -86,17 +66,11 @@ bool b_is_vectorisable(const Problem& p);
 /// each.
 std::int64_t chunk_length(std::int64_t n, std::int64_t k);
 
-/// gemv/dot.cuh: is its large operand B (else A)?
-inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
+/// Sums of a chunk's length that K has, at least one.
+std::int64_t chunk_count(std::int64_t n, std::int64_t k);
 
-/// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, as far as each
-/// lane has work. A part of the order of additions.
-int dot_warps(std::int64_t lines, std::int64_t k);
-
-std::string_view name(SimtKernel k);  ///< of every kernel, gemv and dot included
-
-/// The plan of least predicted time on a GPU. `forced` (a kernel's name, or "simt" for any) overrides the choice; a kernel that
-/// cannot do the problem leaves simt_64x64, which does every problem.
+/// The plan of least predicted time on a GPU. `forced` (a tile's name, or "simt" for any) overrides the choice; other names, and
+/// a tile that cannot do the problem, leave simt_64x64, which does every problem.
 SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -21,8 +21,8 @@
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
 #include "device/vector.cuh"
-#include "matmul/gemv/plan.h"
 #include "matmul/simt/kernel.cuh"
+#include "matmul/sliced/plan.h"
 
 namespace xgemm::matmul {
 
@@ -105,9 +105,9 @@ struct Panel {
   }
 };
 
-template <SmallKernel kKernel, bool kAlongKA, bool kAlongKB>
+template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
 struct Shape {
-  static constexpr SlicedTile kTile = info(kKernel);
+  static constexpr SlicedTileInfo kTile = info(kSliced);
   using A = Panel<kTile.rows, kAlongKA>;
   using B = Panel<kTile.columns, kAlongKB>;
   static constexpr int kSlot = A::kFloats + B::kFloats, kRing = kTile.stages * kSlot;
@@ -136,13 +136,13 @@ __device__ __forceinline__ void add(Sums& sum, const Sums& x) {
 
 }  // namespace sliced
 
-template <SmallKernel kKernel, bool kAlongKA, bool kAlongKB>
+template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
 __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_constant__ SlicedArguments args) {
   using namespace sliced;
-  using Shape = Shape<kKernel, kAlongKA, kAlongKB>;
+  using Shape = Shape<kSliced, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
   using B = typename Shape::B;
-  constexpr SlicedTile kTile = Shape::kTile;
+  constexpr SlicedTileInfo kTile = Shape::kTile;
   constexpr int kStages = kTile.stages, kQuads = kTile.columns / 4;
   extern __shared__ __align__(16) float rings[];
 

@@ -1,15 +1,15 @@
 #include "device/integer.h"
 #include "device/launch.h"
-#include "matmul/gemv/launch.h"
 #include "matmul/sliced/kernel.cuh"
+#include "matmul/sliced/launch.h"
 
 namespace xgemm::matmul {
 namespace {
 
-template <SmallKernel kKernel, bool kAlongKA, bool kAlongKB>
-void launch(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
-  using Shape = sliced::Shape<kKernel, kAlongKA, kAlongKB>;
-  constexpr auto kGemm = sliced_gemm<kKernel, kAlongKA, kAlongKB>;
+template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
+void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
+  using Shape = sliced::Shape<kSliced, kAlongKA, kAlongKB>;
+  constexpr auto kGemm = sliced_gemm<kSliced, kAlongKA, kAlongKB>;
   allow_shared<kGemm, Shape::kBytes>();
   const auto shares = static_cast<unsigned>(plan.splits);
   const SlicedArguments args{
@@ -32,21 +32,20 @@ void launch(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
           stream, args);
 }
 
-template <SmallKernel kKernel>
-void launch_layout(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
+template <SlicedTile kSliced>
+void launch_layout(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   if (a_along_k(p))
-    b_along_k(p) ? launch<kKernel, true, true>(p, plan, stream) : launch<kKernel, true, false>(p, plan, stream);
+    b_along_k(p) ? launch<kSliced, true, true>(p, plan, stream) : launch<kSliced, true, false>(p, plan, stream);
   else
-    b_along_k(p) ? launch<kKernel, false, true>(p, plan, stream) : launch<kKernel, false, false>(p, plan, stream);
+    b_along_k(p) ? launch<kSliced, false, true>(p, plan, stream) : launch<kSliced, false, false>(p, plan, stream);
 }
 
 }  // namespace
 
-void launch_small(const Problem& p, const SmallPlan& plan, cudaStream_t stream) {
-  switch (plan.kernel) {
-    case SmallKernel::sliced_32x32: return launch_layout<SmallKernel::sliced_32x32>(p, plan, stream);
-    case SmallKernel::sliced_32x64: return launch_layout<SmallKernel::sliced_32x64>(p, plan, stream);
-    case SmallKernel::sweep: return launch_sweep(p, plan, stream);
+void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
+  switch (plan.tile) {
+    case SlicedTile::t32x32: return launch_layout<SlicedTile::t32x32>(p, plan, stream);
+    case SlicedTile::t32x64: return launch_layout<SlicedTile::t32x64>(p, plan, stream);
   }
 }
 

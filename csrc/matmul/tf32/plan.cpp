@@ -14,7 +14,7 @@ constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kT
 constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
 
 TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride) {
-  const bool shared = std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s == 0; });
+  const bool shared = is_shared(p, x);
   TensorOperand t{};
   t.k_major = k_stride == 1 || line_stride != 1;
   t.inner = t.k_major ? p.k : lines;

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "device/integer.h"
+#include "matmul/gemv/plan.h"
+#include "matmul/machine.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -233,8 +235,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
 /// `along_k`: the kernel takes it contiguous along k only.
 TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
                     bool copied, bool along_k) {
-  bool shared = true;
-  for (int d = 0; d < p.batch_dims; ++d) shared = shared && x.batch_stride[d] == 0;
+  const bool shared = is_shared(p, x);
   TensorOperand t{};
   t.k_major = k_stride == 1 || line_stride != 1 || along_k;
   t.inner = t.k_major ? p.k : lines;
@@ -405,31 +406,22 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
   } else {
     plan.seconds = fp32_seconds(plan, p, choice);
+    if (p.batch_invariant && !any) {
+      const Problem q = with_many_rows(p);
+      WgmmaPlan many = plan;
+      many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
+      plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}));
+    }
     Problem ieee = p;  // what CUDA cores do
     ieee.precision = Precision::ieee;
-    if (!any) {
-      Problem q = p;
-      WgmmaPlan many = plan;
-      Choice alone = choice;
-      if (p.batch_invariant) {  // as of many aligned rows along k: a row alone may lie otherwise than among others
-        q.m = kManyRows, q.batches = 1, q.batch_dims = 0;
-        for (std::int64_t& size : q.batch) size = 1;
-        q.a = {.row_stride = p.k, .col_stride = 1};
-        q.b.data = q.up.data = nullptr;
-        many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
-        alone = choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {});
-      }
-      if (1.1 * fp32_seconds(many, q, alone) > plan_simt(q, gpu).seconds * (p.gated ? 2 : 1)) return {};
-    }
-    const auto make_rest = [&](const Problem& r) {
-      SimtPlan rest = plan_simt(r, gpu);
-      if (rest.kernel == SimtKernel::gemv || rest.kernel == SimtKernel::dot)  // they do whole products only
-        rest = plan_simt(r, gpu, info(SimtKernel::simt_16x128).name);
-      rest.splits = 1, rest.workspace_bytes = 0;  // its check must cost little where nothing failed
-      return rest;
+    const auto fallback = [&](const Problem& r) {
+      // Of few rows gemv would be faster, but it does whole products only.
+      SimtPlan simt = plan_simt(r, gpu, std::min(r.m, r.n) <= kGemvLines ? info(SimtTile::t16x128).name : "");
+      simt.splits = 1, simt.workspace_bytes = 0;  // its check must cost little where nothing failed
+      return simt;
     };
-    plan.fallback = make_rest(ieee);
-    if (p.gated) plan.fallback_up = make_rest(up_product(ieee, nullptr));
+    plan.fallback = fallback(ieee);
+    if (p.gated) plan.fallback_up = fallback(up_product(ieee, nullptr));
   }
 
   std::int64_t bytes = 0;

@@ -107,7 +107,7 @@ struct WgmmaPlan {
   bool b_as_it_lies;     ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
   SimtPlan fallback;     ///< fp32: CUDA cores, for the elements that the split in parts cannot do
   SimtPlan fallback_up;  ///< the same of a gated problem's other product
-  double seconds;        ///< predicted
+  double seconds;        ///< predicted; of a batch-invariant fp32 problem: with_many_rows
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;                 ///< sums of `memory_splits`
   std::int64_t counter_bytes;                 ///< zeros that the launch needs, and leaves
@@ -122,9 +122,9 @@ std::int64_t wgmma_splits(std::int64_t n, std::int64_t k);
 /// Columns of C that a tile has: gated, half of its columns are the other weight's.
 constexpr int columns(const Problem& p, WgmmaTile t) { return p.gated ? info(t).n / 2 : info(t).n; }
 
-/// The plan, or nothing where the tensor cores cannot do the problem or CUDA cores are faster. `forced`: a tile's name, or
-/// "wgmma" for any; a tile that cannot do the problem leaves the choice free. Half precision's choice looks at N, K, dtype and
-/// layout only; fp32's at M, too, unless the problem is batch_invariant.
+/// Nothing where the tensor cores cannot do the problem. `forced`: a tile's name, or "wgmma" for any; a tile that cannot do the
+/// problem leaves the choice free. Half precision's plan looks at N, K, dtype and layout only; fp32's at M, too, unless the
+/// problem is batch_invariant.
 std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

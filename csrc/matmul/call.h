@@ -1,0 +1,36 @@
+// A checked product, before the devices part ways: what matmul.cpp leaves to run.cpp (CUDA) and cpu.cpp (ATen).
+#pragma once
+#include <optional>
+
+#include "matmul/problem.h"
+#include "torch/tensor.h"
+
+namespace xgemm::matmul {
+
+/// Operands are matrices with the output's batch dims.
+struct Call {
+  TensorView like;                  ///< gives the output's dtype and device
+  Shape batch{};                    ///< the output's batch dims
+  Shape out_shape{};                ///< what the caller gets
+  Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
+  Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one a batch dim
+};
+
+/// The product on a GPU.
+Tensor run(Call& call);
+
+// The products on the CPU.
+Tensor matmul_cpu(const Call& call, const TensorView& a, const TensorView& b);
+Tensor addmm_cpu(const Call& call, const TensorView& input, const TensorView& a, const TensorView& b);
+Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optional<Tensor>& bias,
+                  const std::optional<Tensor>& residual);
+Tensor gated_linear_cpu(const Call& call, const TensorView& gate, const TensorView& up, const std::optional<Tensor>& bias_gate,
+                        const std::optional<Tensor>& bias_up);
+
+/// On a GPU: bytes that prepare() makes of a weight; none where no product would use them: without wgmma, of half precision, of
+/// "ieee".
+std::int64_t prepared_bytes(const TensorView& weight, Precision precision);
+/// Fills `prepared`, of so many bytes, with the split of b.
+void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight);
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,115 @@
+// Products on the CPU: ATen, in fp32 for the half types, rounded once at the end, as the kernels do.
+#include "matmul/call.h"
+#include "torch/aten.h"
+
+namespace xgemm::matmul {
+namespace {
+
+/// What operands of `dtype` are multiplied in: fp64 in place of fp32 where ATen would round to fewer bits than `precision`
+/// allows.
+ScalarType arithmetic(ScalarType dtype, Precision precision) {
+  if (dtype == ScalarType::Double) return dtype;
+  const Rounding allowed = precision == Precision::medium ? Rounding::bf16
+                           : precision == Precision::high ? Rounding::tf32
+                                                          : Rounding::none;
+  return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
+}
+
+/// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
+/// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
+bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
+  if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
+  constexpr std::int64_t kSmall = 8192;
+  std::int64_t rows = call.problem.m;
+  for (const std::int64_t size : call.batch) rows *= size;
+  return multiplies(half) || rows * call.problem.n * call.problem.k <= kSmall || (rows == 1 && k_step == 1);
+}
+
+Tensor add(const Tensor& x, const Tensor& y) {
+  AtenTensorHandle sum = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_add_Tensor(x.get(), y.get(), 1, &sum));
+  return Tensor(sum);
+}
+
+/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
+/// null.
+Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
+                double alpha = 1) {
+  const std::int64_t rows = view(call.like.op, "a", a).size(0), n = call.problem.n;
+  const Tensor out = empty(call.out_shape, type, call.like), x = converted(a, type), y = converted(b, type),
+               matrix = strided(out, std::array{rows, n}, std::array{n, std::int64_t{1}});
+  if (!c && alpha == 1) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(matrix.get(), x.get(), y.get()));
+  } else {  // with beta 0 the third operand is not read
+    const Tensor third = c ? converted(*c, type) : matrix;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(matrix.get(), third.get(), x.get(), y.get(), c ? beta : 0, alpha));
+  }
+  return out;
+}
+
+/// linear's input as a matrix of all its rows.
+Tensor matrix_of(const TensorView& x) {
+  if (x.dim() == 2) return *x.tensor;
+  const std::int64_t k = x.size(-1);
+  std::int64_t rows = 1;
+  for (const std::int64_t size : x.sizes.first(x.sizes.size() - 1)) rows *= size;
+  return torch::stable::reshape(*x.tensor, std::array{rows, k});
+}
+
+/// A weight (n, k) or (k) as the matrix (k, n).
+Tensor transposed(const TensorView& w) {
+  return strided(*w.tensor, std::array{w.size(-1), w.dim() == 1 ? 1 : w.size(0)},
+                 std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
+}
+
+Tensor activate(const Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::relu: return aten("relu", "", x);
+    case Activation::gelu: return aten("gelu", "", x, std::string("none"));
+    case Activation::gelu_tanh: return aten("gelu", "", x, std::string("tanh"));
+    case Activation::silu: return aten("silu", "", x);
+    default: return x;
+  }
+}
+
+}  // namespace
+
+Tensor matmul_cpu(const Call& call, const TensorView& a, const TensorView& b) {
+  const bool as_is = multiplies_as_is(a.dtype, call, b.stride(b.dim() == 1 ? -1 : -2));
+  const ScalarType type = as_is ? a.dtype : arithmetic(a.dtype, call.problem.precision);
+  if (a.dim() == 2 && b.dim() == 2) return converted(multiply(call, type, *a.tensor, *b.tensor), a.dtype);
+  return converted(aten("matmul", "", converted(*a.tensor, type), converted(*b.tensor, type)), a.dtype);
+}
+
+Tensor addmm_cpu(const Call& call, const TensorView& input, const TensorView& a, const TensorView& b) {
+  const Problem& p = call.problem;
+  const ScalarType type = multiplies(a.dtype) ? a.dtype : arithmetic(a.dtype, p.precision);  // rounded once there, too
+  return converted(multiply(call, type, *a.tensor, *b.tensor, p.beta == 0 ? nullptr : input.tensor, p.beta, p.alpha), a.dtype);
+}
+
+Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optional<Tensor>& bias,
+                  const std::optional<Tensor>& residual) {
+  const Problem& p = call.problem;
+  const TensorView& x = call.like;
+  // ReLU of what has been rounded is what ReLU rounded would be.
+  const bool rounds_last = !residual && (p.activation == Activation::none || p.activation == Activation::relu);
+  const bool as_is = rounds_last && multiplies_as_is(x.dtype, call, weight.stride(-1));
+  const ScalarType type = as_is ? x.dtype : arithmetic(x.dtype, p.precision);
+  Tensor y = activate(multiply(call, type, matrix_of(x), transposed(weight), bias ? &*bias : nullptr), p.activation);
+  if (residual) y = add(y, converted(*residual, type));
+  return converted(y, x.dtype);
+}
+
+Tensor gated_linear_cpu(const Call& call, const TensorView& gate, const TensorView& up, const std::optional<Tensor>& bias_gate,
+                        const std::optional<Tensor>& bias_up) {
+  const TensorView& input = call.like;
+  const ScalarType type = arithmetic(input.dtype, call.problem.precision);
+  const Tensor x = converted(matrix_of(input), type);
+  const auto product = [&](const TensorView& weight, const std::optional<Tensor>& bias) {
+    return multiply(call, type, x, transposed(weight), bias ? &*bias : nullptr);
+  };
+  const Tensor gated = activate(product(gate, bias_gate), call.problem.activation);
+  return converted(aten("mul", "Tensor", gated, product(up, bias_up)), input.dtype);
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,283 @@
+// A product on a GPU: its batch dims, a plan, memory, the launches.
+#include <algorithm>
+#include <cmath>  // for device/numeric.cuh
+#include <cstdlib>
+#include <span>
+
+#include "device/integer.h"
+#include "device/numeric.cuh"
+#include "matmul/bf16x3/launch.h"
+#include "matmul/call.h"
+#include "matmul/fp64_mma/launch.h"
+#include "matmul/gemv/launch.h"
+#include "matmul/mma/launch.h"
+#include "matmul/plan.h"
+#include "matmul/simt/launch.h"
+#include "matmul/sliced/launch.h"
+#include "matmul/tf32/launch.h"
+#include "matmul/wgmma/launch.h"
+#include "torch/cuda.h"
+
+namespace xgemm::matmul {
+namespace {
+
+/// One batch dim of all operands.
+struct BatchDim {
+  std::int64_t size, a, b, c, residual;
+};
+
+/// Merges neighbouring dims where every operand steps through both as through one.
+std::vector<BatchDim> merge(const Call& call) {
+  std::vector<BatchDim> dims;
+  for (std::size_t d = 0; d < call.batch.size(); ++d) {
+    if (call.batch[d] == 1) continue;
+    const BatchDim now{call.batch[d], call.a[d], call.b[d], call.c.empty() ? 0 : call.c[d],
+                       call.residual.empty() ? 0 : call.residual[d]};
+    if (!dims.empty()) {
+      BatchDim& before = dims.back();
+      if (before.a == now.a * now.size && before.b == now.b * now.size && before.c == now.c * now.size &&
+          before.residual == now.residual * now.size) {
+        before = {before.size * now.size, now.a, now.b, now.c, now.residual};
+        continue;
+      }
+    }
+    dims.push_back(now);
+  }
+  return dims;
+}
+
+/// Rows of all batches as one matrix, where B is shared and every operand steps through the rows evenly.
+void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
+  if (dims.empty() || dims.back().b != 0) return;
+  const BatchDim d = dims.back();
+  const auto even = [&](const Operand& x, std::int64_t step) { return !x.data || p.m == 1 || step == p.m * x.row_stride; };
+  if (!even(p.a, d.a) || !even(p.c, d.c) || !even(p.residual, d.residual)) return;
+  if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
+  p.m *= d.size;
+  dims.pop_back();
+}
+
+/// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
+/// everything in a problem but the addresses, of which only the alignment to 16 bytes counts.
+class PlanCache {
+ public:
+  const Plan& find(const Problem& p, const DeviceProperties& gpu) {
+    const Problem key = without_addresses(p);
+    Entry* const set = &entries_[hash(key) % kSets * kWays];
+    for (Entry* e = set; e < set + kWays; ++e)
+      if (e->gpu == &gpu && e->key == key) return e->plan;
+    Entry& oldest = set[next_++ % kWays];
+    oldest = {&gpu, key, make_plan(p, gpu)};
+    return oldest.plan;
+  }
+
+ private:
+  static constexpr std::size_t kSets = 32, kWays = 4;
+  struct Entry {
+    const DeviceProperties* gpu = nullptr;  // one object a device
+    Problem key{};
+    Plan plan{};
+  };
+
+  static const void* alignment_of(const void* address) {
+    const auto bits = reinterpret_cast<std::uintptr_t>(address);
+    return reinterpret_cast<const void*>(bits ? 16 | bits % 16 : 0);
+  }
+  static Problem without_addresses(const Problem& p) {
+    Problem key = p;
+    for (Operand* x : {&key.a, &key.b, &key.c, &key.bias, &key.residual, &key.up, &key.bias_up}) x->data = alignment_of(x->data);
+    key.factor = alignment_of(p.factor), key.prepared_b = alignment_of(p.prepared_b);
+    key.out = nullptr;  // the allocator's: always aligned
+    return key;
+  }
+  static std::size_t hash(const Problem& p) {
+    std::uint64_t h = static_cast<std::uint64_t>(p.dtype);
+    for (const std::int64_t x : {p.m, p.n, p.k, p.batches, p.a.row_stride, p.b.row_stride})
+      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9e3779b97f4a7c15u;
+    return h >> 32;
+  }
+
+  std::vector<Entry> entries_ = std::vector<Entry>(kSets * kWays);
+  std::size_t next_ = 0;
+};
+
+/// What a launch gets beside the problem: a plan's workspace_bytes; zeros and memory of the stream's own.
+struct Memory {
+  void* workspace = nullptr;
+  MeetingPlace place{};
+};
+
+std::int64_t workspace_bytes(const Candidate& plan) {
+  return std::visit(
+      [](const auto& x) -> std::int64_t {
+        if constexpr (requires { x.workspace_bytes; })
+          return x.workspace_bytes;
+        else
+          return 0;
+      },
+      plan);
+}
+
+MeetingPlace meeting_place(const Candidate& plan, const CudaScope& scope) {
+  return std::visit(
+      [&](const auto& x) -> MeetingPlace {
+        if constexpr (requires { x.counter_bytes; })
+          return scope.meeting_place(static_cast<std::size_t>(x.counter_bytes), static_cast<std::size_t>(x.partial_bytes));
+        else
+          return {};
+      },
+      plan);
+}
+
+/// A call for each family. False: the driver refused a tensor map, and nothing was launched.
+struct Launch {
+  const Problem& p;
+  const Memory& memory;
+  const CudaScope& scope;
+  cudaStream_t stream = scope.stream();
+  unsigned char* workspace = static_cast<unsigned char*>(memory.workspace);
+  void* counters = memory.place.counters;
+  float* partials = static_cast<float*>(memory.place.partials);
+
+  bool operator()(const SimtPlan& plan) const {
+    dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_simt<T>(p, plan, workspace, stream); });
+    return true;
+  }
+  bool operator()(const GemvPlan& plan) const {
+    switch (plan.kernel) {
+      case GemvKernel::gemv:
+        dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_gemv<T>(p, plan, workspace, stream); });
+        break;
+      case GemvKernel::dot: launch_dot(p, stream); break;
+      case GemvKernel::sweep: launch_sweep(p, plan, stream); break;
+    }
+    return true;
+  }
+  bool operator()(const Fp64Plan& plan) const { return launch_fp64(p, plan, workspace, stream), true; }
+  bool operator()(const MmaPlan& plan) const {
+    (p.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(p, plan, stream);
+    return true;
+  }
+  bool operator()(const SlicedPlan& plan) const { return launch_sliced(p, plan, stream), true; }
+  bool operator()(const Tf32Plan& plan) const {
+    return launch_tf32(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
+  }
+  bool operator()(const Bf16x3Plan& plan) const {
+    return launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, counters, partials, stream);
+  }
+  bool operator()(const WgmmaPlan& plan) const {
+    return launch_wgmma_product(p, plan, workspace, counters, partials, scope.properties().sm_count, stream);
+  }
+};
+
+bool launch(const Problem& p, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
+  return std::visit(Launch{p, memory, scope}, plan);
+}
+
+/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as `launch`.
+bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
+  const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
+    if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
+  };
+  if (dims.size() > kMaxBatchDims) {
+    std::int64_t inner = p.m * p.n;
+    for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
+    const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
+    for (std::int64_t i = 0; i < dims[0].size; ++i) {
+      launch_all(p, dims.subspan(1), plan, memory, scope);
+      advance(p.a, dims[0].a);
+      advance(p.b, dims[0].b);
+      advance(p.c, dims[0].c);
+      advance(p.residual, dims[0].residual);
+      p.out = static_cast<char*>(p.out) + inner * out;
+      if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
+    }
+    return true;
+  }
+  const bool launched = launch(p, plan, memory, scope);
+  scope.check_launch();
+  return launched;
+}
+
+/// The whole call by `plan`; false: as `launch`.
+bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> dims, const Plan& plan, const CudaScope& scope) {
+  std::int64_t elements = p.m * p.n;
+  for (const BatchDim& d : dims) elements *= d.size;
+  std::int64_t bytes = workspace_bytes(plan.kernel);
+  const std::int64_t wide = accumulator_bytes(p.dtype);
+  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
+  std::int64_t sums_at = 0;  // two products: the first one's sums wait, unrounded, in out where it is wide enough, else behind
+  if (plan.up) {
+    sums_at = round_up(std::max(bytes, workspace_bytes(*plan.up)), 256);
+    bytes = sums_at + (enough ? 0 : elements * wide);
+  }
+  std::optional<Tensor> space;
+  Memory memory{.place = meeting_place(plan.kernel, scope)};
+  if (bytes > 0) {
+    space = workspace(static_cast<std::size_t>(bytes), call.like);
+    memory.workspace = view(call.like.op, "workspace", *space).data;
+  }
+  if (!plan.up) return launch_all(p, dims, plan.kernel, memory, scope);
+  void* const sums = enough ? p.out : static_cast<char*>(memory.workspace) + sums_at;
+  return launch_all(up_product(p, sums), dims, *plan.up, memory, scope) &&
+         launch_all(gate_product(p, sums), dims, plan.kernel, memory, scope);
+}
+
+/// XGEMM_MATMUL_PLAN: a kernel's name, for tuning (docs/matmul.md).
+std::string_view forced_plan(const char* op) {
+  const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");
+  const std::string_view forced = wanted ? wanted : "";
+  if (!forced.empty() && !is_plan_name(forced))
+    fail(op, "expected XGEMM_MATMUL_PLAN to be one of ", plan_names(), ", got ", forced);
+  return forced;
+}
+
+}  // namespace
+
+Tensor run(Call& call) {
+  CudaScope scope(call.like);
+  Problem& p = call.problem;
+  Tensor out = empty(call.out_shape, call.like.dtype, call.like);
+  p.out = view(call.like.op, "out", out).data;
+  std::int64_t batches = 1;
+  for (const std::int64_t size : call.batch) batches *= size;
+  if (batches * p.m * p.n == 0) return out;
+
+  std::vector<BatchDim> dims = merge(call);
+  fold_rows(p, dims);
+  const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
+  p.batch_dims = static_cast<int>(own);
+  for (std::size_t i = 0; i < own; ++i) {
+    const BatchDim& d = dims[outer + i];
+    p.batch[i] = d.size;
+    p.batches *= d.size;
+    p.a.batch_stride[i] = d.a;
+    p.b.batch_stride[i] = d.b;
+    p.c.batch_stride[i] = d.c;
+    p.residual.batch_stride[i] = d.residual;
+  }
+  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
+  const std::string_view forced = forced_plan(call.like.op);
+  const DeviceProperties& gpu = scope.properties();
+  thread_local PlanCache cache;
+  bool launched = false;
+  if (outer == 0) launched = launch_plan(call, p, dims, forced.empty() ? cache.find(p, gpu) : make_plan(p, gpu, forced), scope);
+  if (!launched) launch_plan(call, p, dims, make_plain_plan(p, gpu, forced), scope);
+  return out;
+}
+
+std::int64_t prepared_bytes(const TensorView& weight, Precision precision) {
+  const int parts = split_parts(precision);
+  if (weight.dtype != ScalarType::Float || device_properties(weight.device_index).major != 9 || parts == 0 || weight.numel() == 0)
+    return 0;
+  return prepared_layout(weight.size(0), weight.size(1), parts).bytes + std::int64_t{sizeof(FailedLines)};
+}
+
+void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight) {
+  CudaScope scope(weight);
+  torch::stable::zero_(prepared);  // what pads the parts too: the same weight gives the same bytes
+  launch_prepare(p, split_parts(p.precision), view(weight.op, "prepared", prepared).data, scope.stream());
+  scope.check_launch();
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,50 @@
+#include "matmul/sliced/plan.h"
+
+#include <algorithm>
+
+#include "device/integer.h"
+#include "matmul/gemv/plan.h"
+#include "matmul/machine.h"
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;  // seconds; kCluster: more, where a cluster adds splits
+
+}  // namespace
+
+std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  if (!serves_one_launch_fp32(p, gpu) || (!forced.empty() && !forced.starts_with("sliced"))) return {};
+  if (forced.empty() && (p.precision != Precision::highest || std::min(p.m, p.n) <= kGemvLines)) return {};
+  const Machine machine = machine_of(gpu);
+  // By sizes, not by addresses: the splits, and with them bits, do not depend on alignment.
+  const bool vectors = (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
+  std::optional<SlicedPlan> best;
+  for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
+    const SlicedTileInfo& t = kSlicedTiles[i];
+    const bool named = forced.starts_with(t.name), apart = forced.ends_with("apart");
+    if (forced.find('_') != forced.npos && !named) continue;
+    const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns);
+    if (tiles >= (std::int64_t{1} << 27) / p.batches) continue;
+    const std::int64_t chunks = ceil_div(p.k, kSlicedDepth);
+    if (apart || (!named && p.k <= kSlicedApart)) {
+      const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), machine.sm_count) * chunks);
+      const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
+      const double seconds = kLaunch + (rounds * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
+      if (!best || seconds < best->seconds) best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, 1, true, seconds};
+      if (apart) continue;
+    }
+    for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
+      if (splits > 1 && chunks < kSlicedWarps * splits) break;
+      const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
+      const double cycles = static_cast<double>(ceil_div(blocks, splits * machine.clusters_at_once(splits))) *
+                            (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
+      const double seconds = kLaunch + cycles / machine.hertz_cuda_cores + (splits > 1 ? kCluster : 0);
+      if (!best || seconds < best->seconds)
+        best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, splits, false, seconds};
+    }
+  }
+  return best;
+}
+
+}  // namespace xgemm::matmul
