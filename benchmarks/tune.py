@@ -1,6 +1,6 @@
 """Times the variants of one op side by side: each a value of the environment variable that overrides the op's plan.
 
-    python -m benchmarks.tune matmul --plans sgemm_128x128,sgemm_64x64 --shapes 4096x4096x4096,16x4096x4096
+    python -m benchmarks.tune matmul --plans simt_128x128,simt_64x64 --shapes 4096x4096x4096,16x4096x4096
 
 The variable (XGEMM_<OP>_PLAN unless --env names another) is set around a variant's blocks, in one process, so the
 library must read it on every call. The library's own choice always runs too, and torch beside it.

@@ -1,5 +1,5 @@
-"""Plans of products, asked without a GPU: one C++ program holds every planner of csrc/matmul and reads problems as `ask` writes
-them. It is compiled once a session.
+"""Plans of products, asked without a GPU: matmul_plans.cpp, which holds every planner of csrc/matmul, reads problems as
+`ask` writes them. It is compiled once a session.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,159 +11,6 @@ from common import CSRC, compile_host_code, conversation
 HIGHEST, IEEE, HIGH, MEDIUM = range(4)
 Answer = dict[str, float | str]
 Ask = Callable[..., "Answer | None"]
-
-# Asked for a family: its offer, in every field; for the choice: what tests/golden keeps of it.
-PROGRAM = r"""
-#include <iostream>
-#include <sstream>
-#include <string>
-#include "matmul/plan.h"
-using namespace xgemm;
-using namespace xgemm::matmul;
-struct Question {
-  Problem p;
-  DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  std::string forced, family;
-};
-bool read(Question& q) {
-  int dtype, precision, major;
-  bool prepared, residual;
-  std::int64_t a_offset, b_offset;
-  q = {};
-  Problem& p = q.p;
-  std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> residual >> major;
-  std::cin >> p.m >> p.n >> p.k >> p.batches;
-  std::cin >> p.a.row_stride >> p.a.col_stride >> a_offset >> p.b.row_stride >> p.b.col_stride >> b_offset;
-  if (!(std::cin >> q.gpu.sm_count >> q.forced >> q.family))
-    return false;
-  if (q.forced == "-")
-    q.forced.clear();
-  q.gpu.major = major;
-  p.dtype = static_cast<DType>(dtype);
-  p.precision = static_cast<Precision>(precision);
-  p.batch_dims = p.batches > 1;
-  p.batch[0] = p.batches;
-  p.a.batch_stride[0] = p.batches > 1 ? p.m * p.k : 0, p.b.batch_stride[0] = p.batches > 1 ? p.n * p.k : 0;
-  p.a.data = reinterpret_cast<const void*>(4096 + a_offset);
-  p.b.data = reinterpret_cast<const void*>(4096 + b_offset);
-  if (p.gated)
-    p.up = p.b;
-  if (prepared)
-    p.prepared_b = p.b.data;
-  if (residual)
-    p.residual = {.data = p.a.data, .row_stride = p.n, .col_stride = 1};
-  return true;
-}
-void print(const TensorOperand& x, const char* name) {
-  if (x.copied || x.prepared)
-    std::cout << (x.prepared ? " prepared_" : " copied_") << name;
-}
-struct Print {
-  const Problem& p;
-  bool all;
-  void operator()(const SimtPlan& s) const {
-    std::cout << info(s.tile).name << " chunk=" << s.chunk << " chunks=" << s.chunks << " splits=" << s.splits
-              << " vector=" << s.vector << " workspace=" << s.workspace_bytes;
-  }
-  void operator()(const GemvPlan& g) const {
-    std::cout << name(g.kernel);
-    if (g.kernel == GemvKernel::sweep)
-      std::cout << " tiles=" << g.tiles << " splits=" << g.splits << " apart=0";
-    else
-      std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits << " vector=" << g.vector
-                << " workspace=" << g.workspace_bytes;
-  }
-  void operator()(const Fp64Plan& f) const {
-    std::cout << info(f.tile).name << " segment=" << f.segment << " split_blocks=" << f.split_blocks << " splits=" << f.splits
-              << " vectors=" << fp64_vectors_a(p) << fp64_vectors_b(p) << " workspace=" << f.workspace_bytes;
-    if (all)
-      std::cout << " vectors_a=" << fp64_vectors_a(p) << " vectors_b=" << fp64_vectors_b(p) << " blocks=" << f.blocks;
-  }
-  void operator()(const MmaPlan& m) const { std::cout << info(m.tile).name << " raw_a=" << m.raw_a << " raw_b=" << m.raw_b; }
-  void operator()(const SlicedPlan& s) const {
-    std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
-  }
-  void operator()(const Tf32Plan& t) const {
-    const Tf32TileInfo& tile = info(t.tile);
-    std::cout << tile.name << " swap_ab=" << t.swap_ab << " tiles=" << t.tiles_x << 'x' << t.tiles_y << " splits=" << t.splits
-              << " split_blocks=" << t.split_blocks << " ctas=" << t.ctas << " workspace=" << t.workspace_bytes
-              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
-    print(t.a, "a"), print(t.b, "b");
-    if (all)
-      std::cout << " x=" << tile.x << " y=" << tile.y << " slot=" << tile.blocks << " per_sm=" << tile.per_sm
-                << " tiles_x=" << t.tiles_x << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
-  }
-  void operator()(const Bf16x3Plan& b) const {
-    const Bf16x3TileInfo& tile = info(b.tile);
-    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma << " vectors=" << b.a_vectors
-              << " granule=" << b.granule << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
-    if (all)
-      std::cout << " rows=" << tile.rows << " tiles=" << b.tiles << " blocks=" << b.blocks;
-  }
-  void operator()(const WgmmaPlan& t) const {
-    std::cout << info(t.tile).name << " parts=" << t.parts << " chunk=" << t.chunk << " splits=" << t.splits
-              << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
-              << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
-              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
-    if (t.b_as_it_lies)
-      std::cout << " b_as_it_lies";
-    print(t.a, "a"), print(t.b, "b");
-    if (p.gated)
-      print(t.up, "up");
-    if (!t.parts || all)
-      return;
-    std::cout << " fallback=";
-    if (t.fallback_bf16x3)
-      std::cout << "bf16x3 ctas=" << t.fallback_bf16x3->ctas;
-    else
-      (*this)(t.fallback);
-  }
-};
-std::optional<Candidate> offer(const Question& q, const std::string& family) {
-  const auto& [p, gpu, forced, families] = q;
-  const auto wgmma = plan_wgmma(p, gpu, forced);
-  const bool pays = wgmma && (!forced.empty() || is_half(p.dtype) || wgmma_pays(p, gpu, *wgmma));
-  if (family == "cuda_cores")
-    return plan_cuda_cores(p, gpu, forced);
-  if (family == "wgmma")
-    return pays ? std::optional<Candidate>(*wgmma) : std::nullopt;
-  if (family == "mma") {
-    const auto mma = plan_mma(p, gpu, forced);
-    return mma && (!forced.empty() || (wgmma && mma_pays(*mma, *wgmma))) ? std::optional<Candidate>(*mma) : std::nullopt;
-  }
-  if (family == "fp64")
-    return plan_fp64(p, gpu, forced);
-  if (family == "sweep")
-    return plan_sweep(p, gpu, forced);
-  if (family == "sliced")
-    return plan_sliced(p, gpu, forced);
-  if (family == "tf32")
-    return plan_tf32(p, gpu, forced);
-  return family == "bf16x3" ? plan_bf16x3(p, gpu, forced) : plan_bf16x3(swap_ab(p), gpu, forced);
-}
-int main() {
-  for (Question q; read(q);) {
-    const Plan plan = make_plan(q.p, q.gpu, q.forced);
-    if (q.family == "choice") {
-      std::visit(Print{q.p, false}, plan.kernel);
-      if (plan.up && std::holds_alternative<Fp64Plan>(plan.kernel) == false)
-        std::cout << " and ", std::visit(Print{q.p, false}, *plan.up);
-    } else {
-      std::optional<Candidate> found;
-      std::istringstream families(q.family);
-      for (std::string family; !found && std::getline(families, family, ',');)
-        found = offer(q, family);
-      if (found) {
-        std::visit(Print{q.p, true}, *found);
-        std::cout << " seconds=" << seconds(*found);
-      } else {
-        std::cout << "-";
-      }
-    }
-    std::cout << std::endl;
-  }
-}
-"""
 
 
 def number(text: str) -> float | str:
@@ -191,15 +38,15 @@ def compiled(factory: pytest.TempPathFactory) -> Path:
     folder = factory.getbasetemp() / "matmul_planners"
     if not folder.exists():
         folder.mkdir()
-        (folder / "main.cpp").write_text(PROGRAM)
-        compile_host_code(folder, "main.cpp", *CSRC.glob("matmul/**/plan.cpp"), "-o", "program")
+        compile_host_code(folder, Path(__file__).with_suffix(".cpp"), *CSRC.glob("matmul/**/plan.cpp"), "-o", "program")
     return folder / "program"
 
 
 def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
     """A fixture that asks for the offer of `family` (of several, "sweep,sliced": of the first that has one).
 
-    "choice" is what takes the product: the answer is a line of text, else it is a dict, None where nothing is offered.
+    "choice" is what takes the product, "names" says of a forced name whether it is known: lines of text. Else the answer
+    is a dict, None where nothing is offered.
     `usually`: the precision where none is named.
     """
 
@@ -235,7 +82,7 @@ def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
                 words = answer(
                     dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, sm_count, forced, family
                 )
-                return " ".join(words) if family == "choice" else by_name(words)
+                return " ".join(words) if family in ("choice", "names") else by_name(words)
 
             yield ask
 

@@ -7,14 +7,19 @@ and git shows which products they move.
 
 import os
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
+from benchmarks import tune
+from tools.fuzz import ops as fuzz
+
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
 plan = plan_fixture("choice")
+names = plan_fixture("names")
 F32, F16, BF16, F64 = range(4)
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]
@@ -108,3 +113,24 @@ def test_decisions_are_those_of_the_golden_file(plan: Ask) -> None:
             moved.append(f"{question}\n  was {golden}\n  now {now}")
     if moved:
         pytest.fail(f"{len(moved)} of {len(lines)} products take another plan:\n" + "\n".join(moved[:10]))
+
+
+def test_forced_names(plan: Ask, names: Ask) -> None:
+    """XGEMM_MATMUL_PLAN: every tile takes a product that it can do, and every name that is in use elsewhere is one."""
+    verdict, _, valid = names(64, 64, 64, forced="sgemm_128x128").partition(": ")
+    assert verdict == "unknown"
+    valid = valid.partition(" (")[0].split(", ")
+    assert len(valid) == len(set(valid))
+    for name in valid:
+        f32 = {"precision": HIGH if name.startswith("tf32") else HIGHEST, "layout": "nt"}
+        options = {"dtype": F64} if name.startswith("fp64") else {"dtype": BF16} if name.startswith("mma") else f32
+        if name.startswith("wgmma"):
+            options = {"dtype": BF16, "layout": "nt"}
+        m, layout = (4, "nn" if name == "sweep" else "nt") if name in ("gemv", "dot", "sweep") else (64, "nt")
+        taken = plan(m, 256, 512, **options | {"forced": name, "layout": layout}).split()
+        assert taken[0].startswith(name.removesuffix("_apart").removesuffix("_few_rows")), name
+    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
+    for name in in_use:
+        assert names(64, 64, 64, forced=name).startswith("known: "), name
+    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "wgmma_", "Simt"):
+        assert names(64, 64, 64, forced=name).startswith("unknown: "), name

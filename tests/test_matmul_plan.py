@@ -1,56 +1,41 @@
-"""The plan of a matrix product, without a GPU: the planners of csrc/matmul are compiled and asked."""
+"""Plans of CUDA cores (csrc/matmul/{simt,gemv}) and of wgmma, without a GPU."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, plan_fixture
+from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Answer, plan_fixture
 
-PROGRAM = r"""
-#include "matmul/wgmma/plan.h"
-int main() {
-  for (Question q; read(q);) {
-    const SimtPlan plan = plan_simt(q.p, q.gpu, q.forced);
-    std::cout << name(plan.kernel) << ' ' << plan.chunk << ' ' << plan.chunks << ' ' << plan.splits << ' '
-              << plan.workspace_bytes << ' ' << plan.vector << ' ';
-    const auto t = plan_wgmma(q.p, q.gpu, q.forced);
-    if (t)
-      std::cout << info(t->tile).name << ' ' << t->splits << ' ' << t->cluster << ' '
-                << t->memory_splits << ' ' << t->columns << ' ' << t->split_length << ' '
-                << t->chunk << ' ' << t->a.copied << ' ' << t->b.copied << ' ' << t->workspace_bytes << ' '
-                << t->partial_bytes << ' ' << t->b_as_it_lies << ' ' << t->multicast << std::endl;
-    else
-      std::cout << "-" << std::endl;
-  }
-}
-"""
-answer = plan_fixture(PROGRAM)
+cuda_cores = plan_fixture("cuda_cores")
+wgmma = plan_fixture("wgmma")
+choice = plan_fixture("choice")
 F32, F16, BF16, F64 = range(4)  # DType's order
 SIZE = {F32: 4, F16: 2, BF16: 2, F64: 8}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Wgmma:
     tile: str
     splits: int
     cluster: int
-    spread: int
+    memory_splits: int
     columns: int
-    length: int
+    split_length: int
     chunk: int
-    copies_a: bool
-    copies_b: bool
     workspace: int
     partials: int
-    b_as_it_lies: bool
-    pairs: bool
+    multicast: bool
+    copied_a: bool = False
+    copied_b: bool = False
+    b_as_it_lies: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What plan_simt answers, and plan_wgmma's answer, which the op asks first."""
+    """What CUDA cores offer, and wgmma where it pays."""
 
     kernel: str
     chunk: int
@@ -58,7 +43,7 @@ class Plan:
     splits: int
     workspace: int
     vector: bool
-    tensor: "Tensor | None"
+    tensor: "Wgmma | None"
 
 
 @dataclass
@@ -81,26 +66,19 @@ class Problem:
     prepared: bool = False
 
 
+def fields(record: type, offer: Answer) -> dict[str, float | str]:
+    return {field.name: offer[field.name] for field in dataclasses.fields(record) if field.name in offer}
+
+
 @pytest.fixture(scope="module")
-def plan(answer: Callable[..., str]) -> "Ask":
+def plan(cuda_cores: Callable[..., Answer], wgmma: Callable[..., "Answer | None"]) -> "Ask":
     def ask(p: Problem) -> Plan:
-        flags = {name: getattr(p, name) for name in ("batch_invariant", "gated", "prepared", "sm_count", "forced")}
-        words = answer(
-            *(p.m, p.n, p.k, p.batch),
-            strides=(p.a or (p.k, 1), p.b or (p.n, 1)),
-            offset=p.offset * SIZE[p.dtype],
-            dtype=p.dtype,
-            precision=p.precision,
-            **flags,
-        )
-        kernel, *rest = words.split()
-        *numbers, vector = map(int, rest[:5])
-        tensor = None
-        if rest[5] != "-":
-            *sizes, copies_a, copies_b, workspace, partials, lies, pairs = map(int, rest[6:])
-            copies = bool(copies_a), bool(copies_b)
-            tensor = Tensor(rest[5], *sizes, *copies, workspace, partials, bool(lies), bool(pairs))
-        return Plan(kernel, *numbers, vector == 1, tensor)
+        names = ("dtype", "precision", "batch_invariant", "gated", "prepared", "sm_count", "forced")
+        options = {name: getattr(p, name) for name in names}
+        options |= {"strides": (p.a or (p.k, 1), p.b or (p.n, 1)), "offset": p.offset * SIZE[p.dtype]}
+        simt, tensor = (offer(p.m, p.n, p.k, p.batch, **options) for offer in (cuda_cores, wgmma))
+        found = tensor and Wgmma(tile=tensor["name"], **fields(Wgmma, tensor))
+        return Plan(kernel=simt["name"], tensor=found, **fields(Plan, simt))
 
     return ask
 
@@ -221,7 +199,7 @@ HALF_TILE_ROWS = {
     for rows, widths in {128: (256, 192, 128, 96, 64), 64: (256, 128, 96, 64, 32)}.items()
     for columns in widths
 }
-MIRRORED_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # `columns` of theirs are rows
+SWAP_AB_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # `columns` of theirs are rows
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
@@ -253,7 +231,7 @@ def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
         (2048, 768, 3072, "wgmma_128x96", False),
     ]:
         chosen = plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor
-        assert (chosen.tile, chosen.pairs) == (tile, pairs)
+        assert (chosen.tile, chosen.multicast) == (tile, pairs)
     assert plan(Problem(128, 128, 128, batch=1024, dtype=BF16)).tensor.tile == "wgmma_128x128"
 
 
@@ -271,11 +249,11 @@ def test_rows_between_whole_tiles(plan: Ask) -> None:
         for b in ((1, k), (n, 1)):
             chosen = plan(Problem(m, n, k, dtype=BF16, b=b)).tensor
             assert (chosen.tile, chosen.columns) == (tile, rows)
-    assert plan(Problem(128, 14336, 4096, dtype=BF16, b=(1, 4096))).tensor.tile not in MIRRORED_TILE_COLUMNS
+    assert plan(Problem(128, 14336, 4096, dtype=BF16, b=(1, 4096))).tensor.tile not in SWAP_AB_TILE_COLUMNS
     across = plan(Problem(192, 14336, 4096, dtype=BF16, a=(1, 192), b=(1, 4096))).tensor  # A's rows are not contiguous
-    assert across.tile not in MIRRORED_TILE_COLUMNS
+    assert across.tile not in SWAP_AB_TILE_COLUMNS
     for odd in (Problem(192, 14337, 4096, dtype=BF16), Problem(192, 14336, 4096, batch=2, dtype=BF16)):
-        assert plan(odd).tensor.tile not in MIRRORED_TILE_COLUMNS
+        assert plan(odd).tensor.tile not in SWAP_AB_TILE_COLUMNS
 
 
 def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
@@ -283,34 +261,36 @@ def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
     for size in (1000, 1016, 1512, 2056, 3000):
         for b in ((1, size), (size, 1)):
             chosen = plan(Problem(size, size, size, dtype=BF16, b=b)).tensor
-            assert chosen.pairs
-            assert (chosen.copies_a, chosen.copies_b) == (False, False)
+            assert chosen.multicast
+            assert (chosen.copied_a, chosen.copied_b) == (False, False)
     for tile in HALF_TILE_ROWS:
         for m, n in [(264, 392), (392, 264)]:
             b = (1, 1000) if tile.endswith(("96", "x32", "64x256")) else (n, 1)
             chosen = plan(Problem(m, n, 1000, dtype=BF16, b=b, forced=tile)).tensor
             assert chosen.tile == tile
-            assert chosen.pairs or tile == "wgmma_64x256"  # of fewer columns: not always a multiple of 16
-    assert not plan(Problem(1024, 1024, 1024, dtype=BF16)).tensor.pairs
-    assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.pairs  # copied: whole lines
+            assert chosen.multicast or tile == "wgmma_64x256"  # of fewer columns: not always a multiple of 16
+    assert not plan(Problem(1024, 1024, 1024, dtype=BF16)).tensor.multicast
+    assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.multicast  # copied: whole lines
 
 
 def test_long_k_on_a_small_output_is_spread(plan: Ask) -> None:
     long = plan(Problem(64, 64, 65536, dtype=BF16)).tensor
-    assert (long.tile, long.splits, long.spread) == ("wgmma_64x64", 64, 64)
+    assert (long.tile, long.splits, long.memory_splits) == ("wgmma_64x64", 64, 64)
     wide = plan(Problem(512, 512, 65536, dtype=BF16)).tensor
-    assert (wide.tile, wide.splits, wide.spread) == ("wgmma_128x256", 16, 16)
-    assert plan(Problem(16384, 512, 65536, dtype=BF16)).tensor.spread == 1  # tiles enough: one CTA adds all parts
+    assert (wide.tile, wide.splits, wide.memory_splits) == ("wgmma_128x256", 16, 16)
+    assert (
+        plan(Problem(16384, 512, 65536, dtype=BF16)).tensor.memory_splits == 1
+    )  # tiles enough: one CTA adds all parts
 
 
 def test_tma_needs_alignment(plan: Ask) -> None:
     whole = plan(Problem(512, 512, 512, dtype=BF16)).tensor
-    assert (whole.copies_a, whole.copies_b) == (False, False)
+    assert (whole.copied_a, whole.copied_b) == (False, False)
     odd = plan(Problem(512, 512, 513, dtype=BF16)).tensor
-    assert (odd.copies_a, odd.copies_b) == (True, False)
-    assert plan(Problem(512, 513, 512, dtype=BF16)).tensor.copies_b
-    assert plan(Problem(512, 512, 512, dtype=BF16, offset=1)).tensor.copies_a
-    assert plan(Problem(512, 512, 512, dtype=BF16, a=(1024, 2))).tensor.copies_a
+    assert (odd.copied_a, odd.copied_b) == (True, False)
+    assert plan(Problem(512, 513, 512, dtype=BF16)).tensor.copied_b
+    assert plan(Problem(512, 512, 512, dtype=BF16, offset=1)).tensor.copied_a
+    assert plan(Problem(512, 512, 512, dtype=BF16, a=(1024, 2))).tensor.copied_a
 
 
 def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
@@ -321,7 +301,7 @@ def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
 def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> None:
     def copies(m: int, n: int, k: int, **options) -> tuple[bool, bool]:
         tensor = plan(Problem(m, n, k, dtype=BF16, **options)).tensor
-        return tensor.copies_a, tensor.copies_b
+        return tensor.copied_a, tensor.copied_b
 
     assert copies(4096, 4096, 4096) == (False, False)
     assert copies(300, 8200, 4104) == (True, False)  # every tile's columns read it
@@ -337,9 +317,9 @@ def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> N
 def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     for strides in [(4095, 1), (1, 4097)]:
         few = plan(Problem(16, 4095, 4097, dtype=BF16, b=strides)).tensor
-        assert (few.b_as_it_lies, few.copies_a, few.copies_b) == (True, True, False)
+        assert (few.b_as_it_lies, few.copied_a, few.copied_b) == (True, True, False)
         many = plan(Problem(1000, 4095, 4097, dtype=BF16, b=strides)).tensor
-        assert (many.b_as_it_lies, many.copies_b) == (False, True)
+        assert (many.b_as_it_lies, many.copied_b) == (False, True)
     assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
     assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
     assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
@@ -354,7 +334,7 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
     assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
     columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor
-    assert (columns.b_as_it_lies, columns.copies_a) == (True, True)  # that kernel takes rows of A
+    assert (columns.b_as_it_lies, columns.copied_a) == (True, True)  # that kernel takes rows of A
 
 
 def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
@@ -367,7 +347,7 @@ def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
 
 
 def test_gated_takes_few_kernels(plan: Ask) -> None:
-    def gated(m: int, n: int, k: int, **options) -> Tensor | None:
+    def gated(m: int, n: int, k: int, **options) -> Wgmma | None:
         return plan(Problem(m, n, k, gated=True, **{"b": (1, k)} | options)).tensor
 
     assert gated(8192, 14336, 4096, dtype=BF16).tile == "wgmma_128x256"
@@ -377,9 +357,9 @@ def test_gated_takes_few_kernels(plan: Ask) -> None:
     assert gated(16, 512, 8192, dtype=BF16).splits == 1
     assert gated(300, 7, 512, dtype=BF16) is None
     # K-major kernels only: other layouts are copied.
-    assert not gated(300, 512, 512, dtype=BF16).copies_b
-    assert gated(300, 512, 512, dtype=BF16, b=(512, 1)).copies_b
-    assert gated(300, 512, 512, dtype=BF16, a=(1, 300)).copies_a
+    assert not gated(300, 512, 512, dtype=BF16).copied_b
+    assert gated(300, 512, 512, dtype=BF16, b=(512, 1)).copied_b
+    assert gated(300, 512, 512, dtype=BF16, a=(1, 300)).copied_a
 
 
 def test_a_prepared_weight_costs_no_pass_over_it(plan: Ask) -> None:
@@ -411,36 +391,36 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert (here is None) == (alone is None)
     if here is None:
         return
-    assert (here.splits, here.length) == (alone.splits, alone.length)
-    assert (here.cluster, here.spread) in ((1, 1), (here.splits, 1), (1, here.splits))
+    assert (here.splits, here.split_length) == (alone.splits, alone.split_length)
+    assert (here.cluster, here.memory_splits) in ((1, 1), (here.splits, 1), (1, here.splits))
     assert here.cluster <= 8
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
-    assert (here.splits - 1) * here.length < k <= here.splits * here.length  # no part without an element
-    assert here.length % 256 == 0  # whole slots of every tile
-    if here.tile in MIRRORED_TILE_COLUMNS:
+    assert (here.splits - 1) * here.split_length < k <= here.splits * here.split_length  # no part without an element
+    assert here.split_length % 256 == 0  # whole slots of every tile
+    if here.tile in SWAP_AB_TILE_COLUMNS:
         assert not gated
         assert 128 < m <= 1280
         assert n % 8 == 0
         assert batch == 1
-        assert (here.splits, here.cluster, here.spread) == (1, 1, 1)
+        assert (here.splits, here.cluster, here.memory_splits) == (1, 1, 1)
         assert 80 <= here.columns <= 256
         assert here.columns % 16 == 0
-        assert not here.pairs or n > MIRRORED_TILE_COLUMNS[here.tile]
+        assert not here.multicast or n > SWAP_AB_TILE_COLUMNS[here.tile]
         return
     rows, columns = -(-m // HALF_TILE_ROWS[here.tile]), -(-n // here.columns)
     shares_a = HALF_TILE_ROWS[here.tile] > int(here.tile.split("x")[1])
-    assert not here.pairs or (here.cluster == here.spread == 1 and not gated)
-    assert not here.pairs or (columns > 1 and m >= 16 if shares_a else rows > 1 and here.columns % 16 == 0)
+    assert not here.multicast or (here.cluster == here.memory_splits == 1 and not gated)
+    assert not here.multicast or (columns > 1 and m >= 16 if shares_a else rows > 1 and here.columns % 16 == 0)
     assert not gated or m <= 64 or HALF_TILE_ROWS[here.tile] == 128
     most = int(here.tile.split("x")[1]) // (2 if gated else 1)
     assert here.columns % 8 == 0
     assert 8 <= here.columns <= most
     assert here.columns == most or (k_major and batch == 1 and (m <= 64 or here.tile == "wgmma_64x256"))
     tiles = -(-m // HALF_TILE_ROWS[here.tile]) * -(-n // here.columns) * batch
-    held = here.spread * tiles if here.spread > 1 else 0
+    held = here.memory_splits * tiles if here.memory_splits > 1 else 0
     assert held <= 132
     assert here.partials == held * HALF_TILE_ROWS[here.tile] * most * 4
-    assert here.splits == here.spread or most <= 128  # no registers for sums of parts
+    assert here.splits == here.memory_splits or most <= 128  # no registers for sums of parts
 
 
 @settings(max_examples=200, deadline=None)

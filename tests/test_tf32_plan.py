@@ -1,28 +1,10 @@
-"""The plan of matmul/tf32/kernel.cuh, without a GPU: it is compiled and asked."""
+"""The plan of matmul/tf32/kernel.cuh, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
-PROGRAM = r"""
-#include "matmul/tf32/plan.h"
-int main() {
-  for (Question q; read(q);) {
-    const auto t = plan_tf32(q.p, q.gpu, q.forced);
-    if (t)
-      std::cout << info(t->tile).name << ' ' << info(t->tile).x << ' ' << info(t->tile).y << ' '
-                << info(t->tile).blocks << ' ' << info(t->tile).per_sm << ' ' << t->swap_ab << ' ' << t->tiles_x << ' '
-                << t->tiles_y << ' ' << t->blocks << ' ' << t->splits << ' ' << t->split_blocks << ' ' << t->ctas << ' '
-                << t->partial_bytes << ' ' << t->workspace_bytes << ' ' << t->counter_bytes << ' '
-                << t->seconds << std::endl;
-    else
-      std::cout << "-" << std::endl;
-  }
-}
-"""
-FIELDS = ["name", "x", "y", "slot", "per_sm", "swapped", "tiles_x", "tiles_y", "blocks", "splits", "split_blocks"]
-FIELDS += ["ctas", "partial_bytes", "workspace", "counter_bytes", "seconds"]
-plan = plan_fixture(PROGRAM, FIELDS, usually=HIGH)
+plan = plan_fixture("tf32", usually=HIGH)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
@@ -64,8 +46,8 @@ def test_what_tma_cannot_load_is_copied(plan: Ask) -> None:
 
 
 def test_what_is_not_k_major_goes_through_registers(plan: Ask) -> None:
-    assert plan(512, 512, 512, layout="nn")["swapped"]
-    assert not plan(512, 512, 512, layout="tt")["swapped"]
+    assert plan(512, 512, 512, layout="nn")["swap_ab"]
+    assert not plan(512, 512, 512, layout="tt")["swap_ab"]
     assert plan(512, 512, 512, layout="tn") is None
 
 
@@ -87,7 +69,7 @@ def test_every_part_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> None
     m, n, k = (4 * data.draw(st.integers(1, 2500)) for _ in range(3))
     batch, sm_count = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 140))
     p = plan(m, n, k, batch, layout=data.draw(st.sampled_from(["nn", "nt", "tt"])), sm_count=sm_count)
-    lines = (n, m) if p["swapped"] else (m, n)
+    lines = (n, m) if p["swap_ab"] else (m, n)
     assert (p["tiles_x"], p["tiles_y"]) == (-(-lines[0] // p["x"]), -(-lines[1] // p["y"]))
     assert p["blocks"] == -(-k // (32 * p["slot"]))
     assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no part is empty
@@ -97,6 +79,6 @@ def test_every_part_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> None
     levels = 0
     while 4**levels < p["splits"]:
         levels += 1
-    assert p["counter_bytes"] == levels * p["ctas"] * (p["x"] // 64) * 4
-    assert p["counter_bytes"] <= 1 << 16  # what a stream's standing counters hold
-    assert p["partial_bytes"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)
+    assert p["counters"] == levels * p["ctas"] * (p["x"] // 64) * 4
+    assert p["counters"] <= 1 << 16  # what a stream's standing counters hold
+    assert p["partials"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)
