@@ -1,4 +1,4 @@
-// What the plans' models know of a GPU: its number of multiprocessors, and one table of measured figures.
+// What the planners' models know of a GPU: its number of multiprocessors, and one table of measured figures.
 #pragma once
 #include <algorithm>
 
@@ -7,20 +7,37 @@
 
 namespace xgemm::matmul {
 
-/// The figures are an H200's (132 multiprocessors; docs/log/matmul.md); other GPUs are planned with them, too: for the choice
-/// only ratios matter. What a tile or a kernel costs stands in its family's table.
+/// The figures are an H200's, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Other GPUs
+/// are planned with them, too: for the choice only ratios matter. A kernel's own start and what its tiles cost stand in its
+/// family's table, in the same units.
 struct Machine {
-  int sm_count;
-  double hertz_wgmma = 1.65e9;
-  double hertz_tensor = 1.7e9;
-  double hertz_cuda_cores = 1.75e9;
-  double read_bytes = 4.0e12;
-  /// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
-  /// clusters of 8 and 32 of 4 take two waves on 132).
-  constexpr std::int64_t clusters_at_once(std::int64_t cluster) const {
-    return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
-  }
+  int sm_count;  ///< 132
+
+  // Clock under load, Hz: the lower, the more power a kernel takes. (One figure for all three would move 3 to 13 golden
+  // decisions.)
+  double hertz_wgmma = 1.65e9;       ///< wgmma on 16-bit operands ("Half precision: shapes that cuBLAS was ahead in")
+  double hertz_tensor = 1.7e9;       ///< tf32 and bf16x3: tensor cores that wait for conversions ("fp32 split in the main loop")
+  double hertz_cuda_cores = 1.75e9;  ///< simt, and sliced, whose warps are few ("Few rows, fp32, weight K-major")
+
+  // Memory, bytes a second.
+  double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
+  double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
+  double bf16x3_bytes = 3.0e12;     ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
+  double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
+  double copy_bytes_fp32 = 3.0e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
+
+  // L2, bytes a second of all multiprocessors together.
+  double l2_bytes_fp64 = 12.0e12;  ///< cp.async of large tiles ("fp64 on tensor cores")
+  double l2_bytes_mma = 5.5e12;    ///< cp.async of small tiles ("Half precision, small or narrow")
+
+  double next_launch = 2.5e-6;  ///< seconds of a second kernel on CUDA cores that depends on the first ("Few rows, fp32")
 };
+
+/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
+/// clusters of 8 and 32 of 4 take two waves on 132).
+constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
+}
 
 constexpr Machine machine_of(const DeviceProperties& gpu) { return {.sm_count = gpu.sm_count}; }
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/machine.h"
 #include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's under load.
-constexpr double kHertz = 1.7e9, kBytesPerSecond = 3.0e12;
+// Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
 constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
 
 /// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
@@ -36,6 +36,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("bf16x3")) return {};
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
+  const Machine machine = machine_of(gpu);
   Bf16x3Plan plan{};
   plan.swap_ab = p.swap_ab;
   plan.b_k_major = b_is_k_major(p);
@@ -64,7 +65,8 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
                                      ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
                                      : tile.rows / 8 * ceil_div(pieces, 4);
       const double sharing = kShare + static_cast<double>(reads) * kRead;
-      const double seconds = std::max(cycles / kHertz, bytes / kBytesPerSecond) + kLaunch + (shares ? sharing : 0);
+      const double seconds =
+          std::max(cycles / machine.hertz_tensor, bytes / machine.bf16x3_bytes) + kLaunch + (shares ? sharing : 0);
       const bool counted = !shares || !p.swap_ab || p.m <= 64;  // else sums of shared tiles cost more than the model says
       if (counted && seconds < plan.seconds) {
         plan.seconds = seconds;

@@ -6,12 +6,12 @@
 
 #include "device/integer.h"
 #include "matmul/gemv/plan.h"
+#include "matmul/machine.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with, in microseconds; an H200's under load.
-constexpr double kBytesPerMicrosecond = 4.0e6, kL2BytesPerMicrosecond = 12.0e6;
+// Microseconds; measured, docs/log/matmul.md, "fp64 on tensor cores".
 constexpr double kLaunch = 0.5, kFinish = 1.7;
 constexpr double kHidden = 0.3;  // of all but the longest of products, memory and L2 that shows all the same
 
@@ -57,9 +57,10 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
                 .workspace_bytes = 0,
                 .seconds = 0};
   double best_us = 1e30;
+  const Machine machine = machine_of(gpu);
   const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(best.blocks, best.segment));
   const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
-  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + 8 * elements) / kBytesPerMicrosecond;
+  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + 8 * elements) / (1e-6 * machine.read_bytes);
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];
@@ -77,10 +78,10 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
         const double products =
             products_us(tile, ctas, static_cast<double>(split_blocks), std::min<double>(room, tile.per_sm), gpu.sm_count);
         const double l2 = 8 * (tiles * static_cast<double>(tile.rows + tile.columns) * static_cast<double>(p.k) + elements) /
-                          kL2BytesPerMicrosecond;
+                          (1e-6 * machine.l2_bytes_fp64);
         const double longest = std::max({products, memory, l2});
         double us = kLaunch + longest + kHidden * (products + memory + l2 - longest);
-        if (splits > 1) us += kFinish + 16 * elements * static_cast<double>(segments) / kBytesPerMicrosecond;
+        if (splits > 1) us += kFinish + 16 * elements * static_cast<double>(segments) / (1e-6 * machine.read_bytes);
         if (us < best_us) {
           best_us = us, best.tile = static_cast<Fp64Tile>(i), best.split_blocks = split_blocks, best.splits = splits;
           best.workspace_bytes = splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;

@@ -9,10 +9,10 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kGemvLaunch = 2.5e-6, kSweepLaunch = 1.5e-6;
-constexpr double kGemvSecondLaunch = 2.5e-6;         // which adds the splits
-constexpr double kGemvBytesPerSecondAndSm = 80e9;    // few blocks do not reach the memory's rate,
-constexpr double kDotBytesPerSecondAndWarp = 3.5e9;  // nor do few warps: each keeps some loads under way
+// Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
+constexpr double kGemvLaunch = 2.5e-6, kSweepLaunch = 1.5e-6;  // seconds
+constexpr double kGemvBytesPerSecondAndSm = 80e9;              // few blocks do not reach the memory's rate,
+constexpr double kDotBytesPerSecondAndWarp = 3.5e9;            // nor do few warps: each keeps some loads under way
 constexpr double kSweepBlocksForMemory = 50;
 
 struct Estimate {
@@ -31,7 +31,7 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, const Machine& mac
     const double blocks =
         std::min(tiles * static_cast<double>(ceil_div(chunks, per_block)), static_cast<double>(machine.sm_count));
     const double seconds =
-        bytes / std::min(machine.read_bytes, blocks * kGemvBytesPerSecondAndSm) + (per_block < chunks ? kGemvSecondLaunch : 0);
+        bytes / std::min(machine.read_bytes, blocks * kGemvBytesPerSecondAndSm) + (per_block < chunks ? machine.next_launch : 0);
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
   return best;

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/machine.h"
 #include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with, in microseconds; an H200's (measured, docs/log/matmul.md).
-constexpr double kBytesPerMicrosecond = 3.9e6, kL2BytesPerMicrosecond = 5.5e6, kStart = 1.0;
+// Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
+constexpr double kStart = 1.0;
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
 constexpr double kRaw = 3.5;                  // a k-block whose pieces are shifted to their places, in k-blocks
@@ -39,13 +40,14 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
                .raw_b = is_raw(p, p.b, along_b ? p.b.col_stride : p.b.row_stride, along_b ? p.k : p.n),
                .seconds = 0};
   double best_us = 1e30;
+  const Machine machine = machine_of(gpu);
   const bool raw = best.raw_a || best.raw_b;
   const bool whole =
       (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
   if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
-  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + elements) / kBytesPerMicrosecond;
+  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + elements) / (1e-6 * machine.read_bytes);
   const auto rounds = [&](int rows, int columns) {
     return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
   };
@@ -60,7 +62,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
                              static_cast<double>((t.rows + t.columns) * p.k) +
                          elements;
     const double floor =
-        kStart + std::max(memory, taken / kL2BytesPerMicrosecond);  // tiles that all reach it: the one with the least to do
+        kStart +
+        std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));  // tiles that all reach it: the one with the least to do
     const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.01 * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }

@@ -3,27 +3,26 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/machine.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's, and only ratios matter for the choice.
-constexpr double kFmaPerSecondAndSm = 128 * 1.75e9;
-constexpr double kBytesPerSecond = 4.0e12;
-constexpr double kSecondLaunch = 2.5e-6, kLaunch = 2.5e-6;
+constexpr double kLaunch = 2.5e-6;             // seconds (measured, docs/log/matmul.md)
 constexpr double kBlock = 8e-6 / (128 * 128);  // an output element's share of a block's start and end
+constexpr int kFmaPerCycle = 128;              // of a multiprocessor
 
 struct Estimate {
   double seconds;
   std::int64_t splits;
 };
 
-Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk, std::int64_t chunks, int sm_count) {
+Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk, std::int64_t chunks, const Machine& machine) {
   const Tile& t = tile.tile;
   const double tiles = static_cast<double>(ceil_div(p.m, t.bm) * ceil_div(p.n, t.bn)) * static_cast<double>(p.batches);
-  const double slots = static_cast<double>(sm_count) * t.blocks_per_sm;
+  const double slots = static_cast<double>(machine.sm_count) * t.blocks_per_sm;
   // fp64 runs at half the fp32 rate.
-  const double rate = tile.rate * kFmaPerSecondAndSm * (p.dtype == DType::f64 ? 0.5 : 1.0);
+  const double rate = tile.rate * (kFmaPerCycle * machine.hertz_cuda_cores) * (p.dtype == DType::f64 ? 0.5 : 1.0);
   const double chunk_flop = static_cast<double>(t.bm) * t.bn * static_cast<double>(std::min(chunk, p.k));
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                        (p.b.batch_stride[0] ? static_cast<double>(p.batches) : 1.0);
@@ -34,11 +33,11 @@ Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk
     const double waves = blocks <= slots ? 1.0 : blocks / slots;  // many waves overlap; a last partial one shows in its share
     const double tail = blocks > slots ? 0.5 : 0.0;
     // A block that shares its multiprocessor with fewer than it could runs faster, up to twice.
-    const double beside = std::clamp(blocks / sm_count, t.blocks_per_sm / 2.0, static_cast<double>(t.blocks_per_sm));
+    const double beside = std::clamp(blocks / machine.sm_count, t.blocks_per_sm / 2.0, static_cast<double>(t.blocks_per_sm));
     double seconds = (waves + tail) * (static_cast<double>(per_block) * chunk_flop * beside / rate + kBlock * t.bm * t.bn);
-    seconds = std::max(seconds, bytes / kBytesPerSecond / std::min(1.0, blocks / slots));
+    seconds = std::max(seconds, bytes / machine.read_bytes / std::min(1.0, blocks / slots));
     if (per_block < chunks)
-      seconds += kSecondLaunch + 2.0 * static_cast<double>(p.batches * p.m * p.n * chunks) * 4 / kBytesPerSecond;
+      seconds += machine.next_launch + 2.0 * static_cast<double>(p.batches * p.m * p.n * chunks) * 4 / machine.read_bytes;
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
     if (splits < chunks && splits * 2 > chunks) splits = chunks / 2 + chunks % 2;  // so that `chunks` itself is tried
   }
@@ -86,7 +85,7 @@ SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_vi
   for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
     const SimtTileInfo& tile = kSimtTiles[i];
     if (!serves(p, tile.tile, gpu) || (!any && forced != tile.name)) continue;
-    const Estimate e = estimate(p, tile, chunk, chunks, gpu.sm_count);
+    const Estimate e = estimate(p, tile, chunk, chunks, machine_of(gpu));
     if (e.seconds < plan.seconds) plan.seconds = e.seconds, plan.tile = static_cast<SimtTile>(i), plan.splits = e.splits;
   }
   plan.seconds += kLaunch;

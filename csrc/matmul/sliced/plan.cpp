@@ -9,7 +9,8 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;  // seconds; kCluster: more, where a cluster adds splits
+// Seconds; kCluster: more, where a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
+constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;
 
 }  // namespace
 
@@ -37,7 +38,7 @@ std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& 
     for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
       if (splits > 1 && chunks < kSlicedWarps * splits) break;
       const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
-      const double cycles = static_cast<double>(ceil_div(blocks, splits * machine.clusters_at_once(splits))) *
+      const double cycles = static_cast<double>(ceil_div(blocks, splits * clusters_at_once(splits, machine.sm_count))) *
                             (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
       const double seconds = kLaunch + cycles / machine.hertz_cuda_cores + (splits > 1 ? kCluster : 0);
       if (!best || seconds < best->seconds)

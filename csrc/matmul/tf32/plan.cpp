@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/machine.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's under load.
-constexpr double kHertz = 1.7e9, kBytesPerSecond = 4.05e12, kCopyBytesPerSecond = 3.0e12;
+// Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
 constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
@@ -42,6 +42,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
     return {};
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
   if (!forced.empty() && !forced.starts_with("tf32")) return {};
+  const Machine machine = machine_of(gpu);
   Tf32Plan plan{};
   plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride), plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride);
   if (!plan.a.k_major && !plan.b.k_major) return {};
@@ -52,7 +53,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   double copying = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
-    copying = std::max(copying, kCopyLaunch) + 2 * bytes_of(*x) / kCopyBytesPerSecond;
+    copying = std::max(copying, kCopyLaunch) + 2 * bytes_of(*x) / machine.copy_bytes_fp32;
     x->copy = plan.workspace_bytes;
     plan.workspace_bytes = round_up(plan.workspace_bytes + 4 * x->plane * x->batches, 256);
   }
@@ -76,7 +77,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
           adds += std::min<std::int64_t>(sums, kTf32Fan);
         const double merging =
             static_cast<double>(levels) * kMerge + static_cast<double>(adds * tile.x * tile.y * 4) / kMergeBytesPerSecond;
-        const double products = cycles / kHertz, memory = bytes / kBytesPerSecond;
+        const double products = cycles / machine.hertz_tensor, memory = bytes / machine.read_bytes;
         const double seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying;
         if (seconds < plan.seconds) {
           plan.seconds = seconds;

@@ -11,14 +11,12 @@
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with; an H200's under load (fitted to runs of all tiles, docs/log/matmul.md). Only ratios matter for the
-// choice.
-constexpr double kHertz = 1.65e9;
-constexpr double kBytesPerSecond = 3.3e12;
+// What the model counts with beside machine.h and kWgmmaTiles, in seconds and cycles: fitted to runs of all tiles
+// (docs/log/matmul.md, "Half precision: shapes that cuBLAS was ahead in", "Rows that straddle lines of L2", "Few rows, half
+// precision: waves").
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands,
-constexpr double kCopyRate = 4.0e12;                          // and bytes a second that it reads and writes
+constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
@@ -26,35 +24,10 @@ constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateS
 // to 128 rows of A, which all ask for at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
-/// What a tile costs, in cycles: half precision's k-block of 64 while others want little of L2, filling the pipeline and storing
-/// C; fp32's k-block of one product, storing C of one and of two parts, and gated products.
-struct Cost {
-  double block, fixed, block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
-  double line = 0;  // swap_ab: of a block, what a line of B takes that a tile has or not
-};
-constexpr std::array<Cost, kWgmmaTiles.size()> kCosts{{
-    {1050, 2600, 1024 / 0.90, 1500, 1500},
-    {830, 2200},
-    {600, 1520, 512 / 0.82, 1200, 4500},
-    {500, 600},
-    {330, 1420, 256 / 0.53, 1000, 1900},
-    {670, 1420},
-    {330, 1200},
-    {280, 860},
-    {210, 860, 240, 1000, 900},
-    {140, 130},
-    {.block = 1075, .fixed = 2800, .line = 3.6},
-    {.block = 600, .fixed = 1000, .line = 1.7},
-}};
-constexpr Cost kFewRowsCost{150, 400};  // of wgmma_64x64 where one row of tiles is all
-constexpr double kPairCycles = 1200;    // a cluster's start
-constexpr double kRowOutside = 4;       // a row of A's box beyond the matrix: TMA is slower there than within
-
-/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
-/// clusters of 8 and 32 of 4 take two waves on 132).
-std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
-  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : 2));
-}
+// wgmma_64x64 where one row of tiles is all: a block, and all else.
+constexpr double kFewRowsBlock = 150, kFewRowsFixed = 400;
+constexpr double kPairCycles = 1200;  // a cluster's start
+constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
 
 struct Choice {
   WgmmaTile tile;
@@ -68,9 +41,7 @@ bool serves(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64
   if (t == WgmmaTile::t128x256 && parts == 2) return false;  // no registers for promotion
   if (info(t).n > 128 && sums > 1) return false;             // nor for sums of parts
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
-  const bool half_only = t == WgmmaTile::t128x192 || t == WgmmaTile::t128x96 || t == WgmmaTile::t64x256 ||
-                         t == WgmmaTile::t64x128 || t == WgmmaTile::t64x96 || t == WgmmaTile::t64x32 || info(t).swap_ab;
-  if (half_only && (parts != 0 || p.gated)) return false;
+  if (info(t).block_fp32 == 0 && (parts != 0 || p.gated)) return false;
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
   if (p.gated && (sums > 1 || t == WgmmaTile::t128x64)) return false;
   if (p.gated && parts != 0 && t != WgmmaTile::t128x128) return false;
@@ -85,16 +56,16 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 
 /// Lines of B a tile of swap_ab: those of the least time, waves of tiles by what a tile takes.
 std::int64_t swap_ab_lines(const Problem& p, WgmmaTile t, int sm_count) {
-  const Cost& cost = kCosts[static_cast<std::size_t>(t)];
-  const std::int64_t rows = ceil_div(p.m, info(t).m) * p.batches, most = info(t).n;
+  const WgmmaTileInfo& tile = info(t);
+  const std::int64_t rows = ceil_div(p.m, tile.m) * p.batches, most = tile.n;
   const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
   std::int64_t best = most;
   double least = 1e30;
   for (std::int64_t across = fewest; across <= std::max(fewest, tiles_n); ++across) {
     const std::int64_t lines = std::min(most, round_up(ceil_div(p.n, across), 16));
-    const double block = cost.block - cost.line * static_cast<double>(most - lines),
+    const double block = tile.block - tile.line * static_cast<double>(most - lines),
                  time = static_cast<double>(ceil_div(rows * ceil_div(p.n, lines), sm_count)) *
-                        (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + cost.fixed);
+                        (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + tile.fixed);
     if (time < least) least = time, best = lines;
   }
   return best;
@@ -159,8 +130,8 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       if (!one && few && tile.n == 32 && again) continue;
       // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
       if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
-      const Cost& cost = half && few && t == WgmmaTile::t64x64 ? kFewRowsCost : kCosts[i];
-      const double fixed = half ? cost.fixed : parts == 2 ? cost.fixed_highest : cost.fixed_high;
+      const bool one_row = half && few && t == WgmmaTile::t64x64;
+      const double fixed = one_row ? kFewRowsFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
@@ -175,8 +146,8 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const double outside =
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
       const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
-        if (!half) return cost.block_fp32;
-        double block = cost.block - cost.line * static_cast<double>(tile.n - wide);
+        if (!half) return tile.block_fp32;
+        double block = (one_row ? kFewRowsBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
@@ -261,15 +232,16 @@ double lines_a_row(const TensorOperand& x) {
 }
 
 /// Seconds of a half-precision product with operands a and b.
-double half_seconds(const Problem& p, const Choice& choice, const TensorOperand& a, const TensorOperand& b) {
+double half_seconds(const Problem& p, const Choice& choice, const TensorOperand& a, const TensorOperand& b,
+                    const Machine& machine) {
   double bytes = 2.0 * static_cast<double>(p.m * p.n * p.batches), copies = 0;
   for (const TensorOperand* x : {&a, &b}) {
     const double all = 2.0 * static_cast<double>(x->inner * x->other * x->batches);
     bytes += all;
     copies += x->copied ? 2 * all : 0;
   }
-  return kHalfStart + (copies > 0 ? kHalfCopies + copies / kCopyRate : 0) +
-         std::max(choice.cycles / kHertz, bytes / kBytesPerSecond);
+  return kHalfStart + (copies > 0 ? kHalfCopies + copies / machine.copy_bytes : 0) +
+         std::max(choice.cycles / machine.hertz_wgmma, bytes / machine.wgmma_bytes);
 }
 
 /// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
@@ -298,7 +270,7 @@ bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying,
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
-double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice) {
+double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice, const Machine& machine) {
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
   // cost their start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
@@ -306,10 +278,10 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choic
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
     const double slower = plan.parts == 1 && !vectors ? 2 : 1;  // element by element (of two parts not measured)
-    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / kBytesPerSecond, blocks);
+    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / machine.wgmma_bytes, blocks);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
-  const double seconds = choice.cycles / kHertz + kLaunch + launches + passes(plan.a, p.m, a_is_vectorisable(p)) +
+  const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches + passes(plan.a, p.m, a_is_vectorisable(p)) +
                          passes(plan.b, p.n, b_is_vectorisable(p)) + (p.gated ? passes(plan.up, p.n, b_is_vectorisable(p)) : 0);
   return plan.parts == 1 ? 1.40 * seconds : seconds;  // measured beside tf32/kernel.cuh: docs/log/matmul.md
 }
@@ -354,6 +326,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
       ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
     return {};
 
+  const Machine machine = machine_of(gpu);
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
   // Below, a product's own error (2^-22) shows beside SGEMM's sum.
@@ -376,20 +349,20 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   Choice choice = choose_for(plan.a, plan.b);
   if (!fp32 && !p.gated) {  // rows that straddle lines of L2: copies where they pay
     const TensorOperand as_they_lie[2] = {plan.a, plan.b};
-    double least = half_seconds(p, choice, plan.a, plan.b);
+    double least = half_seconds(p, choice, plan.a, plan.b, machine);
     for (int copies = 1; copies < 4; ++copies) {
       TensorOperand x[2] = {as_they_lie[0], as_they_lie[1]};
       if (((copies & 1) && lines_a_row(x[0]) == 1) || ((copies & 2) && lines_a_row(x[1]) == 1)) continue;
       if (copies & 1) x[0] = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, true, false);
       if (copies & 2) x[1] = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, true, false);
       const Choice other = choose_for(x[0], x[1]);
-      const double seconds = half_seconds(p, other, x[0], x[1]);
+      const double seconds = half_seconds(p, other, x[0], x[1], machine);
       if (seconds < 0.97 * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
     }
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.memory_splits = choice.memory_splits, plan.multicast = choice.multicast;
-  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b), gpu.sm_count, forced)) {
+  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b, machine), gpu.sm_count, forced)) {
     plan.b_as_it_lies = true, plan.b.copied = false;
     plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
     plan.tile = WgmmaTile::t64x64, plan.columns = info(plan.tile).n;
@@ -403,14 +376,14 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
-    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b);
+    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b, machine);
   } else {
-    plan.seconds = fp32_seconds(plan, p, choice);
+    plan.seconds = fp32_seconds(plan, p, choice, machine);
     if (p.batch_invariant && !any) {
       const Problem q = with_many_rows(p);
       WgmmaPlan many = plan;
       many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
-      plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}));
+      plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}), machine);
     }
     Problem ieee = p;  // what CUDA cores do
     ieee.precision = Precision::ieee;

@@ -2,6 +2,8 @@
 //
 // Order of additions: a function of N, K and the dtype (see `chunk` and `splits`), never of M, the batch or the tile.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -16,12 +18,18 @@ inline constexpr int kMaxCluster = 8;     ///< CTAs of a cluster
 inline constexpr int kMaxSplits = 128;    ///< parts of K
 inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is a multiple of: what any slot holds
 
-/// A tile of C that one CTA computes. (What the plan's model counts for it: plan.cpp.)
+/// A tile of C that one CTA computes: a row of the one table of tiles, whose enumerators stand in its order.
 struct WgmmaTileInfo {
-  std::string_view name;
-  int m, n;
-  int blocks;            ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
-  bool swap_ab = false;  ///< the kernel computes C^T (swap_ab in problem.h), of which m and n are
+  std::string_view name;  ///< rows by columns of C
+  int m, n;               ///< the kernel's: of C^T where swap_ab
+  int blocks;             ///< k-blocks a slot of the pipeline: small ones are bound by the hand-over of slots
+  // What the plan's model counts, in cycles of an H200: a k-block of 64 while others want little of L2; filling the pipeline and
+  // storing C.
+  double block, fixed;
+  // fp32 and gated (0: not these): a k-block of one product; storing C of fp32 in one part, in two.
+  double block_fp32 = 0, fixed_high = 0, fixed_highest = 0;
+  double line = 0;       ///< swap_ab: of a block, what a line of B takes that a tile has or not
+  bool swap_ab = false;  ///< the kernel computes C^T (swap_ab in problem.h)
 };
 enum class WgmmaTile : std::uint8_t {
   t128x256,
@@ -37,21 +45,23 @@ enum class WgmmaTile : std::uint8_t {
   t256x128,
   t256x64
 };
-inline constexpr std::array<WgmmaTileInfo, 12> kWgmmaTiles{{
-    {"wgmma_128x256", 128, 256, 1},  // the least shared-memory and L2 traffic a product
-    {"wgmma_128x192", 128, 192, 1},  // half precision: the same where it fills whole waves
-    {"wgmma_128x128", 128, 128, 1},  // fewer columns, or fp32: room for the promoted sums
-    {"wgmma_128x96", 128, 96, 1},    // half precision, a K-major B: where it fills the GPU and 128 columns do not
-    {"wgmma_128x64", 128, 64, 2},    // small products: tiles for every multiprocessor
-    {"wgmma_64x256", 64, 256, 1},    // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once
-    {"wgmma_64x128", 64, 128, 2},    // half precision: as many tiles for less shared-memory traffic
-    {"wgmma_64x96", 64, 96, 2},      // the same with a K-major B
-    {"wgmma_64x64", 64, 64, 2},      // few rows: bound by reading B; smaller products
-    {"wgmma_64x32", 64, 32, 2},      // half precision, a K-major B
+inline constexpr auto kWgmmaTiles = std::to_array<WgmmaTileInfo>({
+    // name, m, n, blocks; block, fixed; block_fp32, fixed_high, fixed_highest
+    {"wgmma_128x256", 128, 256, 1, 1050, 2600, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic a product
+    {"wgmma_128x192", 128, 192, 1, 830, 2200},                            // half precision: the same where it fills whole waves
+    {"wgmma_128x128", 128, 128, 1, 600, 1520, 512 / 0.82, 1200, 4500},    // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x96", 128, 96, 1, 500, 600},  // half precision, a K-major B: where it fills the GPU and 128 columns do not
+    {"wgmma_128x64", 128, 64, 2, 330, 1420, 256 / 0.53, 1000, 1900},  // small products: tiles for every multiprocessor
+    {"wgmma_64x256", 64, 256, 1, 670, 1420},  // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once
+    {"wgmma_64x128", 64, 128, 2, 330, 1200},  // half precision: as many tiles for less shared-memory traffic
+    {"wgmma_64x96", 64, 96, 2, 280, 860},     // the same with a K-major B
+    {"wgmma_64x64", 64, 64, 2, 210, 860, 240, 1000, 900},  // few rows: bound by reading B; smaller products
+    {"wgmma_64x32", 64, 32, 2, 140, 130},                  // half precision, a K-major B
     // Half precision, a K-major A, alpha, bias and activation: as many rows of C a tile as fill the GPU evenly.
-    {"wgmma_256x128", 128, 256, 1, true},
-    {"wgmma_256x64", 64, 256, 1, true},
-}};
+    {.name = "wgmma_256x128", .m = 128, .n = 256, .blocks = 1, .block = 1075, .fixed = 2800, .line = 3.6, .swap_ab = true},
+    {.name = "wgmma_256x64", .m = 64, .n = 256, .blocks = 1, .block = 600, .fixed = 1000, .line = 1.7, .swap_ab = true},
+});
+static_assert(kWgmmaTiles.size() == static_cast<std::size_t>(WgmmaTile::t256x64) + 1);
 /// n of a tile of swap_ab's wgmmas: the least that holds the tile's lines of B.
 inline constexpr int kWgmmaWidths[] = {96, 128, 144, 160, 176, 192, 224, 256};
 constexpr int wgmma_width(std::int64_t lines) {
