@@ -60,6 +60,16 @@ def forced(kernel: str) -> Iterator[None]:
         del os.environ["XGEMM_MATMUL_PLAN"]
 
 
+@pytest.mark.cuda
+def test_unknown_forced_name(device: torch.device) -> None:
+    x = randn(4, 4, device=device)
+    with (
+        forced("sgemm_128x128"),
+        pytest.raises(RuntimeError, match="XGEMM_MATMUL_PLAN.*simt_128x128.*got sgemm_128x128"),
+    ):
+        matmul(x, x)
+
+
 @pytest.fixture
 def batch_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     """fp32, too, is added in an order that does not depend on the number of rows (docs/matmul.md)."""

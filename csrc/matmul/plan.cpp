@@ -62,8 +62,8 @@ Plan with_both_products(const Problem& p, const DeviceProperties& gpu, std::stri
   return {kernel, std::holds_alternative<Fp64Plan>(kernel) ? kernel : plan_cuda_cores(up_product(p, nullptr), gpu, forced)};
 }
 
-/// Every name, and what `more` may follow some of them.
-std::vector<std::string> all_names() {
+/// Every name that forces a plan.
+std::vector<std::string> collect_names() {
   std::vector<std::string> names{"simt"};
   const auto family = [&](std::string_view any, const auto& tiles) {
     if (!any.empty()) names.emplace_back(any);
@@ -80,6 +80,11 @@ std::vector<std::string> all_names() {
   for (const auto& tile : kBf16x3Tiles) names.emplace_back(tile.swap_ab_name);
   family("wgmma", kWgmmaTiles);
   names.emplace_back("wgmma_few_rows");
+  return names;
+}
+
+const std::vector<std::string>& all_names() {
+  static const std::vector<std::string> names = collect_names();
   return names;
 }
 
@@ -109,7 +114,7 @@ Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_
 
 bool is_plan_name(std::string_view forced) {
   if (forced.starts_with("fp64_")) forced = forced.substr(0, forced.find('/'));  // and the number of splits
-  const auto names = all_names();
+  const auto& names = all_names();
   return std::find(names.begin(), names.end(), forced) != names.end();
 }
 

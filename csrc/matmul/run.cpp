@@ -260,9 +260,9 @@ Tensor run(Call& call) {
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;
-  bool launched = false;
-  if (outer == 0) launched = launch_plan(call, p, dims, forced.empty() ? cache.find(p, gpu) : make_plan(p, gpu, forced), scope);
-  if (!launched) launch_plan(call, p, dims, make_plain_plan(p, gpu, forced), scope);
+  const auto launched_by = [&](const Plan& plan) { return launch_plan(call, p, dims, plan, scope); };
+  const bool launched = outer == 0 && (forced.empty() ? launched_by(cache.find(p, gpu)) : launched_by(make_plan(p, gpu, forced)));
+  if (!launched) launched_by(make_plain_plan(p, gpu, forced));
   return out;
 }
 
