@@ -94,12 +94,12 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
-/// The tile of least predicted time, and who shares one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
+/// The tile of least predicted time, and which CTAs work on one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
 /// lines of L2 that a row of the operands' boxes lies in.
 Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_of_a = 1, double lines_of_b = 1) {
   const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
-  const Problem turned = swap_ab(problem);
+  const Problem swapped = swap_ab(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
   const bool one = forced.find('_') != forced.npos;  // tile is asked for
   Choice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
@@ -110,7 +110,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const WgmmaTile t = static_cast<WgmmaTile>(i);
     const WgmmaTileInfo& tile = info(t);
-    const Problem& p = tile.swap_ab ? turned : problem;
+    const Problem& p = tile.swap_ab ? swapped : problem;
     const double lines_a = tile.swap_ab ? lines_of_b : lines_of_a, lines_b = tile.swap_ab ? lines_of_a : lines_of_b;
     const bool b_k_major = tile.swap_ab ? k_major_a(problem) : b_is_k_major;
     // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
@@ -124,7 +124,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
       const bool half = parts == 0 && !p.gated;
       // Few rows are bound by reading B, which narrower tiles divide more evenly: in memory's time all are alike, but with B in
-      // L2 a second wave costs more than its width saves. More rows in several waves: by what wider ones read less of.
+      // L2 a second wave costs more than its width saves. More rows in several waves: wider tiles read less.
       const bool few = p.m <= 64, again = tiles > sm_count;
       if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
       if (!one && few && tile.n == 32 && again) continue;
@@ -137,7 +137,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
       constexpr std::int64_t kRowsToShare = 16;  // of A: nothing is saved by fewer
       // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
-      // cluster's start always do; else it is requests that pairs save.
+      // cluster's start always do; else multicast saves requests to L2.
       const bool can_pair =
                      half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
                  always = can_pair && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= sm_count &&
@@ -404,7 +404,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     return at;
   };
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
-    if (!x->copied || x->prepared) continue;  // nor is what is not there
+    if (!x->copied || x->prepared) continue;  // a copy made before, or no operand
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
   }
