@@ -45,8 +45,8 @@ def compiled(factory: pytest.TempPathFactory) -> Path:
 def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
     """A fixture that asks for the offer of `family` (of several, "sweep,sliced": of the first that has one).
 
-    "choice" is what takes the product, "names" says of a forced name whether it is known: lines of text. Else the answer
-    is a dict, None where nothing is offered.
+    "choice" is what takes the product, "names" says of a forced name whether it is known: both are lines of text. Else
+    the answer is a dict, None where nothing is offered.
     `usually`: the precision where none is named.
     """
 

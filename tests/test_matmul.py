@@ -65,7 +65,7 @@ def test_unknown_forced_name(device: torch.device) -> None:
     x = randn(4, 4, device=device)
     with (
         forced("sgemm_128x128"),
-        pytest.raises(RuntimeError, match="XGEMM_MATMUL_PLAN.*simt_128x128.*got sgemm_128x128"),
+        pytest.raises(RuntimeError, match=r"XGEMM_MATMUL_PLAN.*simt_128x128.*got sgemm_128x128"),
     ):
         matmul(x, x)
 

@@ -68,7 +68,8 @@ std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
 constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
 
 /// A problem with A and B swapped is planned as such: the caller asks of both and takes the better.
-/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (the splits of a tile depend on M).
+/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (the splits of a tile depend on
+/// M).
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -94,8 +94,8 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
-/// The tile of least predicted time, and which CTAs work on one. `splits`: parts of K; 0: as many as are best. `lines_a`, `lines_b`:
-/// lines of L2 that a row of the operands' boxes lies in.
+/// The tile of least predicted time, and which CTAs work on one. `splits`: parts of K; 0: as many as are best. `lines_a`,
+/// `lines_b`: lines of L2 that a row of the operands' boxes lies in.
 Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_of_a = 1, double lines_of_b = 1) {
   const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
