@@ -15,13 +15,19 @@ ScalarType arithmetic(ScalarType dtype, Precision precision) {
   return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
 }
 
+/// Rows of A in all batches.
+std::int64_t all_rows(const Call& call) {
+  std::int64_t rows = call.problem.m;
+  for (const std::int64_t size : call.batch) rows *= size;
+  return rows;
+}
+
 /// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
 /// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
 bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
   if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
   constexpr std::int64_t kSmall = 8192;
-  std::int64_t rows = call.problem.m;
-  for (const std::int64_t size : call.batch) rows *= size;
+  const std::int64_t rows = all_rows(call);
   return multiplies(half) || rows * call.problem.n * call.problem.k <= kSmall || (rows == 1 && k_step == 1);
 }
 
@@ -31,13 +37,20 @@ Tensor add(const Tensor& x, const Tensor& y) {
   return Tensor(sum);
 }
 
+Tensor multiplied(const Tensor& x, const Tensor& y) {
+  AtenTensorHandle product = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mul_Tensor(x.get(), y.get(), &product));
+  return Tensor(product);
+}
+
 /// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
 /// null.
 Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
                 double alpha = 1) {
-  const std::int64_t rows = view(call.like.op, "a", a).size(0), n = call.problem.n;
+  const std::int64_t n = call.problem.n;
+  const bool is_matrix = call.batch.empty() && call.out_shape.size() == 2;
   const Tensor out = empty(call.out_shape, type, call.like), x = converted(a, type), y = converted(b, type),
-               matrix = strided(out, std::array{rows, n}, std::array{n, std::int64_t{1}});
+               matrix = is_matrix ? out : strided(out, std::array{all_rows(call), n}, std::array{n, std::int64_t{1}});
   if (!c && alpha == 1) {
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(matrix.get(), x.get(), y.get()));
   } else {  // with beta 0 the third operand is not read
@@ -47,13 +60,17 @@ Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor
   return out;
 }
 
-/// linear's input as a matrix of all its rows.
+/// linear's input as a matrix of all its rows: a copy only where their dims do not merge.
 Tensor matrix_of(const TensorView& x) {
   if (x.dim() == 2) return *x.tensor;
-  const std::int64_t k = x.size(-1);
   std::int64_t rows = 1;
-  for (const std::int64_t size : x.sizes.first(x.sizes.size() - 1)) rows *= size;
-  return torch::stable::reshape(*x.tensor, std::array{rows, k});
+  bool merges = x.dim() > 2;
+  for (std::int64_t d = 0; d + 1 < x.dim(); ++d) {
+    rows *= x.size(d);
+    merges = merges && (d + 2 == x.dim() || x.stride(d) == x.size(d + 1) * x.stride(d + 1));
+  }
+  if (merges) return strided(*x.tensor, std::array{rows, x.size(-1)}, std::array{x.stride(-2), x.stride(-1)});
+  return torch::stable::reshape(*x.tensor, std::array{rows, x.size(-1)});
 }
 
 /// A weight (n, k) or (k) as the matrix (k, n).
@@ -62,12 +79,13 @@ Tensor transposed(const TensorView& w) {
                  std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
 }
 
+/// In place: `x` is a product that nobody else has.
 Tensor activate(const Tensor& x, Activation activation) {
   switch (activation) {
-    case Activation::relu: return aten("relu", "", x);
-    case Activation::gelu: return aten("gelu", "", x, std::string("none"));
-    case Activation::gelu_tanh: return aten("gelu", "", x, std::string("tanh"));
-    case Activation::silu: return aten("silu", "", x);
+    case Activation::relu: return aten("relu_", "", x);
+    case Activation::gelu: return aten("gelu_", "", x, std::string("none"));
+    case Activation::gelu_tanh: return aten("gelu_", "", x, std::string("tanh"));
+    case Activation::silu: return aten("silu_", "", x);
     default: return x;
   }
 }
@@ -109,7 +127,7 @@ Tensor gated_linear_cpu(const Call& call, const TensorView& gate, const TensorVi
     return multiply(call, type, x, transposed(weight), bias ? &*bias : nullptr);
   };
   const Tensor gated = activate(product(gate, bias_gate), call.problem.activation);
-  return converted(aten("mul", "Tensor", gated, product(up, bias_up)), input.dtype);
+  return converted(multiplied(gated, product(up, bias_up)), input.dtype);
 }
 
 }  // namespace xgemm::matmul

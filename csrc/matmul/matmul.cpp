@@ -52,7 +52,7 @@ std::int64_t bytes_prepared([[maybe_unused]] const TensorView& weight, [[maybe_u
 }
 
 /// A checked call on `x`'s device.
-Call call_like(const TensorView& x, const std::string& precision) {
+Call call_like(const TensorView& x, const Text& precision) {
   Call call{.like = x};
   call.problem.precision = parse_precision(x.op, precision);
   call.problem.dtype = to_dtype(x.dtype);
@@ -85,312 +85,6 @@ Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& stride
 Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
   const std::size_t dims = x.sizes.size() > matrix_dims ? x.sizes.size() - matrix_dims : 0;
   return broadcast_strides(x.sizes.first(dims), x.strides.first(dims), batch);
-}
-
-/// One batch dim of all operands.
-struct BatchDim {
-  std::int64_t size, a, b, c, residual;
-};
-
-/// Merges neighbouring dims where every operand steps through both as through one.
-std::vector<BatchDim> merge(const Call& call) {
-  std::vector<BatchDim> dims;
-  for (std::size_t d = 0; d < call.batch.size(); ++d) {
-    if (call.batch[d] == 1) continue;
-    const BatchDim now{call.batch[d], call.a[d], call.b[d], call.c.empty() ? 0 : call.c[d],
-                       call.residual.empty() ? 0 : call.residual[d]};
-    if (!dims.empty()) {
-      BatchDim& before = dims.back();
-      if (before.a == now.a * now.size && before.b == now.b * now.size && before.c == now.c * now.size &&
-          before.residual == now.residual * now.size) {
-        before = {before.size * now.size, now.a, now.b, now.c, now.residual};
-        continue;
-      }
-    }
-    dims.push_back(now);
-  }
-  return dims;
-}
-
-/// Rows of all batches as one matrix, where B is shared and every operand steps through the rows evenly.
-void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
-  if (dims.empty() || dims.back().b != 0) return;
-  const BatchDim d = dims.back();
-  const auto even = [&](const Operand& x, std::int64_t step) { return !x.data || p.m == 1 || step == p.m * x.row_stride; };
-  if (!even(p.a, d.a) || !even(p.c, d.c) || !even(p.residual, d.residual)) return;
-  if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
-  p.m *= d.size;
-  dims.pop_back();
-}
-
-/// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
-/// everything in a problem but the addresses, of which only the alignment to 16 bytes counts.
-class PlanCache {
- public:
-  const Plans& find(const Problem& p, const DeviceProperties& gpu) {
-    const Problem key = without_addresses(p);
-    Entry* const set = &entries_[hash(key) % kSets * kWays];
-    for (Entry* e = set; e < set + kWays; ++e)
-      if (e->gpu == &gpu && e->key == key) return e->plans;
-    Entry& oldest = set[next_++ % kWays];
-    oldest = {&gpu, key, make_plans(p, gpu, {})};
-    return oldest.plans;
-  }
-
- private:
-  static constexpr std::size_t kSets = 32, kWays = 4;
-  struct Entry {
-    const DeviceProperties* gpu = nullptr;  // one object a device
-    Problem key{};
-    Plans plans{};
-  };
-
-  static const void* alignment_of(const void* address) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(address);
-    return reinterpret_cast<const void*>(bits ? 16 | bits % 16 : 0);
-  }
-  static Problem without_addresses(const Problem& p) {
-    Problem key = p;
-    for (Operand* x : {&key.a, &key.b, &key.c, &key.bias, &key.residual, &key.up, &key.bias_up}) x->data = alignment_of(x->data);
-    key.factor = alignment_of(p.factor), key.prepared_b = alignment_of(p.prepared_b);
-    key.out = nullptr;  // the allocator's: always aligned
-    return key;
-  }
-  static std::size_t hash(const Problem& p) {
-    std::uint64_t h = static_cast<std::uint64_t>(p.dtype);
-    for (const std::int64_t x : {p.m, p.n, p.k, p.batches, p.a.row_stride, p.b.row_stride})
-      h = (h ^ static_cast<std::uint64_t>(x)) * 0x9e3779b97f4a7c15u;
-    return h >> 32;
-  }
-
-  std::vector<Entry> entries_ = std::vector<Entry>(kSets * kWays);
-  std::size_t next_ = 0;
-};
-
-/// Bytes of an element that the kernels sum in.
-constexpr std::int64_t accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
-
-/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims.
-template <class Plan>
-void run(Problem p, std::span<const BatchDim> dims, const Plan& plan, void* workspace, const CudaScope& scope) {
-  const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
-    if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
-  };
-  if (dims.size() > kMaxBatchDims) {
-    std::int64_t inner = p.m * p.n;
-    for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
-    const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
-    for (std::int64_t i = 0; i < dims[0].size; ++i) {
-      run(p, dims.subspan(1), plan, workspace, scope);
-      advance(p.a, dims[0].a);
-      advance(p.b, dims[0].b);
-      advance(p.c, dims[0].c);
-      advance(p.residual, dims[0].residual);
-      p.out = static_cast<char*>(p.out) + inner * out;
-      if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
-    }
-    return;
-  }
-  launch(p, plan, workspace, scope.stream());
-  scope.check_launch();
-}
-
-Tensor run_cuda(Call& call) {
-  CudaScope scope(call.like);
-  Problem& p = call.problem;
-  Tensor out = empty(call.out_shape, call.like.dtype, call.like);
-  p.out = view(call.like.op, "out", out).data;
-  std::int64_t batches = 1;
-  for (const std::int64_t size : call.batch) batches *= size;
-  const std::int64_t elements = batches * p.m * p.n;
-  if (elements == 0) return out;
-
-  std::vector<BatchDim> dims = merge(call);
-  fold_rows(p, dims);
-  const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
-  p.batch_dims = static_cast<int>(own);
-  for (std::size_t i = 0; i < own; ++i) {
-    const BatchDim& d = dims[outer + i];
-    p.batch[i] = d.size;
-    p.batches *= d.size;
-    p.a.batch_stride[i] = d.a;
-    p.b.batch_stride[i] = d.b;
-    p.c.batch_stride[i] = d.c;
-    p.residual.batch_stride[i] = d.residual;
-  }
-  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
-  const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");  // a kernel's name, for tuning (docs/matmul.md)
-  const std::string_view forced = wanted ? wanted : "";
-  Plans forced_plans;
-  std::optional<Tensor> space;
-  const auto allocate = [&](std::int64_t bytes) -> void* {
-    if (bytes == 0) return nullptr;
-    space = workspace(static_cast<std::size_t>(bytes), call.like);
-    return view(call.like.op, "workspace", *space).data;
-  };
-  thread_local PlanCache cache;
-  const Plans& plans =
-      forced.empty() ? cache.find(p, scope.properties()) : (forced_plans = make_plans(p, scope.properties(), forced));
-  if (outer == 0 && plans.mma) {
-    (p.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(p, *plans.mma, scope.stream());
-    scope.check_launch();
-    return out;
-  }
-  if (outer == 0 && plans.small) {
-    launch_small(p, *plans.small, scope.stream());
-    scope.check_launch();
-    return out;
-  }
-  if (outer == 0 && plans.tf32) {
-    const Tf32Plan& plan = *plans.tf32;
-    const MeetingPlace place =
-        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched =
-        launch_tf32(p, plan, static_cast<unsigned char*>(allocate(plan.workspace_bytes)), static_cast<unsigned*>(place.counters),
-                    static_cast<float*>(place.partials), scope.stream());
-    scope.check_launch();
-    if (launched) return out;
-  }
-  if (outer == 0 && plans.bf16x3) {
-    const Bf16x3Plan& plan = *plans.bf16x3;
-    const MeetingPlace place =
-        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes()), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched =
-        launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, place.counters, static_cast<float*>(place.partials), scope.stream());
-    scope.check_launch();
-    if (launched) return out;
-  }
-  if (outer == 0 && plans.tensor) {
-    const WgmmaPlan& plan = *plans.tensor;
-    const MeetingPlace place =
-        scope.meeting_place(static_cast<std::size_t>(plan.counter_bytes), static_cast<std::size_t>(plan.partial_bytes));
-    const bool launched = launch_wgmma_product(p, plan, allocate(plan.workspace_bytes), place.counters,
-                                               static_cast<float*>(place.partials), scope.properties().sm_count, scope.stream());
-    scope.check_launch();
-    if (launched) return out;
-  }
-  if (!p.gated) {
-    if (plans.fp64)
-      run(p, dims, *plans.fp64, allocate(plans.fp64->workspace_bytes), scope);
-    else
-      run(p, dims, plans.simt, allocate(plans.simt.workspace_bytes), scope);
-    return out;
-  }
-  // Two products: the first one's sums wait, unrounded, in out where it is wide enough, else in the workspace.
-  if (plans.fp64) {
-    void* const memory = allocate(plans.fp64->workspace_bytes);
-    run(up_product(p, p.out), dims, *plans.fp64, memory, scope);
-    run(gate_product(p, p.out), dims, *plans.fp64, memory, scope);
-    return out;
-  }
-  const std::int64_t wide = accumulator_bytes(p.dtype),
-                     partial = (std::max(plans.simt.workspace_bytes, plans.simt_up.workspace_bytes) + 255) / 256 * 256;
-  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
-  char* const memory = static_cast<char*>(allocate(partial + (enough ? 0 : elements * wide)));
-  void* const sums = enough ? p.out : memory + partial;
-  run(up_product(p, sums), dims, plans.simt_up, memory, scope);
-  run(gate_product(p, sums), dims, plans.simt, memory, scope);
-  return out;
-}
-
-#endif  // XGEMM_WITH_CUDA
-
-/// Bytes that prepare() makes of a weight; none where no product would use them: on the CPU, on GPUs without wgmma, of half
-/// precision, of "ieee".
-std::int64_t prepared_bytes([[maybe_unused]] const TensorView& weight, [[maybe_unused]] Precision precision) {
-#ifdef XGEMM_WITH_CUDA
-  if (weight.cuda && weight.dtype == ScalarType::Float && device_properties(weight.device_index).major == 9 &&
-      split_parts(precision) > 0 && weight.numel() > 0)
-    return prepared_layout(weight.size(0), weight.size(1), split_parts(precision)).bytes + std::int64_t{sizeof(FailedLines)};
-#endif
-  return 0;
-}
-
-// ---- CPU: ATen, in fp32 for the half types, rounded once at the end, as the kernels do ----
-
-/// What operands of `dtype` are multiplied in: fp64 in place of fp32 where ATen would round to fewer bits than `precision`
-/// allows.
-ScalarType arithmetic(ScalarType dtype, Precision precision) {
-  if (dtype == ScalarType::Double) return dtype;
-  const Rounding allowed = precision == Precision::medium ? Rounding::bf16
-                           : precision == Precision::high ? Rounding::tf32
-                                                          : Rounding::none;
-  return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
-}
-
-/// Rows of A in all batches.
-std::int64_t all_rows(const Call& call) {
-  std::int64_t rows = call.problem.m;
-  for (const std::int64_t size : call.batch) rows *= size;
-  return rows;
-}
-
-/// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
-/// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
-bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
-  if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
-  constexpr std::int64_t kSmall = 8192;
-  const std::int64_t rows = all_rows(call);
-  return multiplies(half) || rows * call.problem.n * call.problem.k <= kSmall || (rows == 1 && k_step == 1);
-}
-
-Tensor add(const Tensor& x, const Tensor& y) {
-  AtenTensorHandle sum = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_add_Tensor(x.get(), y.get(), 1, &sum));
-  return Tensor(sum);
-}
-
-Tensor multiplied(const Tensor& x, const Tensor& y) {
-  AtenTensorHandle product = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mul_Tensor(x.get(), y.get(), &product));
-  return Tensor(product);
-}
-
-/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
-/// null.
-Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
-                double alpha = 1) {
-  const std::int64_t n = call.problem.n;
-  const bool is_matrix = call.batch.empty() && call.out_shape.size() == 2;
-  const Tensor out = empty(call.out_shape, type, call.like), x = converted(a, type), y = converted(b, type),
-               matrix = is_matrix ? out : strided(out, std::array{all_rows(call), n}, std::array{n, std::int64_t{1}});
-  if (!c && alpha == 1) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(matrix.get(), x.get(), y.get()));
-  } else {  // with beta 0 the third operand is not read
-    const Tensor third = c ? converted(*c, type) : matrix;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(matrix.get(), third.get(), x.get(), y.get(), c ? beta : 0, alpha));
-  }
-  return out;
-}
-
-/// linear's input as a matrix of all its rows: a copy only where their dims do not merge.
-Tensor matrix_of(const TensorView& x) {
-  if (x.dim() == 2) return *x.tensor;
-  std::int64_t rows = 1;
-  bool merges = x.dim() > 2;
-  for (std::int64_t d = 0; d + 1 < x.dim(); ++d) {
-    rows *= x.size(d);
-    merges = merges && (d + 2 == x.dim() || x.stride(d) == x.size(d + 1) * x.stride(d + 1));
-  }
-  if (merges) return strided(*x.tensor, std::array{rows, x.size(-1)}, std::array{x.stride(-2), x.stride(-1)});
-  return torch::stable::reshape(*x.tensor, std::array{rows, x.size(-1)});
-}
-
-/// A weight (n, k) or (k) as the matrix (k, n).
-Tensor transposed(const TensorView& w) {
-  return strided(*w.tensor, std::array{w.size(-1), w.dim() == 1 ? 1 : w.size(0)},
-                 std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
-}
-
-/// In place: `x` is a product that nobody else has.
-Tensor activate(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::relu: return aten("relu_", "", x);
-    case Activation::gelu: return aten("gelu_", "", x, std::string("none"));
-    case Activation::gelu_tanh: return aten("gelu_", "", x, std::string("tanh"));
-    case Activation::silu: return aten("silu_", "", x);
-    default: return x;
-  }
 }
 
 // ---- the ops ----
@@ -444,8 +138,9 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
 
 /// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
 /// its last dim.
-void begin_linear(const char* op, Call& call, const Text& activation, const Text& precision) {
-  const TensorView& x = call.like;
+Call begin_linear(const TensorView& x, const Text& activation, const Text& precision) {
+  const Activation function = parse_activation(x.op, activation);
+  Call call = call_like(x, precision);
   Problem& p = call.problem;
   p.activation = function;
   check(x.dim() > 0, x.op, "expected input with at least 1 dim, got shape []");
@@ -568,21 +263,10 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
     return operand(v, 0, v.stride(0));
   };
   p.bias = bias(bias_gate, "bias_gate"), p.bias_up = bias(bias_up, "bias_up");
-#ifdef XGEMM_WITH_CUDA
-  if (vx.cuda) {
-    p.gated = true;
-    p.b = operand(vg, vg.stride(1), vg.stride(0));
-    p.up = operand(vu, vu.stride(1), vu.stride(0));
-    return run_cuda(call);
-  }
-#endif
-  const ScalarType type = arithmetic(vx.dtype, p.precision);
-  const Tensor x = converted(matrix_of(vx), type);
-  const auto product = [&](const TensorView& weight, const std::optional<Tensor>& b) {
-    return multiply(call, type, x, transposed(weight), b ? &*b : nullptr);
-  };
-  const Tensor gate = activate(product(vg, bias_gate), p.activation);
-  return converted(multiplied(gate, product(vu, bias_up)), vx.dtype);
+  p.gated = true;
+  p.b = weight_operand(vg), p.up = weight_operand(vu);
+  if (auto out = on_gpu(call)) return *out;
+  return gated_linear_cpu(call, vg, vu, bias_gate, bias_up);
 }
 
 XGEMM_REGISTER(xgemm, matmul, matmul);

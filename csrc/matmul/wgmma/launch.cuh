@@ -145,7 +145,8 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   constexpr auto kKernel = wgmma_gemm<Element, Out, Config>;
   if (!allow_shared<kKernel, Boxes::kSharedBytes>()) return false;
   const auto cluster = static_cast<unsigned>(plan.multicast ? 2 : plan.cluster);
-  const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(g.tiles.count * plan.memory_splits, launch.sm_count / cluster));
+  const auto clusters =
+      static_cast<unsigned>(std::min<std::int64_t>(g.tiles.count * plan.memory_splits, launch.sm_count / cluster));
   g.schedule.items = static_cast<int>(g.tiles.count * plan.memory_splits), g.schedule.shift = std::countr_zero(cluster);
   g.schedule.at_a_time = ShortDivider::of(clusters);
   const Grid grid{.blocks = dim3(clusters * cluster),
