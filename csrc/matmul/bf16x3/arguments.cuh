@@ -46,7 +46,7 @@ namespace bf16x3 {
 /// Two each, one a consumer warpgroup.
 enum NamedBarrier : int { kConsumerBarrier = 1, kPingPongBarrier = 3 };
 
-inline constexpr int kBlock = kDirectBlock, kColumns = kDirectColumns, kParts = 3;
+inline constexpr int kBlock = kBf16x3Block, kColumns = kBf16x3Columns, kParts = 3;
 inline constexpr int kWarps = 16, kProducerWarps = 8, kConsumerWarps = 8,
                      kProducers = 32 * kProducerWarps;  // kProducers: threads
 inline constexpr int kProducerRegisters = 72, kConsumerRegisters = 256 - kProducerRegisters;

@@ -50,7 +50,7 @@ __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int6
     atomicMax(&scratch[1], reach_b);
   }
   ptx::named_barrier_sync(barrier, 128);
-  const bool beyond = scratch[0] + scratch[1] >= direct_reach_limit(end - begin);
+  const bool beyond = scratch[0] + scratch[1] >= bf16x3_reach_limit(end - begin);
   ptx::named_barrier_sync(barrier, 128);  // before scratch is used again
   return beyond;
 }

@@ -420,7 +420,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         // half warp adds an eighth of them, then one adds the eighths in order. A CTA with another tile does not stay: then no
         // CTA waits for one that waits itself.
         const int splits = static_cast<int>(last_cta - first_cta) + 1,
-                  eighth = !kSwapAB && splits > kDirectFewPieces ? (splits + 7) / 8 : 0;
+                  eighth = !kSwapAB && splits > kBf16x3FewPieces ? (splits + 7) / 8 : 0;
         if (threadIdx.x % 128 == 0)
           shares[consumer] =
               meet(g.meetings[2 * first_cta + consumer], last_cta - first_cta + 1, eighth && work.unit + work.taken >= work.last);

@@ -9,7 +9,7 @@ namespace {
 
 enum class Kind { any_k, short_k, fallback };
 
-template <DirectTile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+template <Bf16x3Tile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
 struct Bf16x3Instance {
   static constexpr Bf16x3Config kValue{.rows = info(kTile).rows,
                                        .k_major_b = kKMajorB,
@@ -18,7 +18,7 @@ struct Bf16x3Instance {
                                        .short_k = kKind == Kind::short_k};
 };
 
-template <DirectTile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+template <Bf16x3Tile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
 bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
   using Instance = Bf16x3Instance<kTile, kKMajorB, kSwapAB, kKind>;
   constexpr int kBytes = bf16x3::Shared<Instance>::kBytes;
@@ -35,22 +35,22 @@ bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
   return true;
 }
 
-template <DirectTile kTile, Kind kKind>
-bool launch_tile(const DirectPlan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
+template <Bf16x3Tile kTile, Kind kKind>
+bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
   if (plan.swap_ab) return launch<kTile, true, true, kKind>(g, ctas, stream);
   return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
                         : launch<kTile, false, false, kKind>(g, ctas, stream);
 }
 
-template <DirectTile kTile>
-bool launch_tile(const DirectPlan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  return plan.blocks <= kDirectShort ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+template <Bf16x3Tile kTile>
+bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
+  return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
                                      : launch_tile<kTile, Kind::any_k>(plan, g, stream);
 }
 
 /// What kernels of both kinds are told; false: the driver refused the tensor map.
-bool describe(Bf16x3Arguments& g, const Problem& p, const DirectPlan& plan) {
+bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
   bool shared_b = true;
   for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
   const int rows = info(plan.tile).rows;
@@ -59,7 +59,7 @@ bool describe(Bf16x3Arguments& g, const Problem& p, const DirectPlan& plan) {
   g.a_vectors = plan.a_vectors;
   g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
   g.batch_step_b = shared_b ? 0 : 1;
-  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kDirectColumns));
+  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kBf16x3Columns));
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
   g.units = static_cast<unsigned>(plan.units);
   g.one_row = g.rows == 1 && p.batches == 1;
@@ -72,7 +72,7 @@ bool describe(Bf16x3Arguments& g, const Problem& p, const DirectPlan& plan) {
                                .dtype = DType::f32,
                                .sizes = {inner, other, shared_b ? 1 : p.batches},
                                .strides = {stride, shared_b ? stride * other : p.b.batch_stride[0]},
-                               .box = {32, plan.b_k_major ? kDirectColumns : kDirectBlock},
+                               .box = {32, plan.b_k_major ? kBf16x3Columns : kBf16x3Block},
                                .swizzle_bytes = 128}))
       return false;
   }
@@ -81,25 +81,25 @@ bool describe(Bf16x3Arguments& g, const Problem& p, const DirectPlan& plan) {
 
 }  // namespace
 
-bool launch_direct(const Problem& p, const DirectPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream) {
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
   switch (plan.tile) {
-    case DirectTile::rows_32: return launch_tile<DirectTile::rows_32>(plan, g, stream);
-    case DirectTile::rows_64: return launch_tile<DirectTile::rows_64>(plan, g, stream);
+    case Bf16x3Tile::t32x128: return launch_tile<Bf16x3Tile::t32x128>(plan, g, stream);
+    case Bf16x3Tile::t64x128: return launch_tile<Bf16x3Tile::t64x128>(plan, g, stream);
   }
   return false;
 }
 
-bool launch_direct_rest(const Problem& p, const DirectPlan& plan, const FailedPairs& only, const FailedProduct& failed,
-                        const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
+bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
+                            const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b_k_major ? launch<DirectTile::rows_64, true, false, Kind::fallback>(g, ctas, stream)
-                        : launch<DirectTile::rows_64, false, false, Kind::fallback>(g, ctas, stream);
+  return plan.b_k_major ? launch<Bf16x3Tile::t64x128, true, false, Kind::fallback>(g, ctas, stream)
+                        : launch<Bf16x3Tile::t64x128, false, false, Kind::fallback>(g, ctas, stream);
 }
 
 }  // namespace xgemm::matmul
