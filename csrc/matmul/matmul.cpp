@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "matmul/precision.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
@@ -16,20 +17,10 @@
 #include "matmul/tf32/launch.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
-#else
-#include "matmul/problem.h"
 #endif
 
 namespace xgemm::matmul {
 namespace {
-
-Precision parse_precision(const char* op, const std::string& s) {
-  if (s == "highest") return Precision::highest;
-  if (s == "ieee") return Precision::ieee;
-  if (s == "high") return Precision::high;
-  if (s == "medium") return Precision::medium;
-  fail(op, "expected precision to be highest, ieee, high or medium, got ", s);
-}
 
 Activation parse_activation(const char* op, const std::string& s) {
   if (s == "none") return Activation::none;
