@@ -84,8 +84,9 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
                      a.scale <= 0x1p30;
   std::optional<WgmmaPlan> rows = plan_wgmma(problem);
   if (!rows || !split_serves(rows->info(), rows->masking)) return {};
-  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best.
-  rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
+  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best. One
+  // product wants keys and values at three times the rate, more than memory has: from L2, as in half precision.
+  if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   SplitPlan plan{.parts = parts, .rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
   const WgmmaTile& tile = rows->info();
