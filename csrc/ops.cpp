@@ -59,16 +59,16 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: "top_left" (SDPA's) or
   // "bottom_right": row i stands at key i or at key i + Sk - Sq. is_causal: it sees the keys up to there. window: only so many
   // keys to the left and to the right of there, and that one; -1 for no limit. softcap, unless 0: scores become softcap *
-  // tanh(score / softcap) before masks. sinks: broadcast to (..., H); the logit of one more key, without a value. A row with
-  // every key masked gives 0.
+  // tanh(score / softcap) before masks. sinks: broadcast to (..., H); the logit of one more key, without a value. precision: as
+  // matmul's. A row with every key masked gives 0.
   m.def(
       "attention(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
-      "bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None) "
-      "-> Tensor");
+      "bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, "
+      "str precision=\"highest\") -> Tensor");
   // The same, with the natural log-sum-exp of each row's scaled scores, its sink among them, (..., H, Sq) in fp32 (fp64 for fp64
   // inputs).
   m.def(
       "attention_lse(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, "
       "float? scale=None, bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., "
-      "Tensor? sinks=None) -> (Tensor output, Tensor logsumexp)");
+      "Tensor? sinks=None, str precision=\"highest\") -> (Tensor output, Tensor logsumexp)");
 }

@@ -115,7 +115,7 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
             ({"query": (4, 5, 8), "key": (1, 6, 8), "value": (4, 6, 8), "attn_mask": (5, 6)}, {"enable_gqa": True}),
             (
                 {"query": (2, 4, 5, 8), "key": (2, 4, 6, 8), "value": (2, 4, 6, 4), "sinks": (4,)},
-                {"window": (2, 1), "softcap": 2.0},
+                {"window": (2, 1), "softcap": 2.0, "precision": "high"},
             ),
         ]
         for name in ("attention", "attention_lse")

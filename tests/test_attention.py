@@ -63,6 +63,7 @@ class Reference:
         window: tuple[int, int] = (-1, -1),
         softcap: float = 0.0,
         sinks: torch.Tensor | None = None,
+        precision: str = "highest",  # which the error bounds are for
     ) -> None:
         q, k, v = query.double(), key.double(), value.double()
         if enable_gqa:
@@ -734,6 +735,7 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
         ((Q, K, V), {"sinks": torch.zeros(3)}, r"expected sinks to broadcast to \[2, 4\], got shape \[3\]"),
         ((Q, K, V), {"sinks": torch.zeros(1, 2, 4)}, r"expected sinks to broadcast to \[2, 4\], got shape \[1, 2, 4\]"),
         ((Q, K, V), {"sinks": torch.zeros(4, dtype=torch.int64)}, "expected sinks of dtype float32 or .*, got int64"),
+        ((Q, K, V), {"precision": "low"}, "expected precision to be highest, ieee, high or medium, got low"),
     ],
 )
 def test_errors(
@@ -917,6 +919,17 @@ def test_cpu_keeps_fp32_whatever_torchs_precision_is(float32_precision, precisio
     if precision == "medium" and torch.ops.mkldnn._is_mkldnn_bf16_supported():  # ATen's fp32 may be bf16: fp64 it is
         wide = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))
         assert torch.equal(attention(q, k, v), wide.float())
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_cpu_gives_the_same_in_every_precision(float32_precision, dtype: torch.dtype) -> None:
+    args = qkv(dtype, "cpu")
+    expected = torch_ext.attention(*args, is_causal=True, return_lse=True)
+    for precision in ("highest", "ieee", "high", "medium"):
+        actual = torch_ext.attention(*args, is_causal=True, precision=precision, return_lse=True)
+        assert all(map(torch.equal, actual, expected))
+    float32_precision("high")
+    check(*args, precision="medium")
 
 
 @pytest.mark.cuda

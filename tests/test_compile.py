@@ -45,7 +45,7 @@ CASES = [
     ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
     2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
     8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
-    8)), {}),
+    8)), {"precision": "ieee"}),
 ]  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         ("gated_linear", [(4, 3), (5, 3), (5, 3), (5,)], {"activation": "gelu", "bias_up": (5,)}),
         ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
         ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
-        ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,)}),
+        ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,), "precision": "high"}),
     ],
 )
 def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:

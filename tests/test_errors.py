@@ -267,7 +267,7 @@ def test_integer_mean(device: torch.device) -> None:
     check("mean", RuntimeError, "int64", torch.arange(4, device=device))
 
 
-@pytest.mark.parametrize("call", [c for c in SEVERAL if c.op != "attention"], ids=name)
+@pytest.mark.parametrize("call", SEVERAL, ids=name)
 def test_unknown_precision(call: Call, device: torch.device) -> None:
     for dtype in (f32, torch.float16):
         for wrong in ("exact", "", "HIGH"):

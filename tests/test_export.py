@@ -48,7 +48,8 @@ def test_saved_and_loaded_by_another_process(tmp_path: Path) -> None:
 
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
             y = self.out(torch_ext.gated_linear(x, self.gated[0], self.gated[1], activation="relu"), residual=x)
-            y, lse = torch_ext.attention(y[:, None], y[:, None], y[:, None], attn_mask=mask, scale=0.3, return_lse=True)
+            options = {"attn_mask": mask, "scale": 0.3, "precision": "high"}
+            y, lse = torch_ext.attention(y[:, None], y[:, None], y[:, None], **options, return_lse=True)
             values, indices = torch_ext.topk_softmax(y, 3, renormalize=False, dtype=torch.float64)
             return torch_ext.sum(y, (0, -1), keepdim=True), torch_ext.argmax(y), lse, values, indices
 

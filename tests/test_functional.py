@@ -108,11 +108,14 @@ def test_precision_follows_torch(setting: str) -> None:
             torch_ext.matmul(a, b)
             torch_ext.addmm(bias, a, b)
             torch_ext.linear(a, b, bias)
+            torch_ext.attention(a, a, a)
+            torch_ext.attention(a, a, a, return_lse=True)
             torch_ext.matmul(a, b, precision="ieee")
+            torch_ext.attention(a, a, a, precision="ieee")
     finally:
         torch.set_float32_matmul_precision("highest")
     # the dispatcher leaves out arguments that have their default
-    assert [kwargs.get("precision", "highest") for _, _, kwargs in recorder.seen] == [*[setting] * 3, "ieee"]
+    assert [kwargs.get("precision", "highest") for _, _, kwargs in recorder.seen] == [*[setting] * 5, "ieee", "ieee"]
 
 
 def test_precision_set_per_backend() -> None:

@@ -97,7 +97,7 @@ CASES = [
             ),
             (
                 {"query": (2, 3, 5, 4), "key": (2, 3, 6, 4), "value": (2, 3, 6, 2), "sinks": (3,)},
-                {"window": (2, 1), "softcap": 0.5},
+                {"window": (2, 1), "softcap": 0.5, "precision": "medium"},
             ),
             ({"query": (3, 5, 4), "key": (1, 6, 4), "value": (6, 4), "attn_mask": (5, 6), "sinks": ()}, {}),
         ]

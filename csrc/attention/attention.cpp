@@ -16,8 +16,9 @@ attention::Result run(const attention::Call& call, bool want_lse) {
 
 Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,
                     bool is_causal, std::optional<double> scale, bool enable_gqa, const Text& causal_alignment,
-                    const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks) {
-  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};
+                    const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks,
+                    const Text& precision) {
+  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
   return run(attention::check_arguments("attention", query, key, value, options), false).output;
 }
 
@@ -25,8 +26,8 @@ std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& k
                                             const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale,
                                             bool enable_gqa, const Text& causal_alignment,
                                             const std::vector<std::int64_t>& window, double softcap,
-                                            const std::optional<Tensor>& sinks) {
-  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks};
+                                            const std::optional<Tensor>& sinks, const Text& precision) {
+  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
   attention::Result r = run(attention::check_arguments("attention_lse", query, key, value, options), true);
   return {r.output, *r.lse};
 }

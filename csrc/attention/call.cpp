@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "matmul/precision.h"
+
 namespace xgemm::attention {
 namespace {
 
@@ -87,6 +89,7 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
          .key_group = 1,
          .value_group = 1,
          .scale = 1,
+         .precision = matmul::parse_precision(op, o.precision),
          .softcap = o.softcap,
          .first = 0,
          .last = 0};

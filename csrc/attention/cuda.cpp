@@ -30,7 +30,8 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
 }
 
 /// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores, "mma" prefers mma.sync for few rows; else Hopper's tensor cores serve
-/// what they can.
+/// what they can. "fp16x1": fp32 in "high" and "medium" by one fp16 part, which nobody has measured yet; else by two, as
+/// "highest".
 std::string_view wanted_plan() {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
   return wanted == nullptr ? "" : wanted;
@@ -80,11 +81,12 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
 
 /// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
 /// must live until the launch of the kernel on CUDA cores.
-const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, const TensorView& like,
+const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, matmul::Precision precision, const TensorView& like,
                                   std::array<std::optional<Tensor>, 2>& memory) {
   constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
   if (k.sk < kFewestKeys) return nullptr;
-  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count);
+  const int parts = precision != matmul::Precision::highest && wanted_plan() == "fp16x1" ? 1 : 2;
+  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
   memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
   MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);
@@ -99,7 +101,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const TensorCores cores(scope.properties());
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && (cores.wgmma || cores.mma);
-  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float;
+  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != matmul::Precision::ieee;
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;
     std::array<Tensor, 3> copies;
@@ -192,7 +194,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
     std::array<std::optional<Tensor>, 2> parts;
-    k.failed = fp16_split ? launch_fp16_split(scope, k, a.query, parts) : nullptr;
+    k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch(plan, k, scope.stream());
     scope.check_launch();
     done += rows;

@@ -2,18 +2,11 @@
 #include <utility>
 
 #include "matmul/call.h"
+#include "matmul/precision.h"
 #include "torch/register.h"
 
 namespace xgemm::matmul {
 namespace {
-
-Precision parse_precision(const char* op, const std::string& s) {
-  if (s == "highest") return Precision::highest;
-  if (s == "ieee") return Precision::ieee;
-  if (s == "high") return Precision::high;
-  if (s == "medium") return Precision::medium;
-  fail(op, "expected precision to be highest, ieee, high or medium, got ", s);
-}
 
 Activation parse_activation(const char* op, const std::string& s) {
   if (s == "none") return Activation::none;

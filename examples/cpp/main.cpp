@@ -76,6 +76,7 @@ void run(at::Device device) {
   compare(d, "attention", xgemm::attention(q, k, v), at::scaled_dot_product_attention(q64, k64, v64), 1e-5);
   xgemm::AttentionOptions causal;
   causal.is_causal = true;
+  causal.precision = "ieee";
   const auto [output, lse] = xgemm::attention_lse(q, k, v, causal);
   compare(d, "attention causal", output, at::scaled_dot_product_attention(q64, k64, v64, {}, 0.0, true), 1e-5);
   const at::Tensor hidden = at::ones({33, 50}, a64.options().dtype(at::kBool)).tril().logical_not();

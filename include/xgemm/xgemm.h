@@ -240,13 +240,14 @@ struct AttentionOptions {
   std::array<std::int64_t, 2> window = {-1, -1};   ///< keys to the left and to the right that a query sees; -1: all
   double softcap = 0;                              ///< scores become softcap * tanh(score / softcap); 0: they stay
   std::optional<at::Tensor> sinks;                 ///< broadcasts to (..., H): the logit of one more key, without a value
+  std::string_view precision = "highest";          ///< of float32 inputs: see matmul
 };
 
 namespace detail {
 template <class Result>
 using Attention = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, bool,
-                         std::optional<double>, bool, std::string_view, at::IntArrayRef, double,
-                         const std::optional<at::Tensor>&);
+                         std::optional<double>, bool, std::string_view, at::IntArrayRef, double, const std::optional<at::Tensor>&,
+                         std::string_view);
 }
 
 /// scaled_dot_product_attention for query (..., H, Sq, D), key (..., H, Sk, D), value (..., H, Sk, Dv); D and Dv up to 256.
@@ -255,7 +256,7 @@ inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, cons
   static const auto op = detail::find<detail::Attention<at::Tensor>>("xgemm::attention");
   detail::check_forward_only("xgemm::attention", query, key, value, options.attn_mask, options.sinks);
   return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
-                 options.causal_alignment, options.window, options.softcap, options.sinks);
+                 options.causal_alignment, options.window, options.softcap, options.sinks, options.precision);
 }
 
 /// The same with at::scaled_dot_product_attention's order of arguments. dropout_p has to be 0.
@@ -278,7 +279,7 @@ inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query,
   static const auto op = detail::find<detail::Attention<std::tuple<at::Tensor, at::Tensor>>>("xgemm::attention_lse");
   detail::check_forward_only("xgemm::attention_lse", query, key, value, options.attn_mask, options.sinks);
   return op.call(query, key, value, options.attn_mask, options.is_causal, options.scale, options.enable_gqa,
-                 options.causal_alignment, options.window, options.softcap, options.sinks);
+                 options.causal_alignment, options.window, options.softcap, options.sinks, options.precision);
 }
 
 }  // namespace xgemm

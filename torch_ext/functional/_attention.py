@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call
+from torch_ext.functional._call import call, default_precision
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _attention = torch.ops.xgemm.attention.default
@@ -26,6 +26,7 @@ def attention(
     window: Sequence[int] = (-1, -1),
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    precision: str | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """``softmax(scale * query @ key.mT + mask) @ value`` in memory O(length).
@@ -51,6 +52,7 @@ def attention(
         softcap: scores become ``softcap * tanh(scores / softcap)``, before masks; 0: they stay as they are.
         sinks: broadcasts to (..., H), float32 or the query's dtype: for each row the logit of one more key, without a
             value, which takes its part of the weights ("attention sinks" of GPT-OSS).
+        precision: for float32, see the module's text. On the CPU "highest" whatever it is.
         return_lse: also return the natural log-sum-exp of each row's scaled and masked scores, its sink among them.
 
     Returns:
@@ -60,7 +62,7 @@ def attention(
     Raises:
         RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite; and what
             :mod:`torch_ext.functional` lists.
-        ValueError: a dropout_p other than 0, an unknown causal_alignment.
+        ValueError: a dropout_p other than 0, an unknown causal_alignment or precision.
 
     Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
         Gimelshein.
@@ -80,4 +82,5 @@ def attention(
         window=window,
         softcap=softcap,
         sinks=sinks,
+        precision=default_precision() if precision is None else precision,
     )

@@ -8,7 +8,7 @@ namespace xgemm::attention {
 /// What split.cuh found out about a block of rows of an operand, and verdicts about a key head and all that it meets.
 enum SplitStatus : unsigned {
   kSplitDensity = 0xffffu,  ///< the smallest density of a row, in 1/256 of its columns; 512: all zeros
-  kSplitLossy = 1u << 16,   ///< some element is not carried to 22 bits
+  kSplitLossy = 1u << 16,   ///< some element is not carried to 22 bits (one part: 11)
   kSplitFailed = 1u << 17   ///< the parts do not carry it
 };
 
@@ -22,7 +22,7 @@ struct SplitOperand {
   ShortDivider blocks;   ///< of as many rows as a tile has keys, of a batch
   ShortDivider batches;  ///< inner batches
   int ctas;              ///< blocks in all
-  void* parts;           ///< fp16: [high, low][outer][inner][row][padded columns]
+  void* parts;           ///< fp16: [high(, low)][outer][inner][row][padded columns]
   std::int64_t part;     ///< elements from the high to the low part
   int padded;            ///< columns, a multiple of 8
   void* scales;          ///< what takes the power of two out again: queries float [batch][row]; keys bf16 [batch][block][row];

@@ -6,6 +6,8 @@
 //   part = Plo Vhi + Phi Vlo + Phi Vhi from zero
 //   O = part * scale + O * factor      on CUDA cores, rounded to nearest: the promotion of the tensor core's truncated sums
 //                                      is the rescale of the online softmax
+//
+// With one part a product is Qhi Khi, Phi Vhi alone.
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/mask.cuh"
@@ -22,7 +24,7 @@ template <int kIndex, Masking kMasking>
 struct SplitConsumer {
   using S = SplitShared<kIndex>;
   static constexpr WgmmaTile kTile = S::kTile;
-  static constexpr int kKeys = kTile.keys;
+  static constexpr int kKeys = kTile.keys, kParts = S::kParts;
   using Walk = KeyWalk<kKeys, kMasking>;
   /// An additive mask's numbers fit beside the scores in flight and 32 outputs, not beside 64.
   static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
@@ -35,7 +37,7 @@ struct SplitConsumer {
   PipelineState<1> query;
   PipelineState<kTile.stages> slot;
   float outputs[kTile.value_size / 2];
-  RowSoftmax<kKeys> softmax;
+  RowSoftmax<kKeys, kParts> softmax;
   float row_scale[2];  ///< of scores before the softmax (additive masks), else of its argument in units of log2
 
   __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory) : g(arguments), shared(memory) {}
@@ -57,12 +59,18 @@ struct SplitConsumer {
     shared.ring.wait(second());
     ptx::wgmma_fence();
   }
-  /// A warp's part of giving both back to the producer, after all its lanes have read the scales.
+  /// A warp's part of giving the parts back to the producer. __syncwarp orders all lanes' reads of the scales before the first
+  /// lane's arrival, and that (release) orders them before the producer's wait (acquire), behind which TMA overwrites them.
   __device__ __forceinline__ void release_parts() {
-    const PipelineState<kTile.stages> low = second();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot), shared.ring.release(low.slot);
-    slot = low;
+    if constexpr (kParts == 2) {
+      const PipelineState<kTile.stages> low = second();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot), shared.ring.release(low.slot);
+      slot = low;
+    } else {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot);
+    }
     slot.advance();
   }
   __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
@@ -88,10 +96,12 @@ struct SplitConsumer {
             scores, S::Query::descriptor(q, step / 4 * S::kQueryBlock + step % 4 * S::Query::kStepBytes),
             S::Key::descriptor(k, step / 4 * S::kKeyBlock + step % 4 * S::Key::kStepBytes), !first || step != 0);
     };
-    multiply(query_low, key_high, true);
-    wait_low();
-    multiply(query_high, key_low, false);
-    multiply(query_high, key_high, false);
+    if constexpr (kParts == 2) {
+      multiply(query_low, key_high, true);
+      wait_low();
+      multiply(query_high, key_low, false);
+    }
+    multiply(query_high, key_high, kParts == 1);
     ptx::wgmma_commit();
     load_mask();
     ptx::wgmma_wait<0>();
@@ -110,7 +120,8 @@ struct SplitConsumer {
   __device__ __forceinline__ static void wait_turn() { ptx::named_barrier_sync(kTurnBarrier + warpgroup(), 256); }
   /// When the exponentials that make up this sum are there.
   __device__ __forceinline__ static void pass_turn(float sum) {
-    ptx::named_barrier_arrive_after(sum, kTurnBarrier + 1 - warpgroup(), 256);
+    const int next = kTile.consumers == 2 ? 1 - warpgroup() : warpgroup() == kTile.consumers - 1 ? 0 : warpgroup() + 1;
+    ptx::named_barrier_arrive_after(sum, kTurnBarrier + next, 256);
   }
 
   __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int item, const Walk& walk, Mask& mask) const {
@@ -137,9 +148,11 @@ struct SplitConsumer {
     }
   }
 
-  /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers.
-  __device__ __forceinline__ void multiply_values(std::uint32_t (&high)[kKeys / 16][4], std::uint32_t (&low)[kKeys / 16][4]) {
-    constexpr int kColumns = kTile.value_size > 128 || kMasking != Masking::edges ? 64 : kTile.value_size;
+  using Weights = std::uint32_t[kKeys / 16][4];  ///< one part, as A operands
+
+  /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers. `weights`: the parts, high first.
+  __device__ __forceinline__ void multiply_values(Weights (&weights)[kParts]) {
+    constexpr int kColumns = kTile.value_size > 128 || (kMasking != Masking::edges && kParts == 2) ? 64 : kTile.value_size;
     shared.ring.wait(slot);
     const auto value_high = S::Value::descriptor_low(slot_address(slot.slot)),
                value_low = S::Value::descriptor_low(slot_address(second().slot));
@@ -149,19 +162,23 @@ struct SplitConsumer {
       float part[kColumns / 2];
       ptx::wgmma_pin(part);
 #pragma unroll
-      for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(high[step]), ptx::wgmma_pin(low[step]);
+      for (int step = 0; step < kKeys / 16; ++step)
+#pragma unroll
+        for (Weights& part_of : weights) ptx::wgmma_pin(part_of[step]);
       ptx::wgmma_fence();
-      const auto multiply = [&](const std::uint32_t(&p)[kKeys / 16][4], std::uint32_t v, bool fresh) {
+      const auto multiply = [&](const Weights& p, std::uint32_t v, bool fresh) {
 #pragma unroll
         for (int step = 0; step < kKeys / 16; ++step)
           ptx::WgmmaRegisters<half, false>::mma(part, p[step],
                                                 S::Value::descriptor(v, first / 64 * S::kKeyBlock + step * S::Value::kStepBytes),
                                                 !fresh || step != 0);
       };
-      multiply(low, value_high, true);
-      if (first == 0) wait_low();
-      multiply(high, value_low, false);
-      multiply(high, value_high, false);
+      if constexpr (kParts == 2) {
+        multiply(weights[1], value_high, true);
+        if (first == 0) wait_low();
+        multiply(weights[0], value_low, false);
+      }
+      multiply(weights[0], value_high, kParts == 1);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(part);
@@ -199,10 +216,15 @@ struct SplitConsumer {
     wait_turn();
     softmax.exponentiate(scores, scale_log2);
     pass_turn(softmax.sum[0] + softmax.sum[1]);
-    std::uint32_t high[kKeys / 16][4], low[kKeys / 16][4];
+    Weights weights[kParts];
 #pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) split_pair(scores[2 * i], scores[2 * i + 1], high[i / 4][i % 4], low[i / 4][i % 4]);
-    multiply_values(high, low);
+    for (int i = 0; i < kKeys / 4; ++i) {
+      if constexpr (kParts == 2)
+        split_pair(scores[2 * i], scores[2 * i + 1], weights[0][i / 4][i % 4], weights[1][i / 4][i % 4]);
+      else
+        weights[0][i / 4][i % 4] = pack_pair<half>(scores[2 * i], scores[2 * i + 1]);
+    }
+    multiply_values(weights);
   }
 
   /// The rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
@@ -239,8 +261,7 @@ struct SplitConsumer {
   }
 
   __device__ __forceinline__ void run() {
-    static_assert(kTile.consumers == 2);
-    if (warpgroup() == 1) pass_turn(0);
+    if (warpgroup() == kTile.consumers - 1) pass_turn(0);
     for (SplitItems item(g); item.valid(); item.next()) {
       const RowTile tile(g, item.index);
       Walk walk(g, tile);

@@ -1,4 +1,4 @@
-// The instantiations of kernel.cuh and split.cuh.
+// The instantiations of kernel.cuh and split.cuh, a source file for two parts (three products) and for one.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -7,7 +7,9 @@
 
 namespace xgemm::attention {
 
-void launch_fp16_split(int tile, Masking masking, const SplitArguments& arguments, int ctas, cudaStream_t stream);
-void launch_split_operands(int tile, const SplitOperands& operands, cudaStream_t stream);
+void launch_fp16x3(int tile, Masking masking, const SplitArguments& arguments, int ctas, cudaStream_t stream);
+void launch_fp16x1(int tile, Masking masking, const SplitArguments& arguments, int ctas, cudaStream_t stream);
+void split_fp16x3(int tile, const SplitOperands& operands, cudaStream_t stream);
+void split_fp16x1(int tile, const SplitOperands& operands, cudaStream_t stream);
 
 }  // namespace xgemm::attention

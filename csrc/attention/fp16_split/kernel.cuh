@@ -1,11 +1,13 @@
-// fp32 attention on Hopper's tensor cores (sm_90a), by two scaled fp16 parts of each operand and three products each (split.cuh).
+// fp32 attention on Hopper's tensor cores (sm_90a), by scaled fp16 parts of each operand (split.cuh): two and three products, for
+// fp32's accuracy, or one, for TF32's.
 //
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal, masks.
 //   Operands   the parts and scales that split.cuh leaves; output contiguous fp32. D and Dv up to kTile's; scale > 0.
 //   Roles      persistent CTAs; of warpgroup 0 one warp loads (producer.cuh), one judges which key heads the parts do not carry:
 //              their output is anything here. Each other warpgroup owns 64 rows (consumer.cuh).
 //   Order      as attention/wgmma/kernel.cuh: tiles of kTile.keys from the last to the first.
-//   Floor      6 Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 TFLOP/s of fp32 work at 1.83 GHz; parts once through memory.
+//   Floor      6 (one part: 2) Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 (989) TFLOP/s of fp32 work at 1.83 GHz; parts once
+//              through memory.
 #pragma once
 #include "attention/fp16_split/consumer.cuh"
 #include "attention/fp16_split/producer.cuh"
@@ -28,13 +30,13 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
 
   const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
-    ptx::release_registers<kSplitProducerRegisters>();
+    ptx::release_registers<S::kTile.producer_registers(Masking::edges)>();
     if (threadIdx.x < 32)
       produce_parts<kIndex, kMasking>(g, shared);
     else if (threadIdx.x < 64)
       judge_heads(g);
   } else {
-    ptx::acquire_registers<kSplitConsumerRegisters>();
+    ptx::acquire_registers<S::kTile.consumer_registers(Masking::edges)>();
     SplitConsumer<kIndex, kMasking>(g, shared).run();
   }
 #endif

@@ -13,12 +13,13 @@ namespace {
 /// Blocks of rows that one launch of split.cuh can count.
 constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
-/// Adds an operand's parts, scales and status to the workspace, in blocks of `block` rows, of `scale_bytes` each.
-SplitPlan::Parts place(std::int64_t& bytes, const Arguments& a, const Operand& x, std::int64_t rows, std::int64_t columns,
-                       std::int64_t block, std::int64_t scale_bytes) {
+/// Adds an operand's parts, scales and status to the plan's workspace, in blocks of as many rows as a tile has keys, with scales
+/// of `scale_bytes` each.
+SplitPlan::Parts place(SplitPlan& plan, const Arguments& a, const Operand& x, std::int64_t rows, std::int64_t columns,
+                       std::int64_t scale_bytes) {
   const auto take = [&](std::int64_t size) {
-    const std::int64_t at = bytes;
-    bytes += round_up(size, 128);
+    const std::int64_t at = plan.bytes;
+    plan.bytes += round_up(size, 128);
     return at;
   };
   SplitPlan::Parts p{.parts = 0,
@@ -26,9 +27,9 @@ SplitPlan::Parts place(std::int64_t& bytes, const Arguments& a, const Operand& x
                      .status = 0,
                      .batches = map_batches(a, x, 0) * map_batches(a, x, 1),
                      .rows = rows,
-                     .blocks = ceil_div(rows, block),
+                     .blocks = ceil_div(rows, plan.rows.info().keys),
                      .padded = round_up(columns, 8)};
-  p.parts = take(2 * 2 * p.batches * rows * p.padded);
+  p.parts = take(2 * plan.parts * p.batches * rows * p.padded);
   p.scales = take(p.batches * p.blocks * scale_bytes);
   p.status = take(4 * p.batches * p.blocks);
   return p;
@@ -62,35 +63,36 @@ WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {inner > 1, map_batches(a, x, 1) > 1 ? inner : 0};
 }
 
-bool make_keys_map(CUtensorMap& map, const SplitPlan::Parts& p, const SplitOperand& x, int keys) {
+bool make_keys_map(CUtensorMap& map, const SplitPlan& plan, const SplitPlan::Parts& p, const SplitOperand& x) {
   return make_tensor_map(map, {.data = x.parts,
                                .dtype = DType::f16,
-                               .sizes = {p.padded, p.rows, p.batches, 2},
+                               .sizes = {p.padded, p.rows, p.batches, plan.parts},
                                .strides = {p.padded, p.rows * p.padded, x.part},
-                               .box = {64, keys},
+                               .box = {64, plan.rows.info().keys},
                                .swizzle_bytes = WgmmaTile::kBlockBytes,
                                .rank = 4});
 }
 
 }  // namespace
 
-std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count) {
+std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int parts) {
   if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernel knows neither
   WgmmaProblem problem = wgmma_problem(a);
-  problem.table = kSplitTiles, problem.sm_count = sm_count;
+  problem.table = split_tiles(parts), problem.sm_count = sm_count;
   // Scores times a scale beyond this could overflow where fp32's own would not.
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
   std::optional<WgmmaPlan> rows = plan_wgmma(problem);
   if (!rows || !split_serves(rows->info(), rows->masking)) return {};
-  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best.
-  rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
-  SplitPlan plan{.rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
+  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best. One
+  // product wants keys and values at three times the rate, more than memory has: from L2, as in half precision.
+  if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
+  SplitPlan plan{.parts = parts, .rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
-  const int block = rows->info().keys;
-  plan.query = place(plan.bytes, a, a.query, query_rows, a.d, block, 4 * block);
-  plan.key = place(plan.bytes, a, a.key, a.sk, a.d, block, 2 * block);
-  plan.value = place(plan.bytes, a, a.value, a.sk, a.dv, block, 2 * rows->info().value_size);
+  const WgmmaTile& tile = rows->info();
+  plan.query = place(plan, a, a.query, query_rows, a.d, 4 * tile.keys);
+  plan.key = place(plan, a, a.key, a.sk, a.d, 2 * tile.keys);
+  plan.value = place(plan, a, a.value, a.sk, a.dv, 2 * tile.value_size);
   if (query_rows > kMost || plan.query.batches * plan.query.blocks + 2 * plan.key.batches * plan.key.blocks > kMost) return {};
   plan.failed = plan.bytes;
   plan.memory = plan.failed + round_up(4 * std::int64_t{a.batches}, 128);
@@ -101,16 +103,14 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count) {
 const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* counters, void* workspace,
                                   cudaStream_t stream) {
   char* const base = static_cast<char*>(workspace);
-  const WgmmaTile& tile = plan.rows.info();
   const SplitOperands operands{.query = operand(plan.query, a, a.query, a.d, a.group, base),
                                .key = operand(plan.key, a, a.key, a.d, 1, base),
                                .value = operand(plan.value, a, a.value, a.dv, 1, base)};
   SplitArguments g{};
-  if (!make_keys_map(g.key, plan.key, operands.key, tile.keys) ||
-      !make_keys_map(g.value, plan.value, operands.value, tile.keys) ||
+  if (!make_keys_map(g.key, plan, plan.key, operands.key) || !make_keys_map(g.value, plan, plan.value, operands.value) ||
       !make_tensor_map(g.query, {.data = operands.query.parts,
                                  .dtype = DType::f16,
-                                 .sizes = {plan.query.padded, a.group, a.sq, plan.query.batches, 2},
+                                 .sizes = {plan.query.padded, a.group, a.sq, plan.query.batches, plan.parts},
                                  .strides = {plan.query.padded, a.group * plan.query.padded, plan.query.rows * plan.query.padded,
                                              operands.query.part},
                                  .box = {64, plan.rows.packed, plan.rows.tile_rows / plan.rows.packed},
@@ -127,9 +127,9 @@ const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, voi
   g.failed = reinterpret_cast<unsigned*>(base + plan.failed);
   g.correction = 1.f + 0x1p-23f;
 
-  launch_split_operands(plan.rows.tile, operands, stream);
+  (plan.parts == 2 ? split_fp16x3 : split_fp16x1)(plan.tile(), operands, stream);
   fill_arguments(g, plan.rows, a, counters, base + plan.memory, stream);
-  launch_fp16_split(plan.rows.tile, plan.rows.masking, g, plan.rows.ctas, stream);
+  (plan.parts == 2 ? launch_fp16x3 : launch_fp16x1)(plan.tile(), plan.rows.masking, g, plan.rows.ctas, stream);
   return g.failed;
 }
 

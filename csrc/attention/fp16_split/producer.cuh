@@ -8,7 +8,8 @@
 
 namespace xgemm::attention {
 
-/// All lanes walk and wait, one issues. The ring's order is that of use: high and low part of a tile's keys, then of its values.
+/// All lanes walk and wait, one issues. The ring's order is that of use: the parts of a tile's keys, high first, then of its
+/// values.
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce_parts(const SplitArguments& g, const SplitShared<kIndex>& shared) {
   using S = SplitShared<kIndex>;
@@ -36,15 +37,15 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
     };
     const auto load_keys = [&](int n) {
       const int batch = tile.inner * g.key_steps.inner + tile.outer * g.key_steps.outer;
-      for (int part = 0; part < 2; ++part) load(g.key, S::kHeadBlocks, batch, part, n, g.key_scales, S::kKeys);
+      for (int part = 0; part < S::kParts; ++part) load(g.key, S::kHeadBlocks, batch, part, n, g.key_scales, S::kKeys);
     };
 
     if (walk.valid()) load_keys(walk.n);
     ptx::Barrier* const landed = acquire(shared.query_slots, query);
     if (leads) {
-      ptx::barrier_arrive_expect(landed, 2 * S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      ptx::barrier_arrive_expect(landed, S::kParts * S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
       const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
-      for (int part = 0; part < 2; ++part)
+      for (int part = 0; part < S::kParts; ++part)
         for (int block = 0; block < S::kHeadBlocks; ++block)
           ptx::tma_load(shared.queries + part * S::kQueryPart + block * S::kQueryBlock, &g.query, landed, 64 * block, tile.head,
                         g.pack.divide(tile.row), batch, part);
@@ -52,7 +53,8 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
     query.advance();
     while (walk.valid()) {
       const int batch = tile.inner * g.value_steps.inner + tile.outer * g.value_steps.outer;
-      for (int part = 0; part < 2; ++part) load(g.value, S::kValueBlocks, batch, part, walk.n, g.value_scales, kTile.value_size);
+      for (int part = 0; part < S::kParts; ++part)
+        load(g.value, S::kValueBlocks, batch, part, walk.n, g.value_scales, kTile.value_size);
       walk.next();
       if (walk.valid()) load_keys(walk.n);
     }

@@ -5,10 +5,11 @@
 
 namespace xgemm::attention {
 
-/// As attention/wgmma's: blocks of 64 columns, rows of 128 bytes, swizzled; the low part of the queries behind the high one.
+/// As attention/wgmma's: blocks of 64 columns, rows of 128 bytes, swizzled; a low part of the queries behind the high one.
 template <int kIndex>
 struct SplitShared {
   static constexpr WgmmaTile kTile = kSplitTiles[kIndex];
+  static constexpr int kParts = split_parts(kIndex);
   static constexpr int kKeys = kTile.keys, kRows = kTile.rows();
   static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
   static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
@@ -18,7 +19,7 @@ struct SplitShared {
   static constexpr int kBarriers = 2 * (1 + kTile.stages);
   static constexpr int kScales = kKeys > kTile.value_size ? kKeys : kTile.value_size;  ///< bf16, that come with a slot
   static constexpr int kBytes =
-      2 * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + 4 * kTile.consumers + kSwizzlePattern;
+      kParts * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + 4 * kTile.consumers + kSwizzlePattern;
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
@@ -32,7 +33,7 @@ struct SplitShared {
 
   __device__ __forceinline__ explicit SplitShared(unsigned char* memory)
       : queries(memory + swizzle_padding(memory)),
-        slots(queries + 2 * kQueryPart),
+        slots(queries + kParts * kQueryPart),
         scales(reinterpret_cast<std::uint16_t*>(slots + kTile.stages * kSlotBytes)),
         query_slots{reinterpret_cast<ptx::Barrier*>(scales + kTile.stages * kScales)},
         ring{query_slots.empty + 1},

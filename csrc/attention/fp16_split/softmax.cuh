@@ -1,6 +1,6 @@
 // The online softmax of fp32 attention: as attention/wgmma/softmax.cuh, but what is exponentiated is the difference to the
 // maximum, (score - maximum) * scale, so that large scores cost no accuracy; each row has a scale of its own; weights are kept
-// times 2^15, where two fp16 parts carry 22 bits of every weight down to 2^-17.
+// times 2^15, where two fp16 parts carry 22 bits of every weight down to 2^-17, one 11 bits down to 2^-29.
 #pragma once
 #include <cmath>
 
@@ -10,7 +10,7 @@
 
 namespace xgemm::attention {
 
-inline constexpr float kWeightScale = 0x1p15f;
+inline constexpr float kWeightScale = 0x1p15f, kWeightExponent = 15;
 
 /// What the tensor core's truncation takes off a sum on average (matmul/wgmma/kernel.cuh).
 inline constexpr float kTruncation = 1.f + 0x1p-23f;
@@ -28,7 +28,7 @@ __device__ __forceinline__ float rescale_factor(float before, float maximum, flo
   return isinf(maximum) ? 1.f : exp2_approx((before - maximum) * scale);
 }
 
-template <int kKeys>
+template <int kKeys, int kParts>
 struct RowSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};  ///< of the scores before `scale`
   float sum[2] = {0, 0};                      ///< times kWeightScale, of this lane's keys, until finish()
@@ -55,7 +55,10 @@ struct RowSoftmax {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[4 * j + 2 * h + c];
-          score = exp2_approx((score - base) * scale[h]) * kWeightScale;
+          if constexpr (kParts == 2)
+            score = exp2_approx((score - base) * scale[h]) * kWeightScale;
+          else  // 2^15 by the multiply-add: 2^-20 of a weight
+            score = exp2_approx(fmaf(score - base, scale[h], kWeightExponent));
           sums[c] += score;
         }
       sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);

@@ -1,15 +1,16 @@
-// fp32 operands of attention as two fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two that
+// fp32 operands of attention as fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two that
 // brings the largest magnitude of its row (queries, keys), or of its column in a tile of keys (values), to [2^14, 2^15). That
 // is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
+// One part is high alone: 11 bits, as TF32 has, within 2^28 of that magnitude, and 2^-39 of it below.
 //
 //   Operands  any strides; kColumns columns at most. A CTA takes a tile's keys or values, or as many queries.
 //   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
-//   Floor     reads 4 and writes 4 bytes an element.
+//   Floor     reads 4 and writes 4 (one part: 2) bytes an element.
 //
-// What the parts cannot carry. "Lossy": smaller than 2^-17 of its scale's maximum and not exactly high + low; "dense": at least
-// 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and more
-// than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that are
-// dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (fp16_split/split.cuh of matmul has the
+// What the parts cannot carry. "Lossy": smaller than 2^-17 (2^-28) of its scale's maximum and not exactly high + low; "dense": at
+// least 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and
+// more than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that
+// are dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (fp16_split/split.cuh of matmul has the
 // bound).
 #pragma once
 #include "attention/fp16_split/arguments.h"
@@ -44,13 +45,17 @@ struct SplitScale {
 struct SplitPieces {
   Vector<std::uint32_t, 2> high, low;
 };
+/// Magnitudes of scaled numbers below which a number may be lossy: 2^-17 and 2^-28 of the largest one.
+constexpr float may_be_lossy(int parts) { return parts == 2 ? 0.125f : 0x1p-14f; }
 /// Element i: 1 where it is dense, 2^16 where it is lossy.
+template <int kParts>
 __device__ __forceinline__ unsigned count_element(float x, float scaled, const SplitPieces& pieces, int i) {
   const auto part = [i](const Vector<std::uint32_t, 2>& v) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(v[i / 2] >> (i % 2 * 16))));
   };
   const float magnitude = fabsf(scaled);
-  const bool lossy = (magnitude < 0.125f) & ((part(pieces.low) != scaled - part(pieces.high)) | ((scaled == 0.f) & (x != 0.f)));
+  const float low = kParts == 2 ? part(pieces.low) : 0.f;
+  const bool lossy = (magnitude < may_be_lossy(kParts)) & ((low != scaled - part(pieces.high)) | ((scaled == 0.f) & (x != 0.f)));
   return (magnitude >= 32.f ? 1u : 0u) + (lossy ? 1u << 16 : 0u);
 }
 __device__ __forceinline__ SplitPieces split_four(const float (&scaled)[4]) {
@@ -79,7 +84,7 @@ __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_
 __device__ __forceinline__ std::uint16_t bf16_bits(float x) { return static_cast<std::uint16_t>(__float_as_uint(x) >> 16); }
 
 /// A thread has four columns, or four of each 128, of every kStep-th row of its block.
-template <int kColumns>
+template <int kColumns, int kParts>
 struct SplitBlock {
   static constexpr int kRows = split_block_rows(kColumns), kVectors = kColumns > 128 ? kColumns / 128 : 1;
   static constexpr int kLanes = kColumns / kVectors / 4, kStep = kSplitThreads / kLanes, kCount = kRows / kStep;
@@ -133,7 +138,7 @@ struct SplitBlock {
     if (first + i * kStep >= rows || column(v) >= g.padded) return;
     to += i * kStep * g.padded + column(v);
     *reinterpret_cast<Vector<std::uint32_t, 2>*>(to) = pieces.high;
-    *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
+    if constexpr (kParts == 2) *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
   }
 
   /// Queries or keys: a scale a row.
@@ -169,7 +174,7 @@ struct SplitBlock {
 #pragma unroll
         for (int v = 0; v < kVectors; ++v)
 #pragma unroll
-          for (int c = 0; c < 4; ++c) counts += count_element(x[i][v][c], scaled[v][c], pieces[v], c);
+          for (int c = 0; c < 4; ++c) counts += count_element<kParts>(x[i][v][c], scaled[v][c], pieces[v], c);
         counts = warp_reduce<kLanes>(counts, [](unsigned a, unsigned b) { return a + b; });
         const unsigned lossy = counts >> 16;
         dense = largest == 0 ? 2 * columns : counts & 0xffffu;
@@ -226,7 +231,7 @@ struct SplitBlock {
         for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scales[v][c].scale;
         pieces[v] = split_four(scaled[v]);
         store(out, i, v, pieces[v]);
-        ordinary &= smallest_of(scaled[v]) >= 0.125f;
+        ordinary &= smallest_of(scaled[v]) >= may_be_lossy(kParts);
       }
       if (!__all_sync(kFullWarp, ordinary)) {
         unsigned lossy = 0;
@@ -234,7 +239,7 @@ struct SplitBlock {
         for (int v = 0; v < kVectors; ++v)
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            const unsigned is_lossy = count_element(x[i][v][c], scaled[v][c], pieces[v], c) >> 16;
+            const unsigned is_lossy = count_element<kParts>(x[i][v][c], scaled[v][c], pieces[v], c) >> 16;
             lossy += is_lossy, lossy_columns[v] += is_lossy << (8 * c);
           }
         lossy = warp_reduce<kLanes>(lossy, [](unsigned a, unsigned b) { return a + b; });
@@ -268,31 +273,31 @@ struct SplitBlock {
 };
 
 /// kColumns: of the tile that follows (kSplitTiles), head and value size alike.
-template <int kColumns>
+template <int kColumns, int kParts>
 __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   ptx::grid_wait();
   ptx::grid_release();
+  using Block = SplitBlock<kColumns, kParts>;
   int index = static_cast<int>(blockIdx.x);
   unsigned status;
   unsigned* to;
   if (index < g.query.ctas) {
-    const SplitBlock<kColumns> block(g.query, index);
-    float* const scales = static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows +
-                          block.block * SplitBlock<kColumns>::kRows;
+    const Block block(g.query, index);
+    float* const scales =
+        static_cast<float*>(g.query.scales) + static_cast<std::int64_t>(block.batch) * g.query.rows + block.block * Block::kRows;
     status = block.split_rows([&](int row, float inverse) {
       if (row < block.rows) scales[row] = inverse;
     });
     to = g.query.status + index;
   } else if ((index -= g.query.ctas) < g.key.ctas) {
-    const SplitBlock<kColumns> block(g.key, index);
-    std::uint16_t* const scales =
-        static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * SplitBlock<kColumns>::kRows;
+    const Block block(g.key, index);
+    std::uint16_t* const scales = static_cast<std::uint16_t*>(g.key.scales) + static_cast<std::int64_t>(index) * Block::kRows;
     status = block.split_rows([&](int row, float inverse) { scales[row] = bf16_bits(inverse); });
     to = g.key.status + index;
   } else {
     index -= g.key.ctas;
-    status = SplitBlock<kColumns>(g.value, index).split_columns();
+    status = Block(g.value, index).split_columns();
     to = g.value.status + index;
   }
   __shared__ unsigned statuses[kSplitThreads / kWarpSize];

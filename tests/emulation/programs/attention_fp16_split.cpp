@@ -1,13 +1,13 @@
 // csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line of
 // the standard input is a case:
-//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special
+//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts
 // bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
 // position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values in
 // [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and large
 // rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is 2^40 at one
-// key, 5 an additive mask of the lowest number in every third row. Prints the tile, heads left to CUDA cores and the Frobenius
-// error over that of plain fp32 arithmetic. The last outer batch alone, under another seed and on another number of
-// multiprocessors, must give the same bits.
+// key, 5 an additive mask of the lowest number in every third row. parts: of a number, 2 or 1. Prints the tile, heads left to
+// CUDA cores and the Frobenius error over that of plain fp32 arithmetic; with one part, on operands and weights rounded to TF32.
+// The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -31,9 +31,17 @@ namespace {
 
 std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+/// 11 bits, as TF32 has, rounded to nearest.
+float to_tf32(float x) {
+  if (!std::isfinite(x)) return x;
+  int exponent;
+  const float mantissa = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
+}
+
 struct Case {
   std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special;
+  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts;
 };
 
 /// Of an operand: `kind` 0 query, 1 key, 2 value.
@@ -121,7 +129,7 @@ void check(const Case& c) {
 
   int failed = 0;
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
-    const auto plan = plan_fp16_split(arguments, sm_count);
+    const auto plan = plan_fp16_split(arguments, sm_count, c.parts);
     require(plan.has_value(), "plan");
     Buffer<unsigned char> counters(place(plan->rows.counter_bytes()), 0), memory(place(plan->bytes), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
@@ -145,7 +153,7 @@ void check(const Case& c) {
     arguments.partial_output = partials.data(), arguments.partial_max = partials.data() + partial_rows * stride;
     arguments.partial_sum = partials.data() + partial_rows * (stride + 1);
     launch(rest, arguments, nullptr);
-    return plan->rows;
+    return *plan;
   };
 
   Arguments last = a;
@@ -157,8 +165,9 @@ void check(const Case& c) {
   last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
   last.output = output_alone.data(), last.lse = lse_alone.data();
   run(last, c.sm_count + 1, c.seed + 5);
-  const WgmmaPlan plan = run(a, c.sm_count, c.seed);
-  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << " failed " << failed << std::flush;
+  const SplitPlan plan = run(a, c.sm_count, c.seed);
+  std::cout << "tile " << plan.tile() << " packed " << plan.rows.packed << " parts " << plan.rows.parts << " failed " << failed
+            << std::flush;
   require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(float)) == 0 &&
               std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
           "equal bits of the last batch alone");
@@ -167,6 +176,8 @@ void check(const Case& c) {
   std::vector<double> weights(place(c.sk));
   std::vector<float> plain_weights(place(c.sk));
   double errors = 0, plain_errors = 0;
+  const auto rounded = [&](float x) { return c.parts == 2 ? x : to_tf32(x); };
+  const double unit = c.parts == 2 ? 0x1p-20 : 0x1p-10;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const bool last_head = o == c.outer - 1 && kv == c.inner - 1;
@@ -182,7 +193,7 @@ void check(const Case& c) {
       for (int x = 0; x < c.d; ++x) {
         const double product = double{q[x]} * k[j * a.key.row + x];
         score += product, sum += std::abs(product);
-        plain = std::fma(q[x], k[j * a.key.row + x], plain);
+        plain = std::fma(rounded(q[x]), rounded(k[j * a.key.row + x]), plain);
       }
       score *= a.scale, plain *= static_cast<float>(a.scale);
       if (c.mask) {
@@ -201,19 +212,19 @@ void check(const Case& c) {
     }
     const bool poisoned = (c.special == 1 || c.special == 2) && last_head && c.sk / 2 < keys;
     expected_lse[place(row)] = sum == 0 ? -INFINITY : largest + std::log(sum);
-    allowed_lse[place(row)] = 0x1p-21 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
+    allowed_lse[place(row)] = unit / 2 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
     for (int x = 0; x < c.dv; ++x) {
       double y = 0, absolute = 0;
       float plain = 0;
       for (std::int64_t j = 0; j < keys; ++j) {
         const float element = v[j * a.value.row + x];
         y += weights[place(j)] * element, absolute += weights[place(j)] * std::abs(element);
-        plain = std::fma(plain_weights[place(j)], element, plain);
+        plain = std::fma(rounded(plain_weights[place(j)]), rounded(element), plain);
       }
       const std::int64_t at = row * c.dv + x;
       y = sum == 0 ? 0 : y / sum, plain = plain_sum == 0 ? 0 : plain / plain_sum;
       // Errors of scores make errors of weights; values are summed in fp32.
-      expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * 0x1p-20 * (1 + magnitude);
+      expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
       if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
         require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
         output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
@@ -245,7 +256,7 @@ int main() {
   Case c;
   int failed = 0;
   while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
-         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special)
+         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts)
     failed += run_checks([&] { check(c); });
   return failed;
 }

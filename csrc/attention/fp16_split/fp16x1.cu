@@ -1,0 +1,13 @@
+// One part, one product: every tile and kind of mask.
+#include "attention/fp16_split/instances.h"
+#include "attention/fp16_split/launch.cuh"
+
+namespace xgemm::attention {
+
+void launch_fp16x1(int tile, Masking masking, const SplitArguments& g, int ctas, cudaStream_t stream) {
+  launch_split_tile<1>(tile, masking, g, ctas, stream);
+}
+
+void split_fp16x1(int tile, const SplitOperands& g, cudaStream_t stream) { launch_split_operands<1>(tile, g, stream); }
+
+}  // namespace xgemm::attention
