@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "matmul/precision.h"
+#include "torch/precision.h"
 
 namespace xgemm::attention {
 namespace {
@@ -89,7 +89,7 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
          .key_group = 1,
          .value_group = 1,
          .scale = 1,
-         .precision = matmul::parse_precision(op, o.precision),
+         .precision = parse_precision(op, o.precision),
          .softcap = o.softcap,
          .first = 0,
          .last = 0};

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "matmul/problem.h"
+#include "device/precision.h"
 #include "torch/tensor.h"
 
 namespace xgemm::attention {
@@ -38,8 +38,8 @@ struct Call {
   std::int64_t sq, sk, d, dv;
   std::int64_t key_group, value_group;  ///< query heads that share one head of key and of value; 1 unless enable_gqa
   double scale;
-  matmul::Precision precision;  ///< of fp32
-  double softcap;               ///< scores become softcap * tanh(score / softcap); 0: they stay
+  Precision precision;  ///< of fp32
+  double softcap;       ///< scores become softcap * tanh(score / softcap); 0: they stay
   /// Row i sees keys max(0, i + first) to min(sk, i + last) - 1. -sq <= first <= sk and -sq <= last <= sk.
   std::int64_t first, last;
 

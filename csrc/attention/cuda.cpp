@@ -81,11 +81,11 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
 
 /// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
 /// must live until the launch of the kernel on CUDA cores.
-const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, matmul::Precision precision, const TensorView& like,
+const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Precision precision, const TensorView& like,
                                   std::array<std::optional<Tensor>, 2>& memory) {
   constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
   if (k.sk < kFewestKeys) return nullptr;
-  const int parts = precision != matmul::Precision::highest && wanted_plan() == "fp16x1" ? 1 : 2;
+  const int parts = precision != Precision::highest && wanted_plan() == "fp16x1" ? 1 : 2;
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
   memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
@@ -101,7 +101,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const TensorCores cores(scope.properties());
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && (cores.wgmma || cores.mma);
-  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != matmul::Precision::ieee;
+  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;
     std::array<Tensor, 3> copies;

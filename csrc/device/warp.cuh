@@ -9,7 +9,6 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 /// Lane 0's x. The broadcast tells the compiler that the value is warp-uniform, so it keeps TMA's operands and descriptors in
 /// uniform registers instead of looping over the lanes.
 __device__ __forceinline__ int warp_uniform(int x) { return __shfl_sync(kFullWarp, x, 0); }
-__device__ __forceinline__ int agreed(int x) { return __shfl_sync(kFullWarp, x, 0); }  // its older name
 
 /// Butterfly reduction over groups of `Width` consecutive lanes; every lane of a group gets the result. `op` must be commutative.
 /// T is a type that __shfl_xor_sync takes.

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "matmul/call.h"
-#include "matmul/precision.h"
+#include "torch/precision.h"
 #include "torch/register.h"
 
 namespace xgemm::matmul {

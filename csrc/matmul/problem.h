@@ -4,11 +4,10 @@
 #include <cstdint>
 
 #include "device/dtype.h"
+#include "device/precision.h"
 
 namespace xgemm::matmul {
 
-/// How exactly fp32 inputs are multiplied.
-enum class Precision : std::uint8_t { highest, ieee, high, medium };
 /// Applied to alpha * A B + beta * C + bias, before the residual is added.
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 

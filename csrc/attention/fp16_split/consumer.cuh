@@ -82,7 +82,7 @@ struct SplitConsumer {
   /// S of the tile at hand, times the keys' scales.
   template <class Load>
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
-    const std::uint32_t rows = ptx::shared_address(shared.queries) + agreed(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
+    const std::uint32_t rows = ptx::shared_address(shared.queries) + warp_uniform(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
     const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
     shared.ring.wait(slot);
     const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),

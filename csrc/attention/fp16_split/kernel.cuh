@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
   ptx::grid_release();
   ptx::grid_wait();
 
-  const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
     ptx::release_registers<S::kTile.producer_registers(Masking::edges)>();
     if (threadIdx.x < 32)

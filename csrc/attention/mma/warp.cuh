@@ -25,7 +25,7 @@ struct WarpRows {
   const TileReader<kTile.value_size, true> value_reader;
 
   __device__ __forceinline__ explicit WarpRows(const MmaArguments& arguments) : g(arguments) {
-    const int warp = agreed(static_cast<int>(threadIdx.x) / 32);
+    const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     first = warp % g.row_warps * kMmaRows, slice = warp / g.row_warps, slices = kMmaWarps / g.row_warps;
 #pragma unroll
     for (float& output : outputs) output = 0;

@@ -16,7 +16,7 @@ struct Place {
   int warp_row;  ///< the warp's first row
   __device__ __forceinline__ Place() {
     const int thread = static_cast<int>(threadIdx.x) - 128;
-    warpgroup = agreed(thread / 128), lane = thread % 32, warp_row = agreed(thread / 32) * 16;
+    warpgroup = warp_uniform(thread / 128), lane = thread % 32, warp_row = warp_uniform(thread / 32) * 16;
   }
   __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
 };

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIn
   ptx::grid_release();
   ptx::grid_wait();
 
-  const int warpgroup = agreed(static_cast<int>(threadIdx.x) / 128);
+  const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
     if constexpr (S::kTile.lends_registers()) ptx::release_registers<S::kTile.producer_registers(kMasking)>();
     if (threadIdx.x < 32) produce<kIndex, kMasking>(g, shared);

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 #ifdef XGEMM_LAB_HOPPER
   extern __shared__ __align__(1024) unsigned char raw[];
   Shared<kD>& shared = *reinterpret_cast<Shared<kD>*>(raw);
-  const int first = blockIdx.x * kRows, head = blockIdx.y, group = agreed(static_cast<int>(threadIdx.x) / kWarpgroup);
+  const int first = blockIdx.x * kRows, head = blockIdx.y, group = warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup);
   const int tiles = (keys_of(p, first + kRows - 1) + kKeyRows - 1) / kKeyRows;
   if (threadIdx.x == 0) {
     ptx::barrier_init(&shared.query_full, kConsumers);

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   extern __shared__ __align__(16) float rings[];
 
   const Problem& p = args.problem;
-  const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   const int shares = args.shares, share = static_cast<int>(blockIdx.x) % shares;
   const unsigned tile_of_all =
       args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(shares);

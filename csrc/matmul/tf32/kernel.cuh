@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage)};
   unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
 
-  const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     pipeline.init(1, kConsumerWarps);
     ptx::fence_barrier_init();

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(256, 1) product(const __grid_constant__ Argume
     ptx::fence_barrier_init();
   }
   __syncthreads();
-  const int warp = agreed(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   PipelineState<kSlots> ring;
   if (warp >= 4) {
     if (kMistake != Mistake::registers || warp == 4) ptx::release_registers<24>();

@@ -1,11 +1,11 @@
-// The argument `precision`, of matmul and of the ops that follow it.
+// The argument `precision`.
 #pragma once
 #include <string>
 
-#include "matmul/problem.h"
+#include "device/precision.h"
 #include "torch/error.h"
 
-namespace xgemm::matmul {
+namespace xgemm {
 
 inline Precision parse_precision(const char* op, const std::string& s) {
   if (s == "highest") return Precision::highest;
@@ -15,4 +15,4 @@ inline Precision parse_precision(const char* op, const std::string& s) {
   fail(op, "expected precision to be highest, ieee, high or medium, got ", s);
 }
 
-}  // namespace xgemm::matmul
+}  // namespace xgemm
