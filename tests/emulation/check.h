@@ -63,12 +63,17 @@ inline double tf32(float x) {
   return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
 }
 
+/// Infinities are equal or wrong.
 template <class T>
 void require_close(const Buffer<T>& got, const std::vector<double>& expected, const std::vector<double>& allowed,
                    const std::string& what) {
+  const auto right = [&](std::size_t i) {
+    const double x = static_cast<float>(got[i]);
+    return std::isinf(expected[i]) ? x == expected[i] : std::abs(x - expected[i]) <= allowed[i];
+  };
   std::size_t wrong = 0, first = 0;
   for (std::size_t i = 0; i < expected.size(); ++i)
-    if (!(std::abs(static_cast<double>(static_cast<float>(got[i])) - expected[i]) <= allowed[i]) && wrong++ == 0) first = i;
+    if (!right(i) && wrong++ == 0) first = i;
   if (wrong)
     throw std::runtime_error(what + ": " + std::to_string(wrong) + " of " + std::to_string(expected.size()) +
                              " wrong, the first at " + std::to_string(first) + ": " +
