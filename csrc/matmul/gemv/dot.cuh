@@ -4,10 +4,9 @@
 //   strides. Batch as simt.cuh.
 //
 //   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a block has several groups or one.
-//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where K
-//   is
-//           no multiple of 4, no line but the first is aligned: a lane's "quad" is then four elements 32 apart, so that a warp's
-//           loads of 4 bytes are neighbours.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where
+//           K is no multiple of 4, no line but the first is aligned: a lane's "quad" is then four elements 32 apart, so that a
+//           warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
 //   Error   what the last additions round off is added up beside (compensated.cuh), and where K is short the first quad's. Else
