@@ -1,9 +1,10 @@
 // Reduces a dim that is not the fastest. A CTA takes a tile of neighbouring columns: `lanes` threads of 16 bytes side by side,
 // and threads / lanes positions at a time. The last of the `split` CTAs of a tile adds their partial results in order.
 //
-// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any
-//   alignment, else element by element. A thread whose positions all have the same misalignment reads aligned blocks, and its sums move to
-//   their columns at the end; otherwise a vector is two blocks and a shift. The order of additions does not depend on alignment.
+// Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
+//   else element by element. A thread whose positions all have the same misalignment reads aligned blocks, and its sums move
+//   to their columns at the end; otherwise a vector is two blocks and a shift. The order of additions does not depend on
+//   alignment.
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
