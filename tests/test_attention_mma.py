@@ -4,15 +4,13 @@ On a GPU, calls with XGEMM_ATTENTION_PLAN=mma against float64.
 """
 
 import random
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
+from attention_cases import Attend, Case, attend_fixture, random_case
 from common import CSRC, compile_program, conversation, randn
 from test_attention import attention_lse, check
-from test_attention_wgmma import Case
 
 FOLDER = CSRC / "attention"
 SOURCES = [
@@ -22,23 +20,10 @@ SOURCES = [
 ROWS = [(1, 1), (5, 3), (16, 1), (4, 5), (8, 4), (11, 3), (1, 64), (64, 1)]  # positions, query heads of a key head
 
 
-@pytest.fixture(scope="module")
-def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
-    """Runs cases in the emulator; what each printed."""
-    program = emulated("attention_mma", *SOURCES)
-
-    def run(cases: list[Case]) -> list[str]:
-        lines = "".join(case.line() for case in cases)
-        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
-        results = done.stdout.splitlines()
-        for case, result in zip(cases, results, strict=True):
-            assert result.endswith("passed"), (case, result, done.stderr)
-        return results
-
-    return run
+attend = attend_fixture("attention_mma", SOURCES)
 
 
-def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
+def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask and each dtype, with one, two and four warps a key."""
     cases = [
         Case(
@@ -62,44 +47,17 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> None:
+def test_random_cases(attend: Attend, seed: int) -> None:
     draw = random.Random(seed)
     cases = []
     for _ in range(40):
-        d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
         sq, group = draw.choice(ROWS)
         sk = draw.choice([1, 2, 15, 16, 17, 31, 63, 64, 65, 96, 127, 128, 129, 255, 256, 257, 513, 777])
-        mask = draw.choice([0, 0, 1, 2, 3])
-        position = draw.choice([0, sk - sq])
-        left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
-        rows = draw.choice([0, 1]) if mask else 0
-        cases.append(
-            Case(
-                dtype=draw.choice(["bf16", "fp16"]),
-                seed=draw.randrange(1000),
-                sm_count=draw.choice([1, 132]),
-                outer=draw.choice([1, 2]),
-                inner=draw.choice([1, 2, 3]),
-                group=group,
-                sq=sq,
-                sk=sk,
-                d=d,
-                dv=draw.choice([d, d, 64, 128]),
-                bshd=draw.choice([0, 1]),
-                first=position - left,
-                last=position + right + 1,
-                mask=mask,
-                heads=draw.choice([0, 1]) if mask else 0,
-                rows=rows,
-                special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
-                softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
-                sinks=draw.choice([0, 0, 1, 2]),
-            )
-        )
+        cases.append(random_case(draw, sq, group, sk, [1, 132]))
     attend(cases)
 
 
-def test_long_keys_in_parts(attend: Callable[[list[Case]], list[str]]) -> None:
+def test_long_keys_in_parts(attend: Attend) -> None:
     """Parts of 1024 keys, merged in memory; those before and behind a window are left out."""
     cases = [
         Case(seed=1, outer=2, group=4, sk=5000, last=5000, sinks=1),

@@ -4,12 +4,10 @@ On a GPU, tests/test_attention.py runs through it where it serves.
 """
 
 import random
-import subprocess
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 
 import pytest
+from attention_cases import Attend, Case, attend_fixture, random_case
 from common import CSRC, compile_program, conversation
 
 FOLDER = CSRC / "attention" / "wgmma"
@@ -17,52 +15,10 @@ SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
 
 
-@dataclass
-class Case:
-    """A line that programs/attention_wgmma.cpp reads."""
-
-    dtype: str = "bf16"
-    seed: int = 0
-    sm_count: int = 2
-    outer: int = 1
-    inner: int = 1
-    group: int = 1
-    sq: int = 1
-    sk: int = 1
-    d: int = 64
-    dv: int = 64
-    bshd: int = 0
-    first: int = -(1 << 20)  # row i sees keys i + first to i + last - 1
-    last: int = 1 << 20
-    mask: int = 0
-    heads: int = 0
-    rows: int = 0
-    special: int = 0
-    softcap: float = 0.0
-    sinks: int = 0  # 1: float32, a query head's; 2: of the operands' dtype, a query head's and batch's
-
-    def line(self) -> str:
-        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp leaves them
-        return " ".join(map(str, astuple(replace(self, **limits)))) + "\n"
+attend = attend_fixture("attention_wgmma", SOURCES)
 
 
-@pytest.fixture(scope="module")
-def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[str]]:
-    """Runs cases in the emulator; what each printed."""
-    program = emulated("attention_wgmma", *SOURCES)
-
-    def run(cases: list[Case]) -> list[str]:
-        lines = "".join(case.line() for case in cases)
-        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
-        results = done.stdout.splitlines()
-        for case, result in zip(cases, results, strict=True):
-            assert result.endswith("passed"), (case, result, done.stderr)
-        return results
-
-    return run
-
-
-def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
+def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask and each dtype, one row tile and several, ragged."""
     cases = [
         Case(
@@ -91,44 +47,18 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[str]]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_cases(attend: Callable[[list[Case]], list[str]], seed: int) -> None:
+def test_random_cases(attend: Attend, seed: int) -> None:
     draw = random.Random(seed)
     cases = []
     for _ in range(30):
-        d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
         sq = draw.choice([1, 2, 3, 7, 16, 63, 64, 65, 127, 128, 129, 191, 192, 193, 257])
+        group = draw.choice([1, 2, 3, 4, 5, 8, 16] if sq <= 16 else [1, 2, 4])
         sk = draw.choice([1, 2, 63, 64, 65, 79, 80, 81, 127, 128, 129, 255, 256, 257, 513, 777])
-        mask = draw.choice([0, 0, 1, 2, 3])
-        position = draw.choice([0, sk - sq])
-        left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
-        rows = draw.choice([0, 1]) if mask else 0
-        cases.append(
-            Case(
-                dtype=draw.choice(["bf16", "fp16"]),
-                seed=draw.randrange(1000),
-                sm_count=draw.choice([1, 2, 5, 132]),
-                outer=draw.choice([1, 2]),
-                inner=draw.choice([1, 2, 3]),
-                group=draw.choice([1, 2, 3, 4, 5, 8, 16] if sq <= 16 else [1, 2, 4]),
-                sq=sq,
-                sk=sk,
-                d=d,
-                dv=draw.choice([d, d, 64, 128]),
-                bshd=draw.choice([0, 1]),
-                first=position - left,
-                last=position + right + 1,
-                mask=mask,
-                heads=draw.choice([0, 1]) if mask else 0,
-                rows=rows,
-                special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
-                softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
-                sinks=draw.choice([0, 0, 1, 2]),
-            )
-        )
+        cases.append(random_case(draw, sq, group, sk, [1, 2, 5, 132]))
     attend(cases)
 
 
-def test_long_keys_in_parts(attend: Callable[[list[Case]], list[str]]) -> None:
+def test_long_keys_in_parts(attend: Attend) -> None:
     """Parts of 1024 keys (decoding) and of 4096 (a few tiles of rows), merged in memory."""
     cases = [
         Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),

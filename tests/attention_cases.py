@@ -1,0 +1,89 @@
+"""Cases of attention on tensor cores for the emulator; programs/attention_wgmma.cpp says what each number means."""
+
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+import pytest
+
+Attend = Callable[["list[Case]"], "list[str]"]
+
+
+@dataclass
+class Case:
+    """A line that the program reads."""
+
+    dtype: str = "bf16"
+    seed: int = 0
+    sm_count: int = 2
+    outer: int = 1
+    inner: int = 1
+    group: int = 1
+    sq: int = 1
+    sk: int = 1
+    d: int = 64
+    dv: int = 64
+    bshd: int = 0
+    first: int = -(1 << 20)  # row i sees keys i + first to i + last - 1
+    last: int = 1 << 20
+    mask: int = 0
+    heads: int = 0
+    rows: int = 0
+    special: int = 0
+    softcap: float = 0.0
+    sinks: int = 0  # 1: float32, a query head's; 2: of the operands' dtype, a query head's and batch's
+
+    def line(self) -> str:
+        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp leaves them
+        return " ".join(map(str, astuple(replace(self, **limits)))) + "\n"
+
+
+def attend_fixture(program: str, sources: list[Path]) -> Callable:
+    """A fixture that runs cases in the emulator and returns what each printed."""
+
+    @pytest.fixture(scope="module")
+    def attend(emulated: Callable[..., Path]) -> Attend:
+        path = emulated(program, *sources)
+
+        def run(cases: list[Case]) -> list[str]:
+            lines = "".join(case.line() for case in cases)
+            done = subprocess.run([path], input=lines, capture_output=True, text=True, timeout=900)
+            results = done.stdout.splitlines()
+            for case, result in zip(cases, results, strict=True):
+                assert result.endswith("passed"), (case, result, done.stderr)
+            return results
+
+        return run
+
+    return attend
+
+
+def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: list[int]) -> Case:
+    d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
+    mask = draw.choice([0, 0, 1, 2, 3])
+    position = draw.choice([0, sk - sq])
+    left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
+    rows = draw.choice([0, 1]) if mask else 0
+    return Case(
+        dtype=draw.choice(["bf16", "fp16"]),
+        seed=draw.randrange(1000),
+        sm_count=draw.choice(sm_counts),
+        outer=draw.choice([1, 2]),
+        inner=draw.choice([1, 2, 3]),
+        group=group,
+        sq=sq,
+        sk=sk,
+        d=d,
+        dv=draw.choice([d, d, 64, 128]),
+        bshd=draw.choice([0, 1]),
+        first=position - left,
+        last=position + right + 1,
+        mask=mask,
+        heads=draw.choice([0, 1]) if mask else 0,
+        rows=rows,
+        special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
+        softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
+        sinks=draw.choice([0, 0, 1, 2]),
+    )
