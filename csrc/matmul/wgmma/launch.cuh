@@ -173,14 +173,14 @@ bool launch_layout(const WgmmaLaunch& launch) {
 
 /// The kernel's problem is out^T = B^T A^T.
 template <class T, WgmmaTile kTile>
-bool launch_mirrored(const WgmmaLaunch& launch) {
+bool launch_swapped(const WgmmaLaunch& launch) {
   const Problem problem = swap_ab(launch.problem);
   WgmmaPlan plan = launch.plan;
   std::swap(plan.a, plan.b);
-  const WgmmaLaunch mirrored{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};
+  const WgmmaLaunch swapped{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};
   if (!plan.b.k_major) return false;
-  return plan.a.k_major ? launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, true, true>>(mirrored)
-                        : launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, false, true>>(mirrored);
+  return plan.a.k_major ? launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, true, true>>(swapped)
+                        : launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, false, true>>(swapped);
 }
 
 /// Half-precision operands and result.
@@ -197,8 +197,8 @@ bool launch_half_type(const WgmmaLaunch& launch) {
     case WgmmaTile::t64x96: return launch_layout<T, T, WgmmaTile::t64x96, 1, false>(launch);
     case WgmmaTile::t64x64: return launch_layout<T, T, WgmmaTile::t64x64, 1, false>(launch);
     case WgmmaTile::t64x32: return launch_layout<T, T, WgmmaTile::t64x32, 1, false>(launch);
-    case WgmmaTile::t256x128: return launch_mirrored<T, WgmmaTile::t256x128>(launch);
-    case WgmmaTile::t256x64: return launch_mirrored<T, WgmmaTile::t256x64>(launch);
+    case WgmmaTile::t256x128: return launch_swapped<T, WgmmaTile::t256x128>(launch);
+    case WgmmaTile::t256x64: return launch_swapped<T, WgmmaTile::t256x64>(launch);
   }
   return false;
 }
