@@ -222,11 +222,12 @@ def test_ensemble_of_modules() -> None:
         (lambda x: torch_ext.softmax(x, -3), r"^xgemm::softmax: expected dim in \[-2, 1\], got -3$"),
         (lambda x: torch_ext.matmul(x, x), r"expected a's last dim to equal b's second-to-last dim.*\[2, 4\]"),
         (lambda x: torch_ext.matmul(x[0, 0], x), r"expected a and b with at least 1 dim"),
+        (lambda x: torch_ext.linear(x, x, x[:, 0], activation="swish"), "^xgemm::linear: expected activation to be"),
         (lambda x: torch_ext.addmm(x[0], x, x), r"expected mat1's last dim to equal mat2's first dim"),
     ],
 )
 def test_errors_speak_of_one_element(call, error: str) -> None:
-    with pytest.raises((RuntimeError, IndexError), match=error):
+    with pytest.raises((RuntimeError, IndexError, ValueError), match=error):
         torch.vmap(call)(randn(3, 2, 4))
 
 

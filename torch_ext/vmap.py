@@ -29,6 +29,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
+_ONE_OF = "none, relu, gelu, gelu_tanh or silu"
 
 
 class _Operand(NamedTuple):
@@ -98,6 +99,8 @@ def _linear(
     **options,
 ) -> Tensor:
     rank = input.rank + weight.rank - 2  # of the result
+    if activation not in _ACTIVATIONS:
+        raise RuntimeError(f"xgemm::linear: expected activation to be {_ONE_OF}, got {activation}")
     if input.batched and not _any_batched(weight, prepared, bias):
         added = None if residual is None else residual.front(rank)
         op, copy = (_ops.linear, ()) if prepared is None else (_ops.linear_prepared, (prepared.x,))
