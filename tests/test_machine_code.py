@@ -118,6 +118,26 @@ def test_result_files_out_of_date(compile_code: Callable[..., Path], original: P
     assert "0" * 16 in lines[0] and digests(original)[1] in lines[0]
 
 
+def test_kernels_beside_the_measured_ones(compile_code: Callable[..., Path], original: Path, tmp_path: Path) -> None:
+    found = machine_code.kernels(original)
+    file = tmp_path / "nvidia_h200" / "matmul.json"
+    file.parent.mkdir()
+    measured = machine_code.digest_of(found, ["csrc/matmul"])
+    file.write_text(json.dumps({"sources": {"paths": ["csrc/matmul"], "sha256": "1" * 16}, "machine_code": measured}))
+    more = machine_code.kernels(compile_code(CHANGED["one kernel more"]))
+    changed = machine_code.kernels(compile_code(CHANGED["a literal"]))
+    assert len(list(machine_code.out_of_date(more, tmp_path))) == 1  # without a record nobody knows
+    for library in (found, more):  # the second has nothing to add and keeps what there is
+        machine_code.record(library, tmp_path)
+        assert not list(machine_code.out_of_date(more, tmp_path)) and not list(
+            machine_code.out_of_date(found, tmp_path)
+        )
+        assert len(list(machine_code.out_of_date(changed, tmp_path))) == 1
+    file.write_text(file.read_text().replace(measured, "2" * 16))
+    machine_code.record(more, tmp_path)
+    assert json.loads((tmp_path / machine_code.RECORD).read_text()) == {}
+
+
 def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path], original: Path) -> None:
     def compare(other: Path) -> tuple[int, list[str]]:
         command = [sys.executable, ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other]

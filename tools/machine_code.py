@@ -1,7 +1,9 @@
 """Digests of the kernels' machine code in libxgemm.so: what decides whether a measured figure is out of date.
 
 ``python tools/machine_code.py`` lists the kernels and their digest for each folder of csrc. ``--check`` prints one line
-for each result file that was measured on other kernels than the built library's, and nothing else. ``--compare OTHER``
+for each result file that was measured on kernels that the built library does not hold, and nothing else. ``--record``,
+run after measuring, keeps the list of the kernels behind each result file's digest in benchmarks/results/kernels.json:
+where there is none, --check also names a file beside whose kernels others have come. ``--compare OTHER``
 prints the kernels that only one of two files has: ``-`` in OTHER, ``+`` in the library (or in ``--library FILE``).
 A file is a library, an object file or a cubin. Needs no torch and no CUDA toolkit; compressed machine code
 needs Python 3.14 or the package zstandard.
@@ -28,6 +30,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "torch_ext" / "libxgemm.so"
 RESULTS = ROOT / "benchmarks" / "results"
+RECORD = "kernels.json"  # in RESULTS: a digest of kernels -> the first characters of their own digests
+RECORDED = 12
 ARCH = 90  # the images for sm_90a
 
 FATBIN = struct.pack("<IHH", 0xBA55ED50, 1, 16)  # magic, version, size of the header
@@ -151,11 +155,15 @@ def prefix_of(path: str) -> str:
     return "_ZN5xgemm" + "".join(f"{len(folder)}{folder}" for folder in path.split("/")[1:])
 
 
-def digest_of(found: dict[str, set[str]], paths: Iterable[str]) -> str:
-    """First 16 hex digits of sha256 over the sorted digests of the kernels under those of `paths` that are in csrc."""
+def under(found: dict[str, set[str]], paths: Iterable[str]) -> list[str]:
+    """Sorted digests of the kernels under those of `paths` that are in csrc."""
     prefixes = tuple(prefix_of(path) for path in paths if path.split("/")[0] == "csrc")
-    own = sorted(digest for digest, names in found.items() if any(name.startswith(prefixes) for name in names))
-    return hashlib.sha256("".join(own).encode()).hexdigest()[:16]
+    return sorted(digest for digest, names in found.items() if any(name.startswith(prefixes) for name in names))
+
+
+def digest_of(found: dict[str, set[str]], paths: Iterable[str]) -> str:
+    """First 16 hex digits of sha256 over the digests of the kernels under `paths`."""
+    return hashlib.sha256("".join(under(found, paths)).encode()).hexdigest()[:16]
 
 
 def machine_code(paths: Iterable[str], library: Path = LIBRARY) -> str | None:
@@ -165,19 +173,45 @@ def machine_code(paths: Iterable[str], library: Path = LIBRARY) -> str | None:
 
 
 def out_of_date(found: dict[str, set[str]], results: Path = RESULTS) -> Iterator[str]:
-    """A line for each result file that was measured on other kernels than `found`.
+    """A line for each result file that was measured on kernels of which `found` lacks some.
 
-    A CPU's file records None: it depends on no kernel.
+    A CPU's file records None: it depends on no kernel. Kernels beside those that were measured change no figure by
+    themselves; which kernel serves a problem is host code.
     """
+    recorded = recorded_kernels(results)
+    for path, measured, paths in digests_of_results(results):
+        now = digest_of(found, paths)
+        here = {digest[:RECORDED] for digest in under(found, paths)}
+        if measured == now or (measured in recorded and here.issuperset(recorded[measured])):
+            continue
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        yield f"{name}: measured on kernels {measured}, the library's are {now}"
+
+
+def digests_of_results(results: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """Each result file of a GPU, the digest of the kernels that it was measured on, and their folders."""
     for path in sorted(results.glob("*/*.json")):
         document = json.loads(path.read_text())
-        now, measured = (
-            digest_of(found, document["sources"]["paths"]),
-            document.get("machine_code", "of no recorded digest"),
-        )
-        if measured not in (None, now):
-            name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-            yield f"{name}: measured on kernels {measured}, the library's are {now}"
+        measured = document.get("machine_code", "of no recorded digest")
+        if measured is not None:
+            yield path, measured, document["sources"]["paths"]
+
+
+def recorded_kernels(results: Path) -> dict[str, list[str]]:
+    file = results / RECORD
+    return {key: text.split() for key, text in json.loads(file.read_text()).items()} if file.exists() else {}
+
+
+def record(found: dict[str, set[str]], results: Path = RESULTS) -> None:
+    """Keeps the kernels of the result files that were measured on `found`; forgets what no file refers to any more."""
+    recorded, kept = recorded_kernels(results), {}
+    for _, measured, paths in digests_of_results(results):
+        if measured == digest_of(found, paths):
+            kept[measured] = [digest[:RECORDED] for digest in under(found, paths)]
+        elif measured in recorded:
+            kept[measured] = recorded[measured]
+    text = json.dumps({key: " ".join(kept[key]) for key in sorted(kept)}, indent=1)
+    (results / RECORD).write_text(text + "\n")
 
 
 def main() -> None:
@@ -185,6 +219,7 @@ def main() -> None:
     parser.add_argument("--library", type=Path, default=LIBRARY, metavar="FILE", help="what to read")
     task = parser.add_mutually_exclusive_group()
     task.add_argument("--check", action="store_true", help="print the result files that are out of date")
+    task.add_argument("--record", action="store_true", help=f"write benchmarks/results/{RECORD}")
     task.add_argument(
         "--compare", type=Path, metavar="OTHER", help="print the kernels that differ; exit status 1 if any"
     )
@@ -198,6 +233,8 @@ def main() -> None:
     if arguments.check:
         for line in out_of_date(found):
             print(line)
+    elif arguments.record:
+        record(found)
     elif arguments.compare:
         other = kernels(arguments.compare)
         lines = [f"- {name}" for digest in other.keys() - found.keys() for name in other[digest]]
