@@ -800,7 +800,7 @@ ERROR_DATA = {
 
 @pytest.mark.parametrize("data", ERROR_DATA)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("sq", "sk"), [(128, 128), (16, 2000), (1, 1000)])
+@pytest.mark.parametrize(("sq", "sk"), [(128, 128), (16, 2000), (1, 250)])
 def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, sq: int, sk: int, data: str) -> None:
     heads = 512 // sq  # as many rows in each case: the largest error of few is a matter of luck
     q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*(randn(heads, n, 64, dtype=torch.float64) for n in (sq, sk, sk))))

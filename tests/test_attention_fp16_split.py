@@ -122,10 +122,12 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     cases = [
         Case(seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
-            (d, dv, sq, sk, mask)
-            for d, dv in ((64, 64), (128, 128), (40, 72), (17, 33), (256, 256), (200, 133))
-            for sq, sk in ((130, 150), (65, 300))
-            for mask in ((0, 1, 2) if max(d, dv) <= 128 else (0,))
+            (*sizes, mask)
+            for sizes in (
+                *((64, 64, 130, 150), (17, 33, 65, 300), (128, 128, 65, 300)),
+                *((40, 72, 130, 150), (256, 256, 130, 150), (200, 133, 65, 300)),
+            )
+            for mask in ((0, 1, 2) if max(sizes[:2]) <= 128 else (0,))
         )
     ]
     served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
@@ -171,7 +173,7 @@ def test_keys_in_parts(attend: Callable[[list[Case]], list[Served]]) -> None:
     """Of 4096 keys where rows are few, merged in memory."""
     cases = [
         Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
-        Case(seed=6, inner=2, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
+        Case(seed=6, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
     ]
     assert [served.parts for served in attend(cases)] == [3, 3]
 

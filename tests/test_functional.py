@@ -50,6 +50,8 @@ def test_calls_keep_no_memory() -> None:
     """A str argument did: 48 bytes a call."""
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = type("Info", (ctypes.Structure,), {"_fields_": [("fields", ctypes.c_size_t * 10)]})
+    gc.collect()
+    gc.freeze()  # what is there now is not looked at again: a hundred collections of a whole test run take a minute
     for call in CALLS:
         args = call.args(torch.device("cpu"), torch.float32)
         kwargs = call.kwargs | (
@@ -63,6 +65,7 @@ def test_calls_keep_no_memory() -> None:
                 gc.collect()
                 held.append(mallinfo().fields[7])  # uordblks: bytes that malloc has given out
         assert held[1] - held[0] < 200 * 24, call.op
+    gc.unfreeze()
 
 
 def test_every_operator_has_a_documented_function() -> None:
