@@ -135,6 +135,15 @@ def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--ops", "sun"])
     assert "--ops: expected some of matmul" in capsys.readouterr().err
+    for options in (["--shard", "3/2"], ["--shard", "one"], ["--cases", "-1"], ["--replay", "softmax 1"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["--device", "cpu", *options])
+        printed = f"{ended.value} {capsys.readouterr().err}"
+        assert f"{options[0]}: expected" in printed and f", got {options[1].strip()}" in printed.replace("'", "")
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit):
+            main(["--device", "cuda"])
+        assert "there is no NVIDIA GPU here" in capsys.readouterr().err
     with pytest.raises(SystemExit, match=r"opinfo\.mv has no case 100000"):
         main(["--device", "cpu", "--replay", "opinfo.mv 1 100000"])
 
