@@ -148,6 +148,13 @@ def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--device", "cpu", "--replay", "opinfo.mv 1 100000"])
 
 
+def test_a_weight_that_underflows_takes_its_value_with_it() -> None:
+    """A sink leaves a key a weight of 3e-46, and the key's value is 4e8."""
+    found: list[str] = []
+    assert run_block("attention_lse", 15, range(1277, 1278), torch.device("cpu"), lambda *what: found.append(what[2]))
+    assert not found
+
+
 # ---- cases -----------------------------------------------------------------------------------------------------------
 
 
