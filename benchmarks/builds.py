@@ -8,7 +8,7 @@ contender is `xgemm`, another's `xgemm_<label>`. Nothing is written but `--measu
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import multiprocessing
 import os
 import sys
@@ -110,6 +110,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("op", help="a benchmark's name, e.g. attention")
     parser.add_argument("--builds", required=True, help="comma-separated libraries: PATH,LABEL=PATH,...")
     arguments = parser.parse_args(argv)
+    if importlib.util.find_spec(f"benchmarks.{arguments.op}") is None:
+        parser.error(f"there is no benchmark {arguments.op}")
     options = common.options_of(arguments)
     builds = [Build.start(*build, arguments.op, options) for build in named(arguments.builds).items()]
     total = common.Benchmark(arguments.op, [], options, common.Machine("", 0), keep=False)

@@ -194,7 +194,9 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is out of date")
     parser.add_argument("--gpu", default="nvidia_h200", help="folder under benchmarks/results (default: %(default)s)")
     arguments = parser.parse_args(argv)
-    results = Results.read(root / "benchmarks" / "results" / arguments.gpu)
+    if not (folder := root / "benchmarks" / "results" / arguments.gpu).is_dir():
+        parser.error(f"--gpu: there is no {folder}")
+    results = Results.read(folder)
     drawn = [] if arguments.check else draw(results)
     outdated = [page for page in pages(root) if filled(page, page.read_text(), results) != page.read_text()]
     if arguments.check:

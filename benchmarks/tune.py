@@ -8,7 +8,7 @@ library must read it on every call. The library's own choice always runs too, an
 
 import contextlib
 import dataclasses
-import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -47,7 +47,10 @@ def matmul_cases(shapes: str, options: common.Options) -> list[common.Case]:
     found = []
     for text in shapes.split(","):
         sizes, _, layout = text.partition(":")
-        *batch, m, n, k = map(int, sizes.split("x"))
+        try:
+            *batch, m, n, k = map(int, sizes.split("x"))
+        except ValueError:
+            raise SystemExit(f"--shapes: expected MxNxK[:layout], got {text}") from None
         shape = matmul.Shape(m, n, k, batch=batch[0] if batch else 1, layout=layout or "nn")
         for name in options.dtypes or ("fp32",):
             modes = (options.modes or ("highest",)) if name == "fp32" else (None,)
@@ -62,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--env", help="the variable (default: XGEMM_<OP>_PLAN)")
     parser.add_argument("--shapes", help="matmul: comma-separated MxNxK[:layout] instead of the benchmark's cases")
     arguments = parser.parse_args(argv)
+    if importlib.util.find_spec(f"benchmarks.{arguments.op}") is None:
+        parser.error(f"there is no benchmark {arguments.op}")
     options = common.options_of(arguments)
     variable = arguments.env or f"XGEMM_{arguments.op.upper()}_PLAN"
     module = importlib.import_module(f"benchmarks.{arguments.op}")

@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from common import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import torch_ext
 
@@ -100,6 +102,7 @@ class Reference:
         self.output = weights @ v
         self.lse = self.lse.expand(self.output.shape[:-1])  # the value alone may bring batch dims
         self.scale = weights @ v.abs()
+        self.values = v.abs().nan_to_num(0.0, 0.0, 0.0)
         used = weights > 0
         spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
         self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]
@@ -906,6 +909,20 @@ def test_sdpas_order_of_arguments(device: torch.device) -> None:
         torch_ext.attention(q, k, k, None, 0.1)
     with pytest.raises(ValueError, match="dropout_p"):
         torch_ext.attention(q, k, k, dropout_p=1.0, return_lse=True)
+
+
+@pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right])
+def test_causal_masks_of_torch_nn_attention(make: Callable, device: torch.device) -> None:
+    q, k = randn(1, 2, 3, 8, device=device), randn(1, 2, 5, 8, device=device)
+    torch.testing.assert_close(
+        torch_ext.attention(q, k, k, make(3, 5)), F.scaled_dot_product_attention(q, k, k, attn_mask=make(3, 5))
+    )
+    with pytest.raises(
+        RuntimeError, match=r"^xgemm::attention: expected attn_mask for 3 queries and 5 keys, got one for "
+    ):
+        torch_ext.attention(q, k, k, make(3, 4))
+    with pytest.raises(RuntimeError, match="expected attn_mask or is_causal, got both"):
+        torch_ext.attention(q, k, k, make(3, 5), is_causal=True)
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import torch
 from torch.utils.benchmark import Compare, Measurement, Timer
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, results, run, softmax, tune
+from benchmarks import attention, builds, common, matmul, report, results, run, softmax, tune
 from benchmarks import sum as sum_benchmark
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -577,3 +578,50 @@ def test_merge_keeps_order_and_input() -> None:
     merged = results.merge_rows(old, [{"case": case, "us": us, **shared} for case, us in (("1x", 3.0), ("3x", 4.0))])
     assert [(row["case"], row["us"]) for row in merged] == [("1x", 3.0), ("2x", 2.0), ("3x", 4.0)]
     assert old == before
+
+
+# ---- what is typed wrong ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("main", "options", "said"),
+    [
+        (
+            functools.partial(common.main, softmax),
+            ["--filter", "("],
+            "--filter: expected a regular expression, got '('",
+        ),
+        (
+            functools.partial(common.main, softmax),
+            ["--dtypes", "fp8"],
+            "--dtypes: expected some of fp32,bf16,fp16,fp64, got fp8",
+        ),
+        (
+            functools.partial(common.main, matmul),
+            ["--modes", "best"],
+            "--modes: expected some of highest,ieee,high,medium, got best",
+        ),
+        (functools.partial(common.main, softmax), ["--device", "gpu"], "--device: "),
+        (tune.main, ["nothing", "--plans", "simt"], "there is no benchmark nothing"),
+        (builds.main, ["nothing", "--builds", "a.so"], "there is no benchmark nothing"),
+        (report.main, ["--gpu", "nothing"], "--gpu: there is no "),
+    ],
+)
+def test_options_that_do_not_exist_are_one_line(
+    main: Callable[[list[str]], int], options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(options)
+    printed = capsys.readouterr()
+    assert said in printed.err.splitlines()[-1] and not printed.out
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=r"^--device cuda: there is no NVIDIA GPU here$"):
+        common.main(softmax, ["--device", "cuda"])
+
+
+def test_a_choice_without_a_case_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert common.main(softmax, ["--device", "cpu", "--filter", "no such case"]) == 1
+    assert capsys.readouterr().err == "softmax: no case is of these dtypes, modes, groups and this filter\n"

@@ -1,15 +1,24 @@
 """The pages: every link leads somewhere, and every command that they name is there."""
 
+import importlib.util
+import pickle
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.benchmark import Timer
 
 from benchmarks import report, tables
+from torch_ext import lab
+from torch_ext.replace import speed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FOLDERS = ("csrc", "torch_ext", "benchmarks", "tests", "tools", "include", "examples")
+FILES = {"setup.py", *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*"))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -21,6 +30,28 @@ def test_links_and_commands_of_a_page(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:^|`)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*)", text, re.MULTILINE))
     assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    anchors = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text)
+    assert [a for link, a in anchors if a not in headings(page.parent / link if link else page)] == []
+    modules = re.findall(r"python -m ((?:torch_ext|benchmarks|tools|examples)(?:\.\w+)*)", text)
+    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
+    if page.parent.name != "log":  # a log tells of files that have gone since
+        files = re.findall(r"`((?:csrc|torch_ext|tests|tools|benchmarks|examples|include|docs|device)/[\w./]+)`", text)
+        gone = [file for file in files if not (ROOT / file).exists() and not (ROOT / "csrc" / file).exists()]
+        assert set(gone) <= {"torch_ext/libxgemm.so"}  # which is built
+        assert [name for name in re.findall(r"`(\w+\.(?:cuh|cu|h|cpp|py))`", text) if name not in FILES] == []
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    }
 
 
 def test_pages_show_the_results_that_are_kept() -> None:
@@ -48,8 +79,12 @@ def test_readme_begins_with_what_a_new_user_needs() -> None:
     assert "`make lab`" in text
 
 
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
 def python_of_readme() -> str:
-    return re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    return blocks(ROOT / "README.md")[0]
 
 
 def test_readmes_lines_of_python_run() -> None:
@@ -63,3 +98,75 @@ def test_readmes_lines_of_python_run() -> None:
     names["report"].undo()
     with torch.inference_mode():
         torch.testing.assert_close(z, names["model"](x[None]), rtol=1e-4, atol=1e-4)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = [layer(x).unflatten(-1, (-1, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v)]
+        y = torch.nn.functional.scaled_dot_product_attention(*heads)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Attention(), Attention()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@contextmanager
+def names_of_python(folder: Path) -> Iterator[dict]:
+    x = torch.randn(2, 3, 8)
+    yield {"x": x, "weight": torch.randn(5, 8), "bias": torch.randn(5), "model": Model().eval()}
+
+
+@contextmanager
+def names_of_distributed(folder: Path) -> Iterator[dict]:
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        yield {"model": Model().eval(), "x": torch.randn(2, 3, 8), "mesh": mesh}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def names_of_benchmarks(folder: Path) -> Iterator[dict]:
+    names = {"f": torch.matmul, "a": torch.ones(2, 2), "b": torch.ones(2, 2)}
+    timer = Timer("f(a, b)", globals=names, label="matmul", sub_label="2x2x2", description="xgemm")
+    (folder / "saved.pkl").write_bytes(pickle.dumps([timer.timeit(2)]))
+    yield names
+
+
+NAMES = {"python": names_of_python, "distributed": names_of_distributed, "benchmarks": names_of_benchmarks}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with NAMES[name](tmp_path) as names:
+        for code in blocks(ROOT / "docs" / f"{name}.md"):
+            exec(code, names)
+
+
+def test_every_page_with_python_is_run() -> None:
+    """integrations in test_transformers.py. The lab's needs a GPU; `make aoti` does what C++'s does."""
+    assert {page.stem for page in PAGES if blocks(page)} == {*NAMES, "README", "integrations", "lab", "cpp"}
+    called = re.findall(r"\blab\.(\w+)", blocks(ROOT / "docs" / "lab.md")[0])
+    assert called and all(callable(getattr(lab, name)) for name in called)
+
+
+def test_the_speed_that_a_page_quotes_is_the_measured_one() -> None:
+    quoted = re.search(r"`torch: (.* in (\w+) on (.*))`", (ROOT / "docs" / "python.md").read_text())
+    ratio = min(table[quoted[2]] for table in speed.SPEED[quoted[3]].values() if quoted[2] in table)
+    assert quoted[1] == f"{1 / ratio:.1f} times as fast in {quoted[2]} on {quoted[3]}"

@@ -135,8 +135,24 @@ def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--ops", "sun"])
     assert "--ops: expected some of matmul" in capsys.readouterr().err
+    for options in (["--shard", "3/2"], ["--shard", "one"], ["--cases", "-1"], ["--replay", "softmax 1"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["--device", "cpu", *options])
+        printed = f"{ended.value} {capsys.readouterr().err}"
+        assert f"{options[0]}: expected" in printed and f", got {options[1].strip()}" in printed.replace("'", "")
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit):
+            main(["--device", "cuda"])
+        assert "there is no NVIDIA GPU here" in capsys.readouterr().err
     with pytest.raises(SystemExit, match=r"opinfo\.mv has no case 100000"):
         main(["--device", "cpu", "--replay", "opinfo.mv 1 100000"])
+
+
+def test_a_weight_that_underflows_takes_its_value_with_it() -> None:
+    """A sink leaves a key a weight of 3e-46, and the key's value is 4e8."""
+    found: list[str] = []
+    assert run_block("attention_lse", 15, range(1277, 1278), torch.device("cpu"), lambda *what: found.append(what[2]))
+    assert not found
 
 
 # ---- cases -----------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_command(tmp_path, monkeypatch, capsys):
         runner.main(["check"])
     assert runner.main(["check", "--list"]) == 0 and "04  04_online_softmax.cu" in capsys.readouterr().out
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert exercise.main(["01"]) == 0 and "no NVIDIA GPU" in capsys.readouterr().out
+    assert exercise.main(["01"]) == 1 and "no NVIDIA GPU" in capsys.readouterr().out
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Test")

@@ -16,6 +16,7 @@ import torch
 from common import randn
 from test_nn import TorchMath
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 import torch_ext
 from torch_ext.replace import Replacement, speed
@@ -642,6 +643,15 @@ class OfATable(torch.nn.Module):
         return TABLE["attend"](x)
 
 
+class OfAProperty(torch.nn.Module):
+    @property
+    def function(self):
+        return TABLE["attend"]
+
+    def forward(self, x):
+        return self.function(x)
+
+
 class Shadowed(torch.nn.Module):
     """A module of a function's name beside the function."""
 
@@ -665,7 +675,7 @@ class HiddenLayer(torch.nn.Module):
 
 
 TABLE = {"attend": attend}
-CATCHING = [Named, ByHelper, Inherited, Unbound, Decorated, Inside, OfATable, Shadowed, HiddenLayer]
+CATCHING = [Named, ByHelper, Inherited, Unbound, Decorated, Inside, OfATable, OfAProperty, Shadowed, HiddenLayer]
 OBJECTS = [Processor(), functools.partial(lambda y, m, x: y(x), attend), lambda m, x: torch.einsum("ij,jk", x, x)]
 
 
@@ -681,6 +691,77 @@ def test_functions_are_caught_wherever_the_code_names_them(layer: torch.nn.Modul
     assert report.calls == {("matmul", "xgemm"): 2}
     report.undo()
     assert all("forward" not in vars(m) and "_xgemm_report" not in vars(m) for m in model.modules())
+
+
+class MakesItsLoss(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.CrossEntropyLoss()(x, torch.arange(len(x)))
+
+
+@torch.no_grad()
+def test_a_loss_that_a_forward_makes_is_caught() -> None:
+    x = randn(3, 4)
+    expected = MakesItsLoss()(x)
+    for exclude, where in (((), "xgemm"), ("cross_entropy", None)):
+        report = torch_ext.replace(model := torch.nn.Sequential(MakesItsLoss()), exclude=exclude)
+        torch.testing.assert_close(model(x), expected)
+        assert report.calls == ({("cross_entropy", where): 1} if where else {})
+
+
+@torch.no_grad()
+def test_the_loss_of_transformers_is_caught() -> None:
+    transformers = pytest.importorskip("transformers")
+    size = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=32)
+    tokens = torch.randint(0, 32, (2, 5))
+    for kind in ("Llama", "Bert"):
+        config = getattr(transformers, f"{kind}Config")(**size)
+        model = getattr(transformers, f"{kind}For{'CausalLM' if kind == 'Llama' else 'MaskedLM'}")(config).eval()
+        expected = model(tokens, labels=tokens).loss
+        report = torch_ext.replace(model)
+        torch.testing.assert_close(model(tokens, labels=tokens).loss, expected)
+        assert report.calls["cross_entropy", "xgemm"] == 1
+
+
+class Holds(torch.nn.Module):
+    """Calls a model that is not a submodule of it."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.hidden = [model]
+
+    def forward(self, x):
+        return self.hidden[0](x @ x)
+
+
+@torch.no_grad()
+def test_a_model_that_another_one_calls_keeps_its_own_choice() -> None:
+    outer, x = Holds(inner := Calls(lambda x: (x @ x).softmax(-1))), randn(3, 3)
+    expected = outer(x)
+    of_inner, of_outer = torch_ext.replace(inner, exclude="matmul"), torch_ext.replace(outer)
+    torch.testing.assert_close(outer(x), expected)
+    assert of_inner.calls == {("matmul", "torch: excluded"): 1, ("softmax", "xgemm"): 1}
+    assert of_outer.calls == {("matmul", "xgemm"): 1}
+
+
+@torch.no_grad()
+def test_undo_of_a_module_whose_class_was_changed_is_one_line() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Softmax(-1)), randn(2, 3)
+    report = torch_ext.replace(model)
+    parametrize.register_parametrization(model[0], "weight", Twice())
+    expected = torch.softmax(torch.nn.functional.linear(x, model[0].weight, model[0].bias), -1)
+    torch.testing.assert_close(model(x), expected)
+    with pytest.raises(RuntimeError, match=r"^xgemm\.replace: expected 0 to be .*, got ParametrizedLinear; "):
+        report.undo()
+    model(x)
+    assert report.calls == {("linear", "xgemm"): 2, ("softmax", "xgemm"): 2}  # nothing was undone
+    parametrize.remove_parametrizations(model[0], "weight")
+    report.undo()
+    assert [type(module) for module in model] == [torch.nn.Linear, torch.nn.Softmax]
+    torch.testing.assert_close(model(x), expected)
 
 
 class Clean(torch.nn.Module):

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from common import randn
+from test_docs import ROOT, blocks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -308,6 +310,15 @@ def test_arguments(
     actual, weights = integration.attention(layer(), q, k, v, given, **options)
     assert weights is None and actual.is_contiguous()
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_pages_lines_run(tmp_path: Path) -> None:
+    kind, configuration = MODELS["bert"]
+    kind(configuration).save_pretrained(tmp_path)
+    (code,) = blocks(ROOT / "docs" / "integrations.md")
+    names = {"name": str(tmp_path), "inputs": {"input_ids": torch.ones(1, 4, dtype=torch.long)}}
+    exec(code, names)
+    assert names["model"].config._attn_implementation == "xgemm"
 
 
 def test_torch_ext_does_not_need_transformers() -> None:

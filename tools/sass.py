@@ -60,11 +60,15 @@ def main() -> None:
     parser.add_argument("kernel", nargs="?", default="", help="regular expression; none lists the kernels")
     parser.add_argument("--arch", default="sm_90a")
     arguments = parser.parse_args()
+    try:
+        wanted = re.compile(arguments.kernel)
+    except re.error as error:
+        sys.exit(f"KERNEL: expected a regular expression, got '{arguments.kernel}': {error}")
     if not LIBRARY.exists():
         sys.exit(f"no {LIBRARY}: make build")
     kernels = usage(arguments.arch)
     readable = dict(zip(kernels, demangle(list(kernels)), strict=False))
-    chosen = [name for name in kernels if re.search(arguments.kernel, f"{readable[name]} {name}")]
+    chosen = [name for name in kernels if wanted.search(f"{readable[name]} {name}")]
     if not chosen:
         sys.exit(f"none of the {len(kernels)} kernels for {arguments.arch} matches '{arguments.kernel}'")
     if not arguments.kernel:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch.utils.benchmark import Compare, Measurement
 
 from benchmarks.common.benchmark import Benchmark, ContextLost
-from benchmarks.common.cases import Options
+from benchmarks.common.cases import DTYPES, Options
 from benchmarks.common.files import save_measurements
 from benchmarks.common.machine import Machine, machine
 from benchmarks.results import geomean, grouped
@@ -50,24 +51,55 @@ def summary(benchmark: Benchmark) -> str:
     return "\n".join(lines)
 
 
+def some_of(*known: str) -> Callable[[str], tuple[str, ...]]:
+    """A comma-separated list; of the known names, if there are any."""
+
+    def convert(text: str) -> tuple[str, ...]:
+        names = tuple(part for part in text.split(",") if part)
+        if known and (unknown := set(names) - set(known)):
+            raise argparse.ArgumentTypeError(f"expected some of {','.join(known)}, got {','.join(sorted(unknown))}")
+        return names
+
+    return convert
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got {text!r}: {error}") from None
+    return text
+
+
+def device(text: str) -> torch.device:
+    try:
+        return torch.device(text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(str(error).splitlines()[0]) from None
+
+
 def parser(description: str = "") -> argparse.ArgumentParser:
     """The options that every benchmark takes."""
     found = argparse.ArgumentParser(description=description)
     found.add_argument("--quick", action="store_true", help="fewer and shorter blocks, a subset of the cases")
-    found.add_argument("--filter", default="", help="regular expression over 'case dtype mode', e.g. '^4096x.* fp32'")
+    over = "regular expression over 'case dtype mode', e.g. '^4096x.* fp32'"
+    found.add_argument("--filter", default="", type=pattern, help=over)
     found.add_argument("--budget", type=float, default=math.inf, help="seconds; cases beyond it are left out and named")
     found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
-    found.add_argument("--dtypes", default="", help="comma-separated: fp32,bf16,fp16,fp64")
-    found.add_argument(
-        "--modes", default="", help="fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
-    )
-    found.add_argument("--groups", default="", help="comma-separated: cases of these groups only (matmul, attention)")
+    found.add_argument("--dtypes", default=(), type=some_of(*DTYPES), help="comma-separated: fp32,bf16,fp16,fp64")
+    modes = some_of("highest", "ieee", "high", "medium")
+    help_of_modes = "fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
+    found.add_argument("--modes", default=(), type=modes, help=help_of_modes)
+    help_of_groups = "comma-separated: cases of these groups only (matmul, attention)"
+    found.add_argument("--groups", default=(), type=some_of(), help=help_of_groups)
     found.add_argument("--seed", type=int, default=0, help="of the random cases (attention)")
     found.add_argument("--compile", action="store_true", help="torch.compile of the peer as one more contender")
-    found.add_argument("--compile-filter", default="", help="and of which cases, as --filter: each takes seconds")
+    found.add_argument(
+        "--compile-filter", default="", type=pattern, help="and of which cases, as --filter: each takes seconds"
+    )
     found.add_argument("--out", type=Path, help="folder of the result files (GPU: benchmarks/results/<gpu>, CPU: none)")
     found.add_argument("--measurements", type=Path, help="every figure as a pickled torch.utils.benchmark.Measurement")
-    found.add_argument("--device", type=torch.device, default=Options().device)
+    found.add_argument("--device", type=device, default=Options().device)
     return found
 
 
@@ -76,10 +108,7 @@ def parse(argv: list[str] | None = None, description: str = "") -> Options:
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    values = {name: getattr(arguments, name) for name in Options.__dataclass_fields__}
-    for name in ("dtypes", "modes", "groups"):
-        values[name] = tuple(part for part in values[name].split(",") if part)
-    return Options(**values)
+    return Options(**{name: getattr(arguments, name) for name in Options.__dataclass_fields__})
 
 
 def options_or_estimate(module: ModuleType, argv: list[str] | None) -> Options | None:
@@ -125,13 +154,16 @@ def show(benchmark: Benchmark) -> None:
 
 
 def main(module: ModuleType, argv: list[str] | None = None) -> int:
-    """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed."""
+    """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed, or no case was chosen."""
     return measure(module, parse(argv, (module.__doc__ or "").splitlines()[0]))
 
 
 def measure(module: ModuleType, options: Options) -> int:
     """Measures one benchmark module and prints what came out; the exit code of `main`."""
     benchmark = run_op(module, options, machine(options.device), lambda text: print(f"… {text}", file=sys.stderr))
+    if not (benchmark.rows or benchmark.failures or benchmark.notes):
+        print(f"{module.OP}: no case is of these dtypes, modes, groups and this filter", file=sys.stderr)
+        return 1
     show(benchmark)
     print(summary(benchmark))
     if options.measurements:

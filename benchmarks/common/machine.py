@@ -142,6 +142,8 @@ def machine(device: torch.device) -> Machine:
     """Describes the device; on a GPU also warms it up and measures copy and read bandwidth (about 0.2 s)."""
     if device.type != "cuda":
         return Machine(cpu_name(), 0)
+    if not torch.cuda.is_available():
+        raise SystemExit(f"--device {device}: there is no NVIDIA GPU here")
     properties = torch.cuda.get_device_properties(device)
     size = min(4 << 30, properties.total_memory // 4) // 4
 

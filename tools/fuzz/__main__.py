@@ -259,7 +259,10 @@ class Fuzzer:
 
 def replay(which: str, device: str) -> int:
     """Runs one case in this process."""
-    stream, seed, number = which.split()
+    case = re.fullmatch(r"(\S+) (\d+) (\d+)", which.strip())
+    if case is None or case[1] not in STREAMS:
+        sys.exit(f"fuzz: --replay: expected 'OP SEED CASE' as a failure prints it, got {which!r}")
+    stream, seed, number = case.groups()
     found: list[str] = []
 
     def report(_: int, case: str, message: str) -> None:
@@ -290,12 +293,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--use", nargs="+", default=[], metavar="MODULE", help="imported by the workers first")
     parser.add_argument("--replay", metavar="'OP SEED CASE'", help="run one case in this process")
     options = parser.parse_args(arguments)
+    if torch.device(options.device).type == "cuda" and not cuda:
+        parser.error("--device cuda: there is no NVIDIA GPU here")
     if options.replay:
         for module in options.use:
             importlib.import_module(module)
         return replay(options.replay, options.device)
     if unknown := set(options.ops) - set(STREAMS):
         parser.error(f"--ops: expected some of {' '.join(STREAMS)}, got {' '.join(sorted(unknown))}")
+    part = re.fullmatch(r"(\d+)/(\d+)", options.shard)
+    if part is None or not 1 <= int(part[1]) <= int(part[2]):
+        parser.error(f"--shard: expected I/N with I of 1 to N, got {options.shard}")
+    if options.cases is not None and options.cases < 0:
+        parser.error(f"--cases: expected a number of at least 0, got {options.cases}")
     options.jobs = options.jobs or min(8, os.cpu_count() or 1)
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     if options.minutes is None and options.cases is None:

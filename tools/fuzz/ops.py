@@ -572,7 +572,9 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         ulps = reference.score_ulps + (sk if draw.irregular else 2 * math.sqrt(sk)) + 16
         if rounding and sk:  # of operands and weights to TF32's 11 bits
             ulps = ulps + rounding / step * (1 + reference.slack.amax(-1, keepdim=True))
-        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + sk * weight
+        # A weight that underflows takes its value with it.
+        lost = weight * reference.values.clamp(min=1).sum(-2, keepdim=True)
+        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + lost
         if dtype in HALVES:
             # Weights that are rounded lose what is below their least normal number.
             rounded = draw.cuda and rounds_weights(query)

@@ -39,7 +39,8 @@ def attention(
         key: (..., H, Sk, D).
         value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in
             front broadcast.
-        attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk).
+        attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk). Or
+            one of :mod:`torch.nn.attention.bias`, which means is_causal and causal_alignment.
         dropout_p: 0: there is no dropout.
         is_causal: a query sees no later key; not together with attn_mask.
         scale: default 1 / sqrt(D).
@@ -69,6 +70,8 @@ def attention(
     """
     if dropout_p != 0:
         raise ValueError(f"xgemm::attention: expected dropout_p of 0, got {dropout_p}")
+    if type(attn_mask).__name__ == "CausalBias" and not is_causal:
+        causal_alignment, attn_mask, is_causal = _alignment(attn_mask, query, key), None, True
     return call(
         _attention_lse if return_lse else _attention,
         query,
@@ -84,3 +87,13 @@ def attention(
         sinks=sinks,
         precision=default_precision() if precision is None else precision,
     )
+
+
+def _alignment(bias: Tensor, query: Tensor, key: Tensor) -> str:
+    """The causal_alignment that a mask of torch.nn.attention.bias means."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (query.shape[-2], key.shape[-2]):
+        raise RuntimeError(
+            f"xgemm::attention: expected attn_mask for {query.shape[-2]} queries and {key.shape[-2]} keys, got one for "
+            f"{bias.seq_len_q} and {bias.seq_len_kv}"
+        )
+    return "bottom_right" if bias.variant.name == "LOWER_RIGHT" else "top_left"

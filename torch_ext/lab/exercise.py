@@ -252,7 +252,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("which exercise? --list names them")
     if not torch.cuda.is_available():
         print("Exercises run on the GPU: there is no NVIDIA GPU here.")
-        return 0
+        return 1
     e = EXERCISES[arguments.number]
     try:
         major, minor = torch.cuda.get_device_capability()

@@ -48,8 +48,12 @@ class Forward:
             if not self.catches:
                 with not_catching():
                     return self._call(args, kwargs)
-            if type(_get_current_function_mode()) is Catching:
-                return self._call(args, kwargs)
+            mode = _get_current_function_mode()
+            if type(mode) is Catching:
+                if mode.report is self.mode.report:
+                    return self._call(args, kwargs)
+                with not_catching(), self.mode:  # another model's: this one has a choice of operators of its own
+                    return self._call(args, kwargs)
             with self.mode:
                 return self._call(args, kwargs)
 

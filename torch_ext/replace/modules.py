@@ -125,6 +125,11 @@ def is_swapped(module: torch.nn.Module) -> bool:
     return isinstance(module, _Swapped)
 
 
+def is_changed(module: torch.nn.Module) -> bool:
+    """Whether something has derived a class from ours since the swap and given it to the module."""
+    return isinstance(module, _Swapped) and type(module) not in _ORIGINAL
+
+
 def put_back(module: torch.nn.Module) -> None:
     """Undoes :func:`swap`."""
     if not isinstance(module, _Swapped):

@@ -58,12 +58,19 @@ class Replacement:
             model: a copy of the model; by default the one that this report was made for.
 
         Raises:
-            RuntimeError: no model is given, and this report was loaded without one.
+            RuntimeError: no model is given, and this report was loaded without one; a swapped module has got another
+                class since then, by a parametrization or fully_shard. Nothing is undone then.
         """
         if model is None and self._model is None:
             raise RuntimeError("xgemm.replace: this report was loaded without its model; call undo(model)")
         model = self._model() if model is None else model
         if model is not None:
+            for name, module in model.named_modules():
+                if modules.is_changed(module):
+                    raise RuntimeError(
+                        f"xgemm.replace: expected {name or 'the model'} to be of the class that replace() gave it, got "
+                        f"{type(module).__name__}; first remove what changed it (a parametrization, fully_shard)"
+                    )
             for module in model.modules():
                 forward.put_back(module)
                 modules.put_back(module)

@@ -38,6 +38,8 @@ def may_call(
     caught = {function for function, (operator, handler) in CAUGHT.items() if handler is None or operator in operators}
     # A module of torch's that asks this has a fused path, past the swapped modules, for where no mode is on.
     caught.add(torch.overrides.has_torch_function)
+    if "cross_entropy" in operators:
+        caught.add(torch.nn.CrossEntropyLoss)  # a forward that names it makes one and calls it
     return _Scan(module, caught, known).found(module.forward)
 
 
@@ -51,10 +53,10 @@ class _Scan:
 
     def found(self, value: object) -> bool:
         """Whether calling `value`, or something in it, may call such a function."""
-        if isinstance(value, torch.nn.Module | type | ModuleType) or self.known(value):
-            return False
         if isinstance(value, Hashable) and value in self.caught:
             return True
+        if isinstance(value, torch.nn.Module | type | ModuleType) or self.known(value):
+            return False
         if isinstance(value, MethodType):
             return self._in_function(value.__func__, value.__self__ is self.module)
         if isinstance(value, FunctionType):
@@ -125,8 +127,11 @@ def _attribute(value: object, name: str) -> Iterator[object]:
             yield getattr(value, name)
     elif name in getattr(value, "__dict__", ()):
         yield value.__dict__[name]
-    elif isinstance(method := getattr(type(value), name, None), FunctionType):
-        yield MethodType(method, value)
+    else:
+        method = getattr(type(value), name, None)
+        method = method.fget if isinstance(method, property) else method
+        if isinstance(method, FunctionType):
+            yield MethodType(method, value)
 
 
 @functools.lru_cache(maxsize=4096)
