@@ -64,11 +64,11 @@ find_library(XGEMM_CUDART cudart_static HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTO
 
 # -std here: CMake knows how to say C++20 to nvcc from 3.25.2 on only, and Debian 12 has 3.25.1.
 set(cuda_options -std=c++20 --expt-relaxed-constexpr -Xptxas=--warn-on-spills -Xcompiler=-Wall,-Wextra)
-# By default nvcc compresses PTX only; the machine code is 90 % of the library.
-if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
-  list(APPEND cuda_options -Xfatbin=-compress-all)
-else()
-  list(APPEND cuda_options --compress-mode=size)
+# By default nvcc compresses PTX only; the machine code is 90 % of the library. (Mode `size` makes the file a quarter smaller still,
+# in forty times the time: a tenth of the build.)
+list(APPEND cuda_options -Xfatbin=-compress-all)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+  list(APPEND cuda_options --compress-mode=balance)
 endif()
 # Registers are budgeted for the default architectures; elsewhere a spill of a few bytes is no reason not to build.
 if(XGEMM_WERROR AND all_tuned)
