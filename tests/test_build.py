@@ -17,7 +17,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_ext
-from tools import find_nvcc, gpu_tests, sass
+from tools import find_nvcc, gpu_tests, machine_code, sass
 from tools.torch_on_cpu import TorchOnCpu
 from torch_ext import _load
 
@@ -26,6 +26,12 @@ LIBRARY = Path(torch_ext.__file__).with_name("libxgemm.so")
 TORCH_LIBRARIES = Path(torch.__file__).parent / "lib"
 SYSTEM = {"libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "librt.so.1", "libstdc++.so.6"}
 WEAK = "aoti_torch_get_current_cuda_stream"  # lives in libtorch_cuda.so only
+# The kernels of cmake/cuda.cmake's hopper_sources: tests of the plans say that no other GPU is given them.
+HOPPER_ONLY = re.compile(
+    r"_ZN5xgemm(3lab(4fp32|6tensor|9attention)|(6matmul|9attention|7softmax)(\d+\w+_detail)?\d+"
+    r"(attention_wgmma|attention_fp16_split|split_operands|bf16x3_|fp64_|mma_gemm|sliced_gemm|sweep_kernel|tf32_gemm"
+    r"|wgmma_gemm|few_rows|pack|split_rows|split_columns|softmax_shared))"
+)
 
 
 def readelf(*arguments: str) -> str:
@@ -93,6 +99,16 @@ def test_machine_code_in_the_library_is_compressed() -> None:
         pytest.skip("built without CUDA")
     data = LIBRARY.read_bytes()
     assert len(zlib.compress(data, 1)) > 0.7 * len(data)  # 0.35 with nvcc's default, which compresses PTX only
+
+
+def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpus() -> None:
+    if not {"8.0+PTX", "9.0a"} <= set(_load.build_info()["architectures"].split()):
+        pytest.skip("built for other architectures")
+    sm_80, sm_90 = (
+        {name for names in machine_code.kernels(LIBRARY, arch).values() for name in names} for arch in (80, 90)
+    )
+    assert sm_80 < sm_90
+    assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
 
 
 def test_version_is_that_of_the_newest_changes() -> None:

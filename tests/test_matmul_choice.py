@@ -134,3 +134,15 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
     for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "wgmma_", "Simt"):
         assert names(64, 64, 64, forced=name).startswith("unknown: "), name
+
+
+@pytest.mark.parametrize("major", [8, 10, 12])
+def test_other_gpus_than_hopper_take_kernels_that_are_compiled_for_them(plan: Ask, names: Ask, major: int) -> None:
+    """cmake/cuda.cmake compiles every other family's kernels for sm_90a alone; forced names are no exception."""
+    valid = names(64, 64, 64, forced="sgemm_128x128").partition(": ")[2].partition(" (")[0].split(", ")
+    for name in ["", *valid]:
+        for dtype in (F32, F16, BF16, F64):
+            for m in (4, 256):
+                options = {"dtype": dtype, "major": major} | ({"forced": name} if name else {})
+                family = plan(m, 256, 512, **options).split()[0]
+                assert family.startswith("simt_") or family in ("gemv", "dot"), (name, dtype, m)

@@ -51,9 +51,9 @@ class Section(NamedTuple):
 
 
 def decompressed(image: bytes, size: int) -> bytes:
-    """An image that nvcc's --compress-mode=size has left."""
+    """An image that nvcc's --compress-mode=balance or =size has left."""
     if image[:4] != ZSTANDARD:
-        sys.exit("libxgemm.so's device code is compressed, but not by nvcc's --compress-mode=size")
+        sys.exit("libxgemm.so's device code is compressed, but not by nvcc's --compress-mode=balance or =size")
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
@@ -65,8 +65,8 @@ def decompressed(image: bytes, size: int) -> bytes:
     return zstd.decompress(image)
 
 
-def cubins(file: bytes) -> Iterator[bytes]:
-    """The sm_90a images of a library or an object file; a cubin itself."""
+def cubins(file: bytes, arch: int = ARCH) -> Iterator[bytes]:
+    """The images for `arch` of a library or an object file; a cubin itself."""
     if file[:4] == b"\x7fELF" and struct.unpack_from("<H", file, 18)[0] == ELF_CUDA:
         yield file
         return
@@ -76,8 +76,8 @@ def cubins(file: bytes) -> Iterator[bytes]:
         at, end = start + 16, start + 16 + size
         while at < end:
             kind, _, header, size = struct.unpack_from("<HHIQ", file, at)
-            (arch,), (flags,) = struct.unpack_from("<I", file, at + 28), struct.unpack_from("<Q", file, at + 40)
-            if (kind, arch) == (CUBIN_KIND, ARCH):
+            (found,), (flags,) = struct.unpack_from("<I", file, at + 28), struct.unpack_from("<Q", file, at + 40)
+            if (kind, found) == (CUBIN_KIND, arch):
                 image = file[at + header : at + header + size]
                 if flags & COMPRESSED:
                     image = decompressed(image, *struct.unpack_from("<Q", file, at + 56))
@@ -138,10 +138,10 @@ def functions(elf: bytes) -> dict[str, str]:
     return found
 
 
-def kernels(file: Path) -> dict[str, set[str]]:
-    """Digest -> mangled names of all kernels for sm_90a in a file."""
+def kernels(file: Path, arch: int = ARCH) -> dict[str, set[str]]:
+    """Digest -> mangled names of all kernels for `arch` (sm_90a) in a file."""
     found: dict[str, set[str]] = {}
-    for cubin in cubins(file.read_bytes()):
+    for cubin in cubins(file.read_bytes(), arch):
         for name, digest in functions(cubin).items():
             found.setdefault(digest, set()).add(name)
     return found

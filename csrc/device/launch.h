@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -41,13 +41,13 @@ void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t strea
 /// keeps them). Concurrent threads may both call it.
 template <auto kKernel, class Allow>
 bool once_a_device(Allow&& allow) {
-  static std::atomic<std::uint64_t> done = 0;  // a bit a device
+  static std::uint64_t done = 0;  // a bit a device; atomic, without <atomic>, which costs every .cu a second
   int device = 0;
   cudaGetDevice(&device);
   const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
-  if (done.load(std::memory_order_relaxed) & bit) return true;
+  if (__atomic_load_n(&done, __ATOMIC_RELAXED) & bit) return true;
   if (!allow(device)) return false;
-  done.fetch_or(bit, std::memory_order_relaxed);
+  __atomic_fetch_or(&done, bit, __ATOMIC_RELAXED);
   return true;
 }
 

@@ -4,7 +4,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <stdexcept>
 #include <type_traits>
 
 #include "device/dtype.h"
@@ -85,7 +84,7 @@ auto dispatch_floating(DType t, F&& f) {
     case DType::f16: return f(Type<half>{});
     case DType::bf16: return f(Type<bf16>{});
     case DType::f64: return f(Type<double>{});
-    default: throw std::logic_error("dispatch_floating: not a floating dtype");
+    default: throw UnplannedDType();
   }
 }
 

@@ -1,8 +1,8 @@
 // xgemm_lab::kernel_attributes: what the compiler and the occupancy API say of a kernel of the lab.
 #include "lab/kernels.h"
 
-#include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "torch/register.h"
 #include "torch/tensor.h"
@@ -13,10 +13,10 @@
 
 namespace xgemm::lab {
 
-const NamedKernel& named_kernel(const char* op, const std::string& name) {
-  const auto& kernels = named_kernels();
-  const auto found = std::ranges::find_if(kernels, [&](const NamedKernel& k) { return k.name == name; });
-  check(found != kernels.end(), op, "expected the name of a kernel of the lab, got ", name);
+const NamedKernel& named_kernel(const char* op, const char* name) {
+  const NamedKernel* found = named_kernels;
+  while (found && std::string_view(found->name) != name) found = found->next;
+  check(found, op, "expected the name of a kernel of the lab, got ", name);
   return *found;
 }
 
@@ -28,7 +28,7 @@ Tensor kernel_attributes(const Tensor& x, const Text& name) {
   TensorView v = view(kOp, "x", x);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
-  const NamedKernel& found = named_kernel(kOp, name);
+  const NamedKernel& found = named_kernel(kOp, name.c_str());
   const CudaScope scope(v);
   cudaFuncAttributes attributes{};
   int blocks = 0;

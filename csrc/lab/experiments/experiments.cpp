@@ -110,7 +110,7 @@ Tensor best_block_size(const Tensor& x, const std::string& name) {
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
-  const NamedKernel& found = named_kernel(v.op, name);
+  const NamedKernel& found = named_kernel(v.op, name.c_str());
   cudaFuncAttributes attributes{};
   int threads = 0, min_grid = 0;
   cudaFuncGetAttributes(&attributes, found.kernel);
@@ -219,8 +219,7 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
-    const std::string name = ex::register_kernel_name(static_cast<int>(registers), bound == "memory");
-    const NamedKernel& kernel = named_kernel(v.op, name);
+    const NamedKernel& kernel = named_kernel(v.op, ex::register_kernel_name(static_cast<int>(registers), bound == "memory"));
     int blocks = 0;  // an SM
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
     const ex::RegisterShape shape{.registers = static_cast<int>(registers),

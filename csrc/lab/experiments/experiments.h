@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <string>
 
 namespace xgemm::lab::experiments {
 
@@ -41,8 +40,8 @@ struct RegisterShape {
   bool memory;
   int iterations, blocks;
 };
-/// Under this name kernel_attributes() and named_kernels() know it.
-std::string register_kernel_name(int registers, bool memory);
+/// Under this name named_kernel() knows it; "" if there is none.
+const char* register_kernel_name(int registers, bool memory);
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
 
 // who_am_i.cu

@@ -41,29 +41,33 @@ struct Variant {
   int registers;
   bool memory;
   void (*kernel)(const float*, float*, std::int64_t, int, float, float);
+  NameKernel named;
 };
 /// kLive is what makes ptxas take exactly kRegisters without a spill.
 template <int kRegisters, int kLive, bool kMemory>
-constexpr Variant kVariant{kRegisters, kMemory, register_kernel<kRegisters, kLive, kMemory>};
-constexpr Variant kVariants[] = {
-    kVariant<31, 23, true>,  kVariant<33, 26, true>,  kVariant<40, 33, true>,   kVariant<41, 34, true>,   //
-    kVariant<64, 57, true>,  kVariant<65, 58, true>,  kVariant<128, 121, true>,                           //
-    kVariant<31, 23, false>, kVariant<33, 26, false>, kVariant<40, 33, false>,  kVariant<41, 34, false>,  //
-    kVariant<64, 57, false>, kVariant<65, 58, false>, kVariant<128, 121, false>};
-
-const bool named = [] {
-  for (const Variant& v : kVariants) NameKernel(register_kernel_name(v.registers, v.memory).c_str(), v.kernel, kThreads);
-  return true;
-}();
+Variant variant(const char* name) {
+  constexpr auto kKernel = register_kernel<kRegisters, kLive, kMemory>;
+  return {kRegisters, kMemory, kKernel, NameKernel(name, kKernel, kThreads)};
+}
+const Variant variants[] = {
+    variant<31, 23, true>("registers 31 memory"),      variant<33, 26, true>("registers 33 memory"),
+    variant<40, 33, true>("registers 40 memory"),      variant<41, 34, true>("registers 41 memory"),
+    variant<64, 57, true>("registers 64 memory"),      variant<65, 58, true>("registers 65 memory"),
+    variant<128, 121, true>("registers 128 memory"),   variant<31, 23, false>("registers 31 arithmetic"),
+    variant<33, 26, false>("registers 33 arithmetic"), variant<40, 33, false>("registers 40 arithmetic"),
+    variant<41, 34, false>("registers 41 arithmetic"), variant<64, 57, false>("registers 64 arithmetic"),
+    variant<65, 58, false>("registers 65 arithmetic"), variant<128, 121, false>("registers 128 arithmetic")};
 
 }  // namespace
 
-std::string register_kernel_name(int registers, bool memory) {
-  return "registers " + std::to_string(registers) + (memory ? " memory" : " arithmetic");
+const char* register_kernel_name(int registers, bool memory) {
+  for (const Variant& v : variants)
+    if (v.registers == registers && v.memory == memory) return v.named.name;
+  return "";
 }
 
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
-  for (const Variant& v : kVariants)
+  for (const Variant& v : variants)
     if (v.registers == s.registers && v.memory == s.memory) {
       const auto kernel = v.kernel;
       kernel<<<s.blocks, kThreads, 0, stream>>>(in, out, n, s.iterations, 0.5f, 1.0f);

@@ -5,7 +5,7 @@
 // order. One CTA does all splits of a tile; or a cluster does, one CTA a split (*cluster_splits*); or each split is an item of
 // work of its own, and the sums are added through global memory (*memory_splits*). Who adds what: wgmma/split_k.cuh.
 #pragma once
-#include <iterator>
+#include <array>  // std::size; <iterator> brings the streams
 #include <type_traits>
 
 #include "device/index_map.h"

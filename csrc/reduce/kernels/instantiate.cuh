@@ -1,8 +1,6 @@
 // Host dispatch of one operator over the element types. Eight: signed, unsigned and bool bytes share a kernel, minima share the
 // maxima's, means the sums'.
 #pragma once
-#include <stdexcept>
-
 #include "device/all_shared.h"
 #include "device/launch.h"
 #include "reduce/kernels/bulk_rows.cuh"
@@ -100,7 +98,7 @@ void launch_floating(const Plan& plan, const void* in, void* out, const Workspac
     case DType::f16: return launch_typed<Op<half>>(plan, in, out, workspace, stream);
     case DType::bf16: return launch_typed<Op<bf16>>(plan, in, out, workspace, stream);
     case DType::f64: return launch_typed<Op<double>>(plan, in, out, workspace, stream);
-    default: throw std::logic_error("xgemm: reduction of an integer dtype where only floating ones are planned");
+    default: throw UnplannedDType();
   }
 }
 

@@ -1,7 +1,5 @@
-// Shared by the softmax kernels: exponential, division, joining values across a CTA and a cluster, output vectors.
+// Shared by the softmax kernels: exponential, division, joining values across a CTA, output vectors.
 #pragma once
-#include <cooperative_groups.h>
-
 #include <cstdint>
 #include <limits>
 
@@ -198,26 +196,6 @@ __device__ __forceinline__ V divide(V e, V d, V r) {
     return q;
   else
     return fma(fma(-q, d, e), r, q);
-}
-
-/// Announces to the cluster that this CTA's shared memory may be written. Does not wait.
-__device__ __forceinline__ void cluster_arrive([[maybe_unused]] int cluster) {
-#if __CUDA_ARCH__ >= 900
-  if (cluster > 1) cooperative_groups::this_cluster().barrier_arrive();
-#endif
-}
-__device__ __forceinline__ void cluster_wait([[maybe_unused]] int cluster) {
-#if __CUDA_ARCH__ >= 900
-  if (cluster > 1) cooperative_groups::this_cluster().barrier_wait();
-#endif
-}
-
-/// slot[rank] of every block of the cluster = value. `to` counts the blocks.
-template <class V>
-__device__ __forceinline__ void push_to_block([[maybe_unused]] V* slot, [[maybe_unused]] V value, [[maybe_unused]] int to) {
-#if __CUDA_ARCH__ >= 900
-  *cooperative_groups::this_cluster().map_shared_rank(slot, static_cast<unsigned>(to)) = value;
-#endif
 }
 
 /// Joins one value per lane over `lanes` neighbouring lanes (a power of two, or more than a warp).

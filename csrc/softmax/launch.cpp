@@ -1,4 +1,5 @@
 #include "reduce/launch.h"
+
 #include "softmax/launch.h"
 
 namespace xgemm::softmax {
