@@ -48,10 +48,10 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
   const Fp64TileInfo& tile = info(plan.tile);
   const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns), tiles = rows * columns * p.batches;
   const Fp64Arguments g{.problem = p,
-                        .vectors_a = fp64_vectors_a(p),
-                        .vectors_b = fp64_vectors_b(p),
+                        .vectors_a = has_vectors(p, lines_of_a(p), 2),
+                        .vectors_b = has_vectors(p, lines_of_b(p), 2),
                         .totals = plan.splits == 1 && plan.blocks > plan.segment,
-                        .plain = !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none,
+                        .plain = has_plain_epilogue(p),
                         .rows = static_cast<int>(rows),
                         .per_split = ShortDivider::of(tiles),
                         .per_batch = ShortDivider::of(rows * columns),

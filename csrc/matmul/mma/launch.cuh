@@ -19,7 +19,7 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   const MmaArguments args{.problem = p,
                           .raw_a = plan.raw_a,
                           .raw_b = plan.raw_b,
-                          .plain = !p.c.data && !p.residual.data && p.activation == Activation::none,
+                          .plain = has_plain_epilogue(p),
                           .slots = slots,
                           .columns = static_cast<unsigned>(columns),
                           .tiles = static_cast<unsigned>(tiles)};

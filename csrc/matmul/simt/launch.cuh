@@ -60,7 +60,7 @@ void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
 template <class T>
 void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
   const Problem& p = simt.problem;
-  const bool stream_b = p.m <= p.n, a_vectors = a_is_vectorisable(p), b_vectors = b_is_vectorisable(p);
+  const bool stream_b = p.m <= p.n, a_vectors = has_vectors(p, lines_of_a(p), 4), b_vectors = has_vectors(p, lines_of_b(p), 4);
   // x is always laid out along k; its pieces are vectors only if they run that way in memory.
   const GemvArguments args{.simt = simt,
                            .stream_b = stream_b,

@@ -12,16 +12,15 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   constexpr auto kGemm = sliced_gemm<kSliced, kAlongKA, kAlongKB>;
   allow_shared<kGemm, Shape::kBytes>();
   const auto shares = static_cast<unsigned>(plan.splits);
-  const SlicedArguments args{
-      .problem = p,
-      .a_vectors = a_is_vectorisable(p),
-      .b_vectors = b_is_vectorisable(p),
-      .plain = !p.c.data && !p.bias.data && !p.residual.data && !p.factor && p.activation == Activation::none,
-      .apart = plan.apart,
-      .shares = static_cast<int>(shares),
-      .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
-      .tiles = static_cast<unsigned>(plan.tiles / p.batches),
-      .all_tiles = static_cast<unsigned>(plan.tiles)};
+  const SlicedArguments args{.problem = p,
+                             .a_vectors = has_vectors(p, lines_of_a(p), 4),
+                             .b_vectors = has_vectors(p, lines_of_b(p), 4),
+                             .plain = has_plain_epilogue(p) && !p.bias.data,
+                             .apart = plan.apart,
+                             .shares = static_cast<int>(shares),
+                             .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
+                             .tiles = static_cast<unsigned>(plan.tiles / p.batches),
+                             .all_tiles = static_cast<unsigned>(plan.tiles)};
   enqueue(kGemm,
           {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
                                 : static_cast<unsigned>(plan.tiles) * shares,

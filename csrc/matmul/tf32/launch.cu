@@ -42,7 +42,7 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   Tf32Arguments g{};
   g.problem = p;
   g.swapped = plan.swap_ab;
-  g.plain = !p.c.data && !p.residual.data && p.activation == Activation::none;
+  g.plain = has_plain_epilogue(p);
   g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
   g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
   g.splits = static_cast<unsigned>(plan.splits);
@@ -73,8 +73,8 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   };
   g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
   if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
-  launch_pack(p, pack_operand<std::uint32_t>(p, p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
-              pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
+  launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
+              pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
   switch (plan.tile) {
     case Tf32Tile::t128x256x32: return launch_tile<Tf32Tile::t128x256x32>(k_major_x, g, ctas, stream);

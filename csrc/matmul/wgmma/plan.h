@@ -10,6 +10,7 @@
 #include "device/properties.h"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/simt/plan.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 
@@ -72,18 +73,6 @@ constexpr int wgmma_width(std::int64_t lines) {
 /// A pair of CTAs shares the operand of which a tile has more lines: A, one's tile beside the other's, or B, one's below.
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
 constexpr const WgmmaTileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
-
-/// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
-struct TensorOperand {
-  bool copied;
-  bool prepared;              ///< the copy was made before: its offsets are in Problem::prepared_b
-  bool k_major;               ///< contiguous along k, else along its lines (rows of A, columns of B)
-  std::int64_t inner, other;  ///< sizes of the contiguous dim and of the other
-  std::int64_t ld, plane;     ///< strides in elements: of the other dim, and of batches (of parts)
-  int batch_step;             ///< 0: one matrix for all batches
-  std::int64_t batches;       ///< matrices: 1 or the problem's
-  std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
-};
 
 /// A weight (n, k) that was split before: its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
 struct PreparedLayout {
