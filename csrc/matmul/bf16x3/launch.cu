@@ -3,6 +3,7 @@
 #include "device/tensor_map.h"
 #include "matmul/bf16x3/kernel.cuh"
 #include "matmul/bf16x3/launch.h"
+#include "matmul/dispatch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -43,12 +44,6 @@ bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t 
                         : launch<kTile, false, false, kKind>(g, ctas, stream);
 }
 
-template <Bf16x3Tile kTile>
-bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
-                                     : launch_tile<kTile, Kind::any_k>(plan, g, stream);
-}
-
 /// What kernels of both kinds are told; false: the driver refused the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
   const int rows = info(plan.tile).rows;
@@ -78,11 +73,10 @@ bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, flo
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
-  switch (plan.tile) {
-    case Bf16x3Tile::t32x128: return launch_tile<Bf16x3Tile::t32x128>(plan, g, stream);
-    case Bf16x3Tile::t64x128: return launch_tile<Bf16x3Tile::t64x128>(plan, g, stream);
-  }
-  return false;
+  return dispatch_tile<kBf16x3Tiles.size()>(plan.tile, [&]<Bf16x3Tile kTile>() {
+    return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+                                       : launch_tile<kTile, Kind::any_k>(plan, g, stream);
+  });
 }
 
 bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,

@@ -2,8 +2,9 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
+#include "matmul/dispatch.h"
 #include "matmul/fp64_mma/kernel.cuh"
-#include "matmul/fp64_mma/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -19,27 +20,6 @@ void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
            .shared_bytes = static_cast<std::size_t>(kInfo.shared_bytes(g.totals)),
            .early = true},
           stream, g);
-}
-
-template <Fp64Tile kTile>
-void launch_layout(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
-  const Problem& p = g.problem;
-  // Neither stride is 1: an element at a time, whichever way.
-  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
-  if (a)
-    b ? launch<kTile, true, true>(g, ctas, stream) : launch<kTile, true, false>(g, ctas, stream);
-  else
-    b ? launch<kTile, false, true>(g, ctas, stream) : launch<kTile, false, false>(g, ctas, stream);
-}
-
-void launch_tile(Fp64Tile tile, const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
-  switch (tile) {
-    case Fp64Tile::t128x128: return launch_layout<Fp64Tile::t128x128>(g, ctas, stream);
-    case Fp64Tile::t128x64: return launch_layout<Fp64Tile::t128x64>(g, ctas, stream);
-    case Fp64Tile::t64x64: return launch_layout<Fp64Tile::t64x64>(g, ctas, stream);
-    case Fp64Tile::t32x64: return launch_layout<Fp64Tile::t32x64>(g, ctas, stream);
-    case Fp64Tile::t16x64: return launch_layout<Fp64Tile::t16x64>(g, ctas, stream);
-  }
 }
 
 }  // namespace
@@ -61,7 +41,12 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .segment = static_cast<int>(plan.segment),
                         .share = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
-  launch_tile(plan.tile, g, tiles * plan.splits, stream);
+  // Neither stride is 1: an element at a time, whichever way.
+  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
+  dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
+    dispatch_layouts(a, b,
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(g, tiles * plan.splits, stream); });
+  });
   if (plan.splits == 1) return;
   const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);
   enqueue(fp64_finish,

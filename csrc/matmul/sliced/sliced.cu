@@ -1,7 +1,8 @@
 #include "device/integer.h"
 #include "device/launch.h"
+#include "matmul/dispatch.h"
+#include "matmul/launch.h"
 #include "matmul/sliced/kernel.cuh"
-#include "matmul/sliced/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -31,21 +32,13 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
           stream, args);
 }
 
-template <SlicedTile kSliced>
-void launch_layout(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  if (a_along_k(p))
-    b_along_k(p) ? launch<kSliced, true, true>(p, plan, stream) : launch<kSliced, true, false>(p, plan, stream);
-  else
-    b_along_k(p) ? launch<kSliced, false, true>(p, plan, stream) : launch<kSliced, false, false>(p, plan, stream);
-}
-
 }  // namespace
 
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  switch (plan.tile) {
-    case SlicedTile::t32x32: return launch_layout<SlicedTile::t32x32>(p, plan, stream);
-    case SlicedTile::t32x64: return launch_layout<SlicedTile::t32x64>(p, plan, stream);
-  }
+  dispatch_tile<kSlicedTiles.size()>(plan.tile, [&]<SlicedTile kTile>() {
+    dispatch_layouts(a_along_k(p), b_along_k(p),
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+  });
 }
 
 }  // namespace xgemm::matmul

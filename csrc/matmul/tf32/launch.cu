@@ -4,9 +4,10 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "device/tensor_map.h"
+#include "matmul/dispatch.h"
 #include "matmul/fp16_split/pack.cuh"
+#include "matmul/launch.h"
 #include "matmul/tf32/kernel.cuh"
-#include "matmul/tf32/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -26,11 +27,6 @@ bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
       {.blocks = ctas, .threads = Instance::kValue.threads(), .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
       stream, g);
   return true;
-}
-
-template <Tf32Tile kTile>
-bool launch_tile(bool k_major_x, const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
-  return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
 }
 
 }  // namespace
@@ -76,14 +72,9 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
               pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  switch (plan.tile) {
-    case Tf32Tile::t128x256x32: return launch_tile<Tf32Tile::t128x256x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t128x128x32: return launch_tile<Tf32Tile::t128x128x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x128x32: return launch_tile<Tf32Tile::t64x128x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x128x64: return launch_tile<Tf32Tile::t64x128x64>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x64x128: return launch_tile<Tf32Tile::t64x64x128>(k_major_x, g, ctas, stream);
-  }
-  return false;
+  return dispatch_tile<kTf32Tiles.size()>(plan.tile, [&]<Tf32Tile kTile>() {
+    return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
+  });
 }
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,6 @@
 #include "matmul/wgmma/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "device/integer.h"
