@@ -62,8 +62,11 @@ struct Print {
   }
   void operator()(const Fp64Plan& f) const {
     std::cout << info(f.tile).name << " segment=" << f.segment << " split_blocks=" << f.split_blocks << " splits=" << f.splits
-              << " vectors=" << fp64_vectors_a(p) << fp64_vectors_b(p) << " workspace=" << f.workspace_bytes;
-    if (all) std::cout << " vectors_a=" << fp64_vectors_a(p) << " vectors_b=" << fp64_vectors_b(p) << " blocks=" << f.blocks;
+              << " vectors=" << has_vectors(p, lines_of_a(p), 2) << has_vectors(p, lines_of_b(p), 2)
+              << " workspace=" << f.workspace_bytes;
+    if (all)
+      std::cout << " vectors_a=" << has_vectors(p, lines_of_a(p), 2) << " vectors_b=" << has_vectors(p, lines_of_b(p), 2)
+                << " blocks=" << f.blocks;
   }
   void operator()(const MmaPlan& m) const { std::cout << info(m.tile).name << " raw_a=" << m.raw_a << " raw_b=" << m.raw_b; }
   void operator()(const SlicedPlan& s) const {
@@ -81,7 +84,7 @@ struct Print {
   }
   void operator()(const Bf16x3Plan& b) const {
     const Bf16x3TileInfo& tile = info(b.tile);
-    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma << " vectors=" << b.a_vectors
+    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma() << " vectors=" << b.a_vectors
               << " granule=" << b.granule << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
     if (all) std::cout << " rows=" << tile.rows << " tiles=" << b.tiles << " blocks=" << b.blocks;
   }
@@ -90,7 +93,6 @@ struct Print {
               << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
               << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
               << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
-    if (t.b_as_it_lies) std::cout << " b_as_it_lies";
     print(t.a, "a"), print(t.b, "b");
     if (p.gated) print(t.up, "up");
     if (!t.parts || all) return;

@@ -61,10 +61,36 @@ inline bool is_shared(const Problem& p, const Operand& x) {
   return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t step) { return step == 0; });
 }
 
-/// Bytes of an operand of `lines` rows (B: columns) that a kernel has to read.
-inline double operand_bytes(const Problem& p, const Operand& x, std::int64_t lines) {
-  return static_cast<double>(size_of(p.dtype)) * static_cast<double>(lines) * static_cast<double>(p.k) *
-         (is_shared(p, x) ? 1.0 : static_cast<double>(p.batches));
+/// An operand as lines of k elements: A's rows, or B's or up's columns.
+struct OperandLines {
+  const Operand& operand;
+  std::int64_t count, stride, k_stride;
+};
+inline OperandLines lines_of_a(const Problem& p) { return {p.a, p.m, p.a.row_stride, p.a.col_stride}; }
+inline OperandLines lines_of_b(const Problem& p) { return {p.b, p.n, p.b.col_stride, p.b.row_stride}; }
+inline OperandLines lines_of_up(const Problem& p) { return {p.up, p.n, p.up.col_stride, p.up.row_stride}; }
+
+/// Bytes of an operand that a kernel has to read.
+inline double operand_bytes(const Problem& p, const OperandLines& x) {
+  return static_cast<double>(size_of(p.dtype)) * static_cast<double>(x.count) * static_cast<double>(p.k) *
+         (is_shared(p, x.operand) ? 1.0 : static_cast<double>(p.batches));
+}
+
+/// Is every vector of `count` elements along an operand's contiguous dim one aligned access of up to 16 bytes, wholly inside or
+/// outside the matrix, in every batch?
+inline bool has_vectors(const Problem& p, const OperandLines& x, std::int64_t count) {
+  const bool along_k = x.k_stride == 1;
+  const std::int64_t across = along_k ? x.stride : x.k_stride, size = along_k ? p.k : x.count;
+  const auto aligned = [=](std::int64_t elements) { return elements % count == 0; };
+  const auto bytes = std::min<std::int64_t>(16, count * static_cast<std::int64_t>(size_of(p.dtype)));
+  return (along_k || x.stride == 1) && aligned(size) && aligned(across) &&
+         reinterpret_cast<std::intptr_t>(x.operand.data) % bytes == 0 &&
+         std::all_of(x.operand.batch_stride, x.operand.batch_stride + p.batch_dims, aligned);
+}
+
+/// Does the epilogue do nothing but multiply by alpha and add the bias?
+inline bool has_plain_epilogue(const Problem& p) {
+  return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;
 }
 
 /// out^T = B^T A^T. For kernels that ask `swap_ab` (bf16x3/kernel.cuh) only.

@@ -8,13 +8,10 @@
 #include "device/numeric.cuh"
 #include "matmul/bf16x3/launch.h"
 #include "matmul/call.h"
-#include "matmul/fp64_mma/launch.h"
 #include "matmul/gemv/launch.h"
-#include "matmul/mma/launch.h"
+#include "matmul/launch.h"
 #include "matmul/plan.h"
 #include "matmul/simt/launch.h"
-#include "matmul/sliced/launch.h"
-#include "matmul/tf32/launch.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
 
@@ -170,11 +167,7 @@ struct Launch {
   }
 };
 
-bool launch(const Problem& p, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
-  return std::visit(Launch{p, memory, scope}, plan);
-}
-
-/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as `launch`.
+/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as `Launch`.
 bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
     if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
@@ -194,12 +187,12 @@ bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan
     }
     return true;
   }
-  const bool launched = launch(p, plan, memory, scope);
+  const bool launched = std::visit(Launch{p, memory, scope}, plan);
   scope.check_launch();
   return launched;
 }
 
-/// The whole call by `plan`; false: as `launch`.
+/// The whole call by `plan`; false: as `Launch`.
 bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> dims, const Plan& plan, const CudaScope& scope) {
   std::int64_t elements = p.m * p.n;
   for (const BatchDim& d : dims) elements *= d.size;

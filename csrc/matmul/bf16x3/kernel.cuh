@@ -17,7 +17,6 @@
 #include "matmul/bf16x3/accumulate.cuh"
 #include "matmul/bf16x3/exact.cuh"
 #include "matmul/bf16x3/fallback.cuh"
-#include "matmul/bf16x3/store.cuh"
 #include "matmul/simt/kernel.cuh"
 
 namespace xgemm::matmul {

@@ -3,6 +3,7 @@
 #include "device/tensor_map.h"
 #include "matmul/bf16x3/kernel.cuh"
 #include "matmul/bf16x3/launch.h"
+#include "matmul/dispatch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -39,44 +40,31 @@ template <Bf16x3Tile kTile, Kind kKind>
 bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
   if (plan.swap_ab) return launch<kTile, true, true, kKind>(g, ctas, stream);
-  return plan.b_k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
+  return plan.b.k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
                         : launch<kTile, false, false, kKind>(g, ctas, stream);
-}
-
-template <Bf16x3Tile kTile>
-bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
-                                     : launch_tile<kTile, Kind::any_k>(plan, g, stream);
 }
 
 /// What kernels of both kinds are told; false: the driver refused the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
-  bool shared_b = true;
-  for (int d = 0; d < p.batch_dims; ++d) shared_b = shared_b && p.b.batch_stride[d] == 0;
   const int rows = info(plan.tile).rows;
-  g.tma = plan.b_tma;
+  const TensorOperand& b = plan.b;
+  g.tma = plan.b_tma();
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
   g.a_vectors = plan.a_vectors;
-  g.plain = !p.c.data && !p.bias.data && !p.residual.data && p.activation == Activation::none;
-  g.batch_step_b = shared_b ? 0 : 1;
+  g.plain = has_plain_epilogue(p) && !p.bias.data;
+  g.batch_step_b = b.batch_step;
   g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kBf16x3Columns));
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
   g.units = static_cast<unsigned>(plan.units);
   g.one_row = g.rows == 1 && p.batches == 1;
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.problem = p;
-  if (plan.b_tma) {
-    const std::int64_t inner = plan.b_k_major ? p.k : p.n, other = plan.b_k_major ? p.n : p.k;
-    const std::int64_t stride = other == 1 ? round_up(inner, 4) : plan.b_k_major ? p.b.col_stride : p.b.row_stride;
-    if (!make_tensor_map(g.b, {.data = p.b.data,
-                               .dtype = DType::f32,
-                               .sizes = {inner, other, shared_b ? 1 : p.batches},
-                               .strides = {stride, shared_b ? stride * other : p.b.batch_stride[0]},
-                               .box = {32, plan.b_k_major ? kBf16x3Columns : kBf16x3Block},
-                               .swizzle_bytes = 128}))
-      return false;
-  }
-  return true;
+  return !g.tma || make_tensor_map(g.b, {.data = p.b.data,
+                                         .dtype = DType::f32,
+                                         .sizes = {b.inner, b.other, b.batches},
+                                         .strides = {b.ld, b.plane},
+                                         .box = {32, b.k_major ? kBf16x3Columns : kBf16x3Block},
+                                         .swizzle_bytes = 128});
 }
 
 }  // namespace
@@ -85,11 +73,10 @@ bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, flo
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
-  switch (plan.tile) {
-    case Bf16x3Tile::t32x128: return launch_tile<Bf16x3Tile::t32x128>(plan, g, stream);
-    case Bf16x3Tile::t64x128: return launch_tile<Bf16x3Tile::t64x128>(plan, g, stream);
-  }
-  return false;
+  return dispatch_tile<kBf16x3Tiles.size()>(plan.tile, [&]<Bf16x3Tile kTile>() {
+    return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+                                       : launch_tile<kTile, Kind::any_k>(plan, g, stream);
+  });
 }
 
 bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
@@ -98,7 +85,7 @@ bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const Fail
   if (!describe(g, p, plan)) return false;
   g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b_k_major ? launch<Bf16x3Tile::t64x128, true, false, Kind::fallback>(g, ctas, stream)
+  return plan.b.k_major ? launch<Bf16x3Tile::t64x128, true, false, Kind::fallback>(g, ctas, stream)
                         : launch<Bf16x3Tile::t64x128, false, false, Kind::fallback>(g, ctas, stream);
 }
 

@@ -4,7 +4,6 @@
 
 #include "device/integer.h"
 #include "matmul/machine.h"
-#include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -14,18 +13,6 @@ constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: 
 
 /// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
 constexpr std::int64_t kLeastDepth = 64;
-
-/// Else its rows are contiguous.
-bool b_is_k_major(const Problem& p) { return p.b.row_stride == 1 || p.b.col_stride != 1; }
-
-/// May TMA load B: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim?
-bool tma_loads(const Problem& p, bool k_major) {
-  const std::int64_t inner = k_major ? p.b.row_stride : p.b.col_stride, other = k_major ? p.b.col_stride : p.b.row_stride;
-  const std::int64_t inner_size = k_major ? p.k : p.n, other_size = k_major ? p.n : p.k;
-  return (inner == 1 || inner_size == 1) && reinterpret_cast<std::uintptr_t>(p.b.data) % 16 == 0 &&
-         (other_size == 1 || (other % 4 == 0 && other >= inner_size)) &&
-         (is_shared(p, p.b) || (p.batch_dims == 1 && p.b.batch_stride[0] % 4 == 0 && p.b.batch_stride[0] > 0));
-}
 
 }  // namespace
 
@@ -39,13 +26,13 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
   const Machine machine = machine_of(gpu);
   Bf16x3Plan plan{};
   plan.swap_ab = p.swap_ab;
-  plan.b_k_major = b_is_k_major(p);
-  plan.b_tma = tma_loads(p, plan.b_k_major);
-  if (p.swap_ab && !(plan.b_k_major && plan.b_tma)) return {};  // few instantiations; other kernels are faster without TMA
-  plan.a_vectors = a_is_vectorisable(p);
+  plan.b = tensor_operand(p, lines_of_b(p), 4);
+  if (p.swap_ab && !(plan.b.k_major && plan.b_tma())) return {};  // few instantiations; other kernels are faster without TMA
+  plan.a_vectors = has_vectors(p, lines_of_a(p), 4);
   plan.blocks = ceil_div(p.k, kBf16x3Block);
   plan.seconds = 1e30;
-  const double bytes = operand_bytes(p, p.b, p.n) + operand_bytes(p, p.a, p.m) + 4.0 * static_cast<double>(p.m * p.n * p.batches);
+  const double bytes =
+      operand_bytes(p, lines_of_b(p)) + operand_bytes(p, lines_of_a(p)) + 4.0 * static_cast<double>(p.m * p.n * p.batches);
   for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
     if (forced.find('_') != forced.npos && forced != (p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
@@ -79,15 +66,14 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
     }
   }
   if (plan.seconds >= 1e30) return {};
-  if (!plan.b_tma) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
+  if (!plan.b_tma()) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
   return plan;
 }
 
 std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count) {
   constexpr Bf16x3Tile kTile = Bf16x3Tile::t64x128;
   Bf16x3Plan plan{};
-  plan.tile = kTile, plan.b_k_major = b_is_k_major(p), plan.a_vectors = a_is_vectorisable(p);
-  plan.b_tma = tma_loads(p, plan.b_k_major);
+  plan.tile = kTile, plan.b = tensor_operand(p, lines_of_b(p), 4), plan.a_vectors = has_vectors(p, lines_of_a(p), 4);
   plan.tiles = ceil_div(p.m, info(kTile).rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
   if (p.batch_invariant || p.gated || plan.tiles >= std::int64_t{1} << 30) return {};
   plan.blocks = plan.granule = ceil_div(p.k, kBf16x3Block), plan.units = 1;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "device/properties.h"
-#include "matmul/problem.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 
@@ -39,8 +39,7 @@ constexpr int bf16x3_reach_limit(std::int64_t k) {
 struct Bf16x3Plan {
   Bf16x3Tile tile;
   bool swap_ab;                ///< of a problem with A and B swapped; B is K-major then and comes by TMA
-  bool b_k_major;              ///< B's columns are contiguous (else its rows)
-  bool b_tma;                  ///< B comes by TMA, else by cp.async an element
+  TensorOperand b;             ///< as it lies
   bool a_vectors;              ///< quads of A are aligned accesses
   std::int64_t tiles;          ///< of all batches
   std::int64_t blocks;         ///< of k
@@ -50,6 +49,8 @@ struct Bf16x3Plan {
   std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
   std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
   double seconds;              ///< predicted
+
+  bool b_tma() const { return !b.copied; }  ///< B comes by TMA, else by cp.async an element
 };
 
 /// What the passes over fp32 operands count (fp16_split/split.cuh). Zeros before a product and after it.

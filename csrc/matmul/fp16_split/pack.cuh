@@ -160,14 +160,13 @@ const Bits* end_of(const Problem& p, const Operand& x, std::int64_t inner, std::
 
 /// An operand for launch_pack(): to where its plan has its copy, if it has one.
 template <class Bits>
-PackOperand<Bits> pack_operand(const Problem& p, const Operand& x, const TensorOperand& t, std::int64_t line_stride,
-                               std::int64_t k_stride, unsigned char* workspace) {
+PackOperand<Bits> pack_operand(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace) {
   constexpr std::int64_t kPiece = 16 / sizeof(Bits);
-  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
-  return {.operand = x,
+  const std::int64_t inner_stride = t.k_major ? x.k_stride : x.stride, other_stride = t.k_major ? x.stride : x.k_stride;
+  return {.operand = x.operand,
           .inner_stride = inner_stride,
           .other_stride = other_stride,
-          .end = end_of<Bits>(p, x, t.inner, inner_stride, t.other, other_stride),
+          .end = end_of<Bits>(p, x.operand, t.inner, inner_stride, t.other, other_stride),
           .out = reinterpret_cast<Bits*>(workspace + t.copy),
           .ld = t.ld,
           .inner = t.inner,

@@ -2,8 +2,9 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
+#include "matmul/dispatch.h"
 #include "matmul/fp64_mma/kernel.cuh"
-#include "matmul/fp64_mma/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -21,37 +22,16 @@ void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
           stream, g);
 }
 
-template <Fp64Tile kTile>
-void launch_layout(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
-  const Problem& p = g.problem;
-  // Neither stride is 1: an element at a time, whichever way.
-  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
-  if (a)
-    b ? launch<kTile, true, true>(g, ctas, stream) : launch<kTile, true, false>(g, ctas, stream);
-  else
-    b ? launch<kTile, false, true>(g, ctas, stream) : launch<kTile, false, false>(g, ctas, stream);
-}
-
-void launch_tile(Fp64Tile tile, const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
-  switch (tile) {
-    case Fp64Tile::t128x128: return launch_layout<Fp64Tile::t128x128>(g, ctas, stream);
-    case Fp64Tile::t128x64: return launch_layout<Fp64Tile::t128x64>(g, ctas, stream);
-    case Fp64Tile::t64x64: return launch_layout<Fp64Tile::t64x64>(g, ctas, stream);
-    case Fp64Tile::t32x64: return launch_layout<Fp64Tile::t32x64>(g, ctas, stream);
-    case Fp64Tile::t16x64: return launch_layout<Fp64Tile::t16x64>(g, ctas, stream);
-  }
-}
-
 }  // namespace
 
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
   const Fp64TileInfo& tile = info(plan.tile);
   const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns), tiles = rows * columns * p.batches;
   const Fp64Arguments g{.problem = p,
-                        .vectors_a = fp64_vectors_a(p),
-                        .vectors_b = fp64_vectors_b(p),
+                        .vectors_a = has_vectors(p, lines_of_a(p), 2),
+                        .vectors_b = has_vectors(p, lines_of_b(p), 2),
                         .totals = plan.splits == 1 && plan.blocks > plan.segment,
-                        .plain = !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none,
+                        .plain = has_plain_epilogue(p),
                         .rows = static_cast<int>(rows),
                         .per_split = ShortDivider::of(tiles),
                         .per_batch = ShortDivider::of(rows * columns),
@@ -61,7 +41,12 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .segment = static_cast<int>(plan.segment),
                         .share = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
-  launch_tile(plan.tile, g, tiles * plan.splits, stream);
+  // Neither stride is 1: an element at a time, whichever way.
+  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
+  dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
+    dispatch_layouts(a, b,
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(g, tiles * plan.splits, stream); });
+  });
   if (plan.splits == 1) return;
   const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);
   enqueue(fp64_finish,

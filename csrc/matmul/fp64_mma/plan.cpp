@@ -18,13 +18,6 @@ constexpr double kHidden = 0.3;  // of all but the longest of products, memory a
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
 constexpr std::int64_t kMostSegments = 128;
 
-bool has_vectors(const Problem& p, const Operand& x, std::int64_t line_stride, std::int64_t k_stride, std::int64_t lines) {
-  bool ok = (line_stride == 1 || k_stride == 1) && (k_stride == 1 ? line_stride | p.k : k_stride | lines) % 2 == 0 &&
-            reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-  for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 2 == 0;
-  return ok;
-}
-
 /// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
 double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
   const auto round = [&](double resident) { return blocks * std::max(tile.alone, resident * tile.busy) + tile.fixed; };
@@ -33,9 +26,6 @@ double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double 
 }
 
 }  // namespace
-
-bool fp64_vectors_a(const Problem& p) { return has_vectors(p, p.a, p.a.row_stride, p.a.col_stride, p.m); }
-bool fp64_vectors_b(const Problem& p) { return has_vectors(p, p.b, p.b.col_stride, p.b.row_stride, p.n); }
 
 // Enough segments that 64 rows of C fill a GPU: 128 CTAs of 64 columns and a segment each.
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
@@ -60,7 +50,8 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   const Machine machine = machine_of(gpu);
   const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(best.blocks, best.segment));
   const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
-  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + 8 * elements) / (1e-6 * machine.read_bytes);
+  const double memory =
+      (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + 8 * elements) / (1e-6 * machine.read_bytes);
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];

@@ -53,11 +53,6 @@ struct Fp64Plan {
   double seconds;  ///< predicted
 };
 
-/// May an operand be copied 16 bytes at a time, not 8? Not part of the plan, which serves several products: those of a gated one,
-/// those of batch dims that a launch does not count.
-bool fp64_vectors_a(const Problem& p);
-bool fp64_vectors_b(const Problem& p);
-
 /// k-blocks of a segment.
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k);
 

@@ -9,9 +9,9 @@ namespace xgemm::matmul {
 namespace {
 
 /// Are quads of k aligned accesses in every line, and wholly inside?
-bool in_quads(const Problem& p, const Operand& x, std::int64_t k_stride, std::int64_t lines, std::int64_t line_stride) {
-  return k_stride == 1 && p.k % 4 == 0 && is_aligned(x.data, 16) && (lines == 1 || line_stride % 4 == 0) &&
-         std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t s) { return s % 4 == 0; });
+bool in_quads(const Problem& p, OperandLines x) {
+  if (x.count == 1) x.stride = 0;
+  return x.k_stride == 1 && has_vectors(p, x, 4);
 }
 
 template <int kX, int kLines, dot::Loads kLoads, bool kExact>
@@ -35,8 +35,7 @@ void launch(const Problem& p, cudaStream_t stream) {
 void launch_dot(const Problem& p, cudaStream_t stream) {
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m, x_lines = stream_b ? p.m : p.n;
-  const bool quads =
-      in_quads(p, p.a, p.a.col_stride, p.m, p.a.row_stride) && in_quads(p, p.b, p.b.row_stride, p.n, p.b.col_stride);
+  const bool quads = in_quads(p, lines_of_a(p)) && in_quads(p, lines_of_b(p));
   const bool apart = p.k % 4 != 0;  // by K alone, so that no bit depends on strides or addresses
   using enum dot::Loads;
   if (apart)

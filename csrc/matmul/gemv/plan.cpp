@@ -85,7 +85,7 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
                 .splits = 1,
                 .tiles = 0,
                 .workspace_bytes = 0,
-                .vector = a_is_vectorisable(p) && b_is_vectorisable(p),
+                .vector = has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4),
                 .seconds = 0};
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m;
@@ -110,14 +110,15 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
   if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
   const std::int64_t splits = sweep_splits(lines, p.k);
   const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kSweepBlocksForMemory);
-  return GemvPlan{.kernel = GemvKernel::sweep,
-                  .chunk = 0,
-                  .chunks = 0,
-                  .splits = splits,
-                  .tiles = tiles,
-                  .workspace_bytes = 0,
-                  .vector = false,
-                  .seconds = kSweepLaunch + operand_bytes(p, of_b ? p.b : p.a, lines) / (machine_of(gpu).read_bytes * busy)};
+  return GemvPlan{
+      .kernel = GemvKernel::sweep,
+      .chunk = 0,
+      .chunks = 0,
+      .splits = splits,
+      .tiles = tiles,
+      .workspace_bytes = 0,
+      .vector = false,
+      .seconds = kSweepLaunch + operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine_of(gpu).read_bytes * busy)};
 }
 
 }  // namespace xgemm::matmul

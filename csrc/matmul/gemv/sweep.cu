@@ -2,7 +2,6 @@
 #include "device/launch.h"
 #include "matmul/gemv/launch.h"
 #include "matmul/gemv/sweep.cuh"
-#include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -39,7 +38,8 @@ void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t 
 
 void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream) {
   const bool stream_b = p.m <= kGemvLines && p.b.col_stride == 1;
-  const bool vector = stream_b ? !b_along_k(p) && b_is_vectorisable(p) : !a_along_k(p) && a_is_vectorisable(p);
+  const bool vector =
+      stream_b ? !b_along_k(p) && has_vectors(p, lines_of_b(p), 4) : !a_along_k(p) && has_vectors(p, lines_of_a(p), 4);
   const std::int64_t x_lines = stream_b ? p.m : p.n;
   if (x_lines == 1)
     vector ? launch<1, true>(p, plan, stream_b, stream) : launch<1, false>(p, plan, stream_b, stream);

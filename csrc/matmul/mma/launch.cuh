@@ -4,8 +4,9 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
+#include "matmul/dispatch.h"
+#include "matmul/launch.h"
 #include "matmul/mma/kernel.cuh"
-#include "matmul/mma/launch.h"
 
 namespace xgemm::matmul {
 
@@ -19,7 +20,7 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   const MmaArguments args{.problem = p,
                           .raw_a = plan.raw_a,
                           .raw_b = plan.raw_b,
-                          .plain = !p.c.data && !p.residual.data && p.activation == Activation::none,
+                          .plain = has_plain_epilogue(p),
                           .slots = slots,
                           .columns = static_cast<unsigned>(columns),
                           .tiles = static_cast<unsigned>(tiles)};
@@ -31,23 +32,12 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
           stream, args);
 }
 
-template <class T, MmaTile kTile>
-void launch_mma_layout(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
-  const bool a = p.a.col_stride == 1, b = p.b.row_stride == 1;
-  if (a)
-    b ? launch_mma<T, kTile, true, true>(p, plan, stream) : launch_mma<T, kTile, true, false>(p, plan, stream);
-  else
-    b ? launch_mma<T, kTile, false, true>(p, plan, stream) : launch_mma<T, kTile, false, false>(p, plan, stream);
-}
-
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
-  switch (plan.tile) {
-    case MmaTile::t32x32: return launch_mma_layout<T, MmaTile::t32x32>(p, plan, stream);
-    case MmaTile::t32x64: return launch_mma_layout<T, MmaTile::t32x64>(p, plan, stream);
-    case MmaTile::t64x64: return launch_mma_layout<T, MmaTile::t64x64>(p, plan, stream);
-    case MmaTile::t128x32: return launch_mma_layout<T, MmaTile::t128x32>(p, plan, stream);
-  }
+  dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
+    dispatch_layouts(a_along_k(p), b_along_k(p),
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch_mma<T, kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+  });
 }
 
 }  // namespace xgemm::matmul

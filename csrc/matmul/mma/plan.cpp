@@ -15,13 +15,6 @@ constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is no
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
 constexpr double kRaw = 3.5;                  // a k-block whose pieces are shifted to their places, in k-blocks
 constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
-
-bool is_raw(const Problem& p, const Operand& x, std::int64_t across_stride, std::int64_t along) {
-  bool aligned = across_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && along % 8 == 0;
-  for (int d = 0; d < p.batch_dims; ++d) aligned = aligned && x.batch_stride[d] % 8 == 0;
-  return !aligned;
-}
-
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -36,8 +29,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
-               .raw_a = is_raw(p, p.a, along_a ? p.a.row_stride : p.a.col_stride, along_a ? p.k : p.m),
-               .raw_b = is_raw(p, p.b, along_b ? p.b.col_stride : p.b.row_stride, along_b ? p.k : p.n),
+               .raw_a = !has_vectors(p, lines_of_a(p), 8),
+               .raw_b = !has_vectors(p, lines_of_b(p), 8),
                .seconds = 0};
   double best_us = 1e30;
   const Machine machine = machine_of(gpu);
@@ -47,7 +40,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
-  const double memory = (operand_bytes(p, p.a, p.m) + operand_bytes(p, p.b, p.n) + elements) / (1e-6 * machine.read_bytes);
+  const double memory =
+      (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + elements) / (1e-6 * machine.read_bytes);
   const auto rounds = [&](int rows, int columns) {
     return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
   };

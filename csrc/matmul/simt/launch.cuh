@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/launch.h"
+#include "matmul/dispatch.h"
 #include "matmul/gemv/gemv.cuh"
 #include "matmul/gemv/launch.h"
 #include "matmul/simt/kernel.cuh"
@@ -24,13 +25,10 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
 /// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
 template <class T>
 void launch_large(const SimtArguments& args, cudaStream_t stream) {
-  constexpr SimtTile kSimtTile = SimtTile::t128x128;
-  if (args.a.along_k)
-    args.b.along_k ? launch_tile<T, kSimtTile, true, Along::k, Along::k>(args, stream)
-                   : launch_tile<T, kSimtTile, true, Along::k, Along::lines>(args, stream);
-  else
-    args.b.along_k ? launch_tile<T, kSimtTile, true, Along::lines, Along::k>(args, stream)
-                   : launch_tile<T, kSimtTile, true, Along::lines, Along::lines>(args, stream);
+  dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
+    constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
+    launch_tile<T, SimtTile::t128x128, true, kAlongA, kAlongB>(args, stream);
+  });
 }
 
 template <class T, bool kVector>
@@ -60,7 +58,7 @@ void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
 template <class T>
 void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
   const Problem& p = simt.problem;
-  const bool stream_b = p.m <= p.n, a_vectors = a_is_vectorisable(p), b_vectors = b_is_vectorisable(p);
+  const bool stream_b = p.m <= p.n, a_vectors = has_vectors(p, lines_of_a(p), 4), b_vectors = has_vectors(p, lines_of_b(p), 4);
   // x is always laid out along k; its pieces are vectors only if they run that way in memory.
   const GemvArguments args{.simt = simt,
                            .stream_b = stream_b,

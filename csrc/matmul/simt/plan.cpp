@@ -44,31 +44,12 @@ Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk
   return best;
 }
 
-bool is_vectorisable(const Problem& p, const Operand& x, std::int64_t along_stride, std::int64_t along_size,
-                     std::int64_t across_stride) {
-  const std::uintptr_t access = is_half(p.dtype) ? 8 : 16;
-  bool ok = along_stride == 1 && along_size % 4 == 0 && across_stride % 4 == 0 &&
-            reinterpret_cast<std::uintptr_t>(x.data) % access == 0;
-  for (int d = 0; d < p.batch_dims; ++d) ok = ok && x.batch_stride[d] % 4 == 0;
-  return ok;
-}
-
 bool serves(const Problem& p, const Tile& t, const DeviceProperties& gpu) {
   if (p.dtype == DType::f64 && t.tm() * t.tn() > 32) return false;  // its sums do not fit in registers
   return static_cast<std::size_t>(t.shared_bytes(accumulator_bytes(p.dtype))) <= gpu.smem_per_block;
 }
 
 }  // namespace
-
-bool a_is_vectorisable(const Problem& p) {
-  return a_along_k(p) ? is_vectorisable(p, p.a, p.a.col_stride, p.k, p.a.row_stride)
-                      : is_vectorisable(p, p.a, p.a.row_stride, p.m, p.a.col_stride);
-}
-
-bool b_is_vectorisable(const Problem& p) {
-  return b_along_k(p) ? is_vectorisable(p, p.b, p.b.row_stride, p.k, p.b.col_stride)
-                      : is_vectorisable(p, p.b, p.b.col_stride, p.n, p.b.row_stride);
-}
 
 std::int64_t chunk_length(std::int64_t n, std::int64_t k) {
   const std::int64_t wanted = n <= 512 ? 64 : n <= 1024 ? 128 : k <= 512 ? 512 : 256;
@@ -81,7 +62,8 @@ std::int64_t chunk_count(std::int64_t n, std::int64_t k) { return std::max<std::
 SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const bool any = forced.empty() || forced == "simt";
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
-  SimtPlan plan{SimtTile::t64x64, chunk, chunks, 1, 0, a_is_vectorisable(p) && b_is_vectorisable(p), 1e30};
+  SimtPlan plan{
+      SimtTile::t64x64, chunk, chunks, 1, 0, has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4), 1e30};
   for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
     const SimtTileInfo& tile = kSimtTiles[i];
     if (!serves(p, tile.tile, gpu) || (!any && forced != tile.name)) continue;

@@ -57,10 +57,6 @@ struct SimtPlan {
   double seconds;  ///< predicted
 };
 
-/// Is every quad of every batch of A (of B) one aligned access, wholly inside or outside the matrix?
-bool a_is_vectorisable(const Problem& p);
-bool b_is_vectorisable(const Problem& p);
-
 /// The canonical chunk length: 64 for up to 512 columns, 128 for up to 1024, else 256 (all of K up to 512), and longer where
 /// there would be more than 32 chunks. Short chunks are more exact and give small outputs more blocks; large outputs pay for
 /// each.

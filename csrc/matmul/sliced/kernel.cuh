@@ -1,4 +1,4 @@
-// Small fp32 products in one launch, on the tensor cores in fp64: a block's warps share the k of its tile, not the tile.
+// Small fp32 products in one launch, in fp64 on the tensor cores, by sliced-K: the warps of a block share the k of its tile.
 //
 //   out = epilogue(A B), A m x k, B k x n, any strides, any batch.
 //

@@ -1,7 +1,8 @@
 #include "device/integer.h"
 #include "device/launch.h"
+#include "matmul/dispatch.h"
+#include "matmul/launch.h"
 #include "matmul/sliced/kernel.cuh"
-#include "matmul/sliced/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -12,16 +13,15 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   constexpr auto kGemm = sliced_gemm<kSliced, kAlongKA, kAlongKB>;
   allow_shared<kGemm, Shape::kBytes>();
   const auto shares = static_cast<unsigned>(plan.splits);
-  const SlicedArguments args{
-      .problem = p,
-      .a_vectors = a_is_vectorisable(p),
-      .b_vectors = b_is_vectorisable(p),
-      .plain = !p.c.data && !p.bias.data && !p.residual.data && !p.factor && p.activation == Activation::none,
-      .apart = plan.apart,
-      .shares = static_cast<int>(shares),
-      .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
-      .tiles = static_cast<unsigned>(plan.tiles / p.batches),
-      .all_tiles = static_cast<unsigned>(plan.tiles)};
+  const SlicedArguments args{.problem = p,
+                             .a_vectors = has_vectors(p, lines_of_a(p), 4),
+                             .b_vectors = has_vectors(p, lines_of_b(p), 4),
+                             .plain = has_plain_epilogue(p) && !p.bias.data,
+                             .apart = plan.apart,
+                             .shares = static_cast<int>(shares),
+                             .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
+                             .tiles = static_cast<unsigned>(plan.tiles / p.batches),
+                             .all_tiles = static_cast<unsigned>(plan.tiles)};
   enqueue(kGemm,
           {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
                                 : static_cast<unsigned>(plan.tiles) * shares,
@@ -32,21 +32,13 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
           stream, args);
 }
 
-template <SlicedTile kSliced>
-void launch_layout(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  if (a_along_k(p))
-    b_along_k(p) ? launch<kSliced, true, true>(p, plan, stream) : launch<kSliced, true, false>(p, plan, stream);
-  else
-    b_along_k(p) ? launch<kSliced, false, true>(p, plan, stream) : launch<kSliced, false, false>(p, plan, stream);
-}
-
 }  // namespace
 
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  switch (plan.tile) {
-    case SlicedTile::t32x32: return launch_layout<SlicedTile::t32x32>(p, plan, stream);
-    case SlicedTile::t32x64: return launch_layout<SlicedTile::t32x64>(p, plan, stream);
-  }
+  dispatch_tile<kSlicedTiles.size()>(plan.tile, [&]<SlicedTile kTile>() {
+    dispatch_layouts(a_along_k(p), b_along_k(p),
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+  });
 }
 
 }  // namespace xgemm::matmul

@@ -4,9 +4,10 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "device/tensor_map.h"
+#include "matmul/dispatch.h"
 #include "matmul/fp16_split/pack.cuh"
+#include "matmul/launch.h"
 #include "matmul/tf32/kernel.cuh"
-#include "matmul/tf32/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -28,11 +29,6 @@ bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
   return true;
 }
 
-template <Tf32Tile kTile>
-bool launch_tile(bool k_major_x, const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
-  return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
-}
-
 }  // namespace
 
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
@@ -42,7 +38,7 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   Tf32Arguments g{};
   g.problem = p;
   g.swapped = plan.swap_ab;
-  g.plain = !p.c.data && !p.residual.data && p.activation == Activation::none;
+  g.plain = has_plain_epilogue(p);
   g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
   g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
   g.splits = static_cast<unsigned>(plan.splits);
@@ -73,17 +69,12 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   };
   g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
   if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
-  launch_pack(p, pack_operand<std::uint32_t>(p, p.a, plan.a, p.a.row_stride, p.a.col_stride, workspace),
-              pack_operand<std::uint32_t>(p, p.b, plan.b, p.b.col_stride, p.b.row_stride, workspace), stream);
+  launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
+              pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  switch (plan.tile) {
-    case Tf32Tile::t128x256x32: return launch_tile<Tf32Tile::t128x256x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t128x128x32: return launch_tile<Tf32Tile::t128x128x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x128x32: return launch_tile<Tf32Tile::t64x128x32>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x128x64: return launch_tile<Tf32Tile::t64x128x64>(k_major_x, g, ctas, stream);
-    case Tf32Tile::t64x64x128: return launch_tile<Tf32Tile::t64x64x128>(k_major_x, g, ctas, stream);
-  }
-  return false;
+  return dispatch_tile<kTf32Tiles.size()>(plan.tile, [&]<Tf32Tile kTile>() {
+    return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
+  });
 }
 
 }  // namespace xgemm::matmul

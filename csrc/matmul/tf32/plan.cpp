@@ -13,23 +13,9 @@ constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
 constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
 
-TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride) {
-  const bool shared = is_shared(p, x);
-  TensorOperand t{};
-  t.k_major = k_stride == 1 || line_stride != 1;
-  t.inner = t.k_major ? p.k : lines;
-  t.other = t.k_major ? lines : p.k;
-  t.batch_step = shared ? 0 : 1;
-  t.batches = shared ? 1 : p.batches;
-  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
-  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
-  t.copied = !((inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
-               (t.other == 1 || (other_stride % 4 == 0 && other_stride >= t.inner)) &&
-               (shared || (p.batch_dims == 1 && x.batch_stride[0] % 4 == 0 && x.batch_stride[0] > 0)));
-  t.ld = t.copied       ? round_up(t.inner, kTf32TileK)
-         : t.other == 1 ? round_up(t.inner, 4)
-                        : other_stride;  // copies: whole lines of L2
-  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+TensorOperand place(const Problem& p, const OperandLines& x) {
+  TensorOperand t = tensor_operand(p, x, 4);
+  if (t.copied) place_copy(t, round_up(t.inner, kTf32TileK));  // whole lines of L2
   return t;
 }
 
@@ -44,7 +30,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   if (!forced.empty() && !forced.starts_with("tf32")) return {};
   const Machine machine = machine_of(gpu);
   Tf32Plan plan{};
-  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride), plan.b = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride);
+  plan.a = place(p, lines_of_a(p)), plan.b = place(p, lines_of_b(p));
   if (!plan.a.k_major && !plan.b.k_major) return {};
   plan.seconds = 1e30;
   const auto bytes_of = [](const TensorOperand& x) { return 4.0 * static_cast<double>(x.ld * x.other * x.batches); };

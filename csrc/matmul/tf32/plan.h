@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "device/properties.h"
-#include "matmul/wgmma/plan.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 

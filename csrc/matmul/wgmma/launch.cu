@@ -19,32 +19,31 @@ void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsign
 
 /// What TMA cannot load as it lies, in one launch (gated: two).
 void launch_copies(const Problem& p, const WgmmaPlan& plan, unsigned char* workspace, cudaStream_t stream) {
-  const auto of = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride) {
-    return pack_operand<std::uint16_t>(p, x, t, line_stride, k_stride, workspace);
-  };
-  launch_pack(p, of(p.a, plan.a, p.a.row_stride, p.a.col_stride), of(p.b, plan.b, p.b.col_stride, p.b.row_stride), stream);
-  if (p.gated) launch_pack(p, of(p.up, plan.up, p.up.col_stride, p.up.row_stride), {}, stream);
+  const auto of = [&](const OperandLines& x, const TensorOperand& t) { return pack_operand<std::uint16_t>(p, x, t, workspace); };
+  launch_pack(p, of(lines_of_a(p), plan.a), of(lines_of_b(p), plan.b), stream);
+  if (p.gated) launch_pack(p, of(lines_of_up(p), plan.up), {}, stream);
 }
 
 template <int kParts>
-void launch_split(const Problem& p, const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride,
-                  unsigned char* workspace, FailedLines* failed, bool of_b, cudaStream_t stream) {
+void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace, FailedLines* failed,
+                  bool of_b, cudaStream_t stream) {
   using namespace split_detail;
-  const std::int64_t other_stride = t.k_major ? line_stride : k_stride;
-  SplitArguments s{.problem = p,
-                   .operand = x,
-                   .line_stride = line_stride,
-                   .k_stride = k_stride,
-                   .out = reinterpret_cast<half*>(workspace + t.copy),
-                   .ld = t.ld,
-                   .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
-                   .failed = failed,
-                   .of_b = of_b,
-                   .lines = static_cast<int>(t.k_major ? t.other : t.inner),
-                   .k = static_cast<int>(t.k_major ? t.inner : t.other),
-                   .batches = static_cast<int>(t.batches),
-                   .vectors = (t.k_major ? k_stride : line_stride) == 1 && is_aligned(x.data, 16) && other_stride % 4 == 0};
-  for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.batch_stride[d] % 4 == 0;
+  const std::int64_t other_stride = t.k_major ? x.stride : x.k_stride;
+  SplitArguments s{
+      .problem = p,
+      .operand = x.operand,
+      .line_stride = x.stride,
+      .k_stride = x.k_stride,
+      .out = reinterpret_cast<half*>(workspace + t.copy),
+      .ld = t.ld,
+      .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
+      .failed = failed,
+      .of_b = of_b,
+      .lines = static_cast<int>(t.k_major ? t.other : t.inner),
+      .k = static_cast<int>(t.k_major ? t.inner : t.other),
+      .batches = static_cast<int>(t.batches),
+      .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
+  for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
   if (t.k_major)
     launch(split_rows<kParts>, lines * batches, kThreads, 1, s, stream);
@@ -63,8 +62,7 @@ void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t st
   const auto split = parts == 2 ? launch_split<2> : launch_split<1>;
   FailedLines* const failed = failed_of(p, parts, prepared);
   cudaMemsetAsync(failed, 0, sizeof(FailedLines), stream);
-  split(p, p.b, prepared_operand(p.n, p.k, parts), p.b.col_stride, p.b.row_stride, static_cast<unsigned char*>(prepared), failed,
-        true, stream);
+  split(p, lines_of_b(p), prepared_operand(p.n, p.k, parts), static_cast<unsigned char*>(prepared), failed, true, stream);
 }
 
 bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
@@ -78,21 +76,17 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
       if (!plan.b.prepared) failed.lines_b = static_cast<unsigned>(p.n * plan.b.batches);
     }
   }
-  const auto split = [&](const Operand& x, const TensorOperand& t, std::int64_t line_stride, std::int64_t k_stride, bool of_b) {
-    if (plan.parts == 2)
-      launch_split<2>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
-    else
-      launch_split<1>(p, x, t, line_stride, k_stride, space, failed.lines, of_b, stream);
+  const auto split = [&](const OperandLines& x, const TensorOperand& t, bool of_b) {
+    (plan.parts == 2 ? launch_split<2> : launch_split<1>)(p, x, t, space, failed.lines, of_b, stream);
   };
   if (plan.parts == 0) {
     launch_copies(p, plan, space, stream);
   } else {
-    split(p.a, plan.a, p.a.row_stride, p.a.col_stride, false);
-    if (!plan.b.prepared) split(p.b, plan.b, p.b.col_stride, p.b.row_stride, true);
-    if (p.gated) split(p.up, plan.up, p.up.col_stride, p.up.row_stride, true);
+    split(lines_of_a(p), plan.a, false);
+    if (!plan.b.prepared) split(lines_of_b(p), plan.b, true);
+    if (p.gated) split(lines_of_up(p), plan.up, true);
   }
   const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream, failed};
-  if (plan.b_as_it_lies) return launch_few_rows(launch);
   if (plan.parts == 0)
     return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   FailedPairs only{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),

@@ -6,6 +6,7 @@
 
 #include "device/launch.h"
 #include "device/tensor_map.h"
+#include "matmul/dispatch.h"
 #include "matmul/wgmma/kernel.cuh"
 #include "matmul/wgmma/launch.h"
 
@@ -215,21 +216,12 @@ bool launch_swapped(const WgmmaLaunch& launch) {
 /// Half-precision operands and result.
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
-  switch (launch.plan.tile) {
-    case WgmmaTile::t128x256: return launch_layout<T, T, WgmmaTile::t128x256, 1, false>(launch);
-    case WgmmaTile::t128x192: return launch_layout<T, T, WgmmaTile::t128x192, 1, false>(launch);
-    case WgmmaTile::t128x128: return launch_layout<T, T, WgmmaTile::t128x128, 1, false>(launch);
-    case WgmmaTile::t128x96: return launch_layout<T, T, WgmmaTile::t128x96, 1, false>(launch);
-    case WgmmaTile::t128x64: return launch_layout<T, T, WgmmaTile::t128x64, 1, false>(launch);
-    case WgmmaTile::t64x256: return launch_layout<T, T, WgmmaTile::t64x256, 1, false>(launch);
-    case WgmmaTile::t64x128: return launch_layout<T, T, WgmmaTile::t64x128, 1, false>(launch);
-    case WgmmaTile::t64x96: return launch_layout<T, T, WgmmaTile::t64x96, 1, false>(launch);
-    case WgmmaTile::t64x64: return launch_layout<T, T, WgmmaTile::t64x64, 1, false>(launch);
-    case WgmmaTile::t64x32: return launch_layout<T, T, WgmmaTile::t64x32, 1, false>(launch);
-    case WgmmaTile::t256x128: return launch_swapped<T, WgmmaTile::t256x128>(launch);
-    case WgmmaTile::t256x64: return launch_swapped<T, WgmmaTile::t256x64>(launch);
-  }
-  return false;
+  return dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile, [&]<WgmmaTile kTile>() {
+    if constexpr (info(kTile).swap_ab)
+      return launch_swapped<T, kTile>(launch);
+    else
+      return launch_layout<T, T, kTile, 1, false>(launch);
+  });
 }
 
 }  // namespace xgemm::matmul

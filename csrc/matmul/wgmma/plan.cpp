@@ -1,7 +1,6 @@
 #include "matmul/wgmma/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "device/integer.h"
@@ -203,25 +202,11 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
   return best;
 }
 
-/// `along_k`: the kernel takes it contiguous along k only.
-TensorOperand place(const Problem& p, const Operand& x, std::int64_t lines, std::int64_t line_stride, std::int64_t k_stride,
-                    bool copied, bool along_k) {
-  const bool shared = is_shared(p, x);
-  TensorOperand t{};
-  t.k_major = k_stride == 1 || line_stride != 1 || along_k;
-  t.inner = t.k_major ? p.k : lines;
-  t.other = t.k_major ? lines : p.k;
-  t.batch_step = shared ? 0 : 1;
-  t.batches = shared ? 1 : p.batches;
-  const std::int64_t inner_stride = t.k_major ? k_stride : line_stride, other_stride = t.k_major ? line_stride : k_stride;
-  // What TMA asks for: a contiguous dim, base and strides at multiples of 16 bytes, one batch dim.
-  const bool loadable = (inner_stride == 1 || t.inner == 1) && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
-                        (t.other == 1 || (other_stride % 8 == 0 && other_stride >= t.inner)) &&
-                        (shared || (p.batch_dims == 1 && x.batch_stride[0] % 8 == 0 && x.batch_stride[0] > 0));
-  t.copied = copied || !loadable;
+/// `copied`: in any case. `along_k`: the kernel takes it contiguous along k only.
+TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
+  TensorOperand t = tensor_operand(p, x, 2, along_k);
   // Copies' lines are whole lines of L2: a box whose rows straddle two takes up to twice as long.
-  t.ld = t.copied && t.inner > 64 ? round_up(t.inner, 64) : t.copied || t.other == 1 ? round_up(t.inner, 8) : other_stride;
-  t.plane = t.copied || shared ? t.ld * t.other : x.batch_stride[0];
+  if (copied || t.copied) place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
   return t;
 }
 
@@ -244,31 +229,6 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
          std::max(choice.cycles / machine.hertz_wgmma, bytes / machine.wgmma_bytes);
 }
 
-/// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
-/// itself costs more, as it brings all of its B.
-double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
-  const bool cut = plan.splits > 1;
-  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
-  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
-                     waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
-                     part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
-  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
-}
-
-/// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
-/// of the product by copies.
-bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying, int sm_count, std::string_view forced) {
-  constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
-  constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
-  const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
-                     across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
-  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster && along == 1 &&
-                   across >= plan.b.inner && plan.b.other >= kEqual &&
-                   (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
-  if (!forced.empty()) return can && forced == "wgmma_few_rows";
-  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
-}
-
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice, const Machine& machine) {
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
@@ -281,8 +241,10 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choic
     return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / machine.wgmma_bytes, blocks);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
-  const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches + passes(plan.a, p.m, a_is_vectorisable(p)) +
-                         passes(plan.b, p.n, b_is_vectorisable(p)) + (p.gated ? passes(plan.up, p.n, b_is_vectorisable(p)) : 0);
+  const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches +
+                         passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
+                         passes(plan.b, p.n, has_vectors(p, lines_of_b(p), 4)) +
+                         (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0);
   return plan.parts == 1 ? 1.40 * seconds : seconds;  // measured beside tf32/kernel.cuh: docs/log/matmul.md
 }
 
@@ -334,10 +296,9 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   // A line's one lossy element fails it, as one of 500 normal lines has one: half the product again. Three bf16 parts have no
   // such.
   if (plan.parts == 2 && p.k < 256 && !any && !p.batch_invariant && !p.gated && !p.prepared_b) return {};
-  plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, fp32, p.gated);
-  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
-                                : place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, fp32, p.gated);
-  if (p.gated) plan.up = place(p, p.up, p.n, p.up.col_stride, p.up.row_stride, fp32, p.gated);
+  plan.a = place(p, lines_of_a(p), fp32, p.gated);
+  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, lines_of_b(p), fp32, p.gated);
+  if (p.gated) plan.up = place(p, lines_of_up(p), fp32, p.gated);
   // fp32's splits may depend on M as its choice between tensor and CUDA cores does.
   const std::int64_t splits = p.gated ? 1 : !fp32 ? wgmma_splits(p.n, p.k) : p.batch_invariant ? 1 : 0;
   const auto choose_for = [&](const TensorOperand& a, const TensorOperand& b) {
@@ -353,8 +314,8 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     for (int copies = 1; copies < 4; ++copies) {
       TensorOperand x[2] = {as_they_lie[0], as_they_lie[1]};
       if (((copies & 1) && lines_a_row(x[0]) == 1) || ((copies & 2) && lines_a_row(x[1]) == 1)) continue;
-      if (copies & 1) x[0] = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, true, false);
-      if (copies & 2) x[1] = place(p, p.b, p.n, p.b.col_stride, p.b.row_stride, true, false);
+      if (copies & 1) x[0] = place(p, lines_of_a(p), true, false);
+      if (copies & 2) x[1] = place(p, lines_of_b(p), true, false);
       const Choice other = choose_for(x[0], x[1]);
       const double seconds = half_seconds(p, other, x[0], x[1], machine);
       if (seconds < 0.97 * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
@@ -362,12 +323,6 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.memory_splits = choice.memory_splits, plan.multicast = choice.multicast;
-  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b, machine), gpu.sm_count, forced)) {
-    plan.b_as_it_lies = true, plan.b.copied = false;
-    plan.a = place(p, p.a, p.m, p.a.row_stride, p.a.col_stride, false, true);
-    plan.tile = WgmmaTile::t64x64, plan.columns = info(plan.tile).n;
-    plan.cluster = plan.splits, plan.memory_splits = 1, plan.multicast = false;
-  }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
@@ -376,13 +331,13 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
-    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b, machine);
+    plan.seconds = half_seconds(p, choice, plan.a, plan.b, machine);
   } else {
     plan.seconds = fp32_seconds(plan, p, choice, machine);
     if (p.batch_invariant && !any) {
       const Problem q = with_many_rows(p);
       WgmmaPlan many = plan;
-      many.a = place(q, q.a, q.m, q.a.row_stride, q.a.col_stride, true, p.gated);
+      many.a = place(q, lines_of_a(q), true, p.gated);
       plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}), machine);
     }
     Problem ieee = p;  // what CUDA cores do

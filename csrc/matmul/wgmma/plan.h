@@ -10,6 +10,7 @@
 #include "device/properties.h"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/simt/plan.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 
@@ -73,18 +74,6 @@ constexpr int wgmma_width(std::int64_t lines) {
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
 constexpr const WgmmaTileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
-/// How an operand reaches the kernel: as it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
-struct TensorOperand {
-  bool copied;
-  bool prepared;              ///< the copy was made before: its offsets are in Problem::prepared_b
-  bool k_major;               ///< contiguous along k, else along its lines (rows of A, columns of B)
-  std::int64_t inner, other;  ///< sizes of the contiguous dim and of the other
-  std::int64_t ld, plane;     ///< strides in elements: of the other dim, and of batches (of parts)
-  int batch_step;             ///< 0: one matrix for all batches
-  std::int64_t batches;       ///< matrices: 1 or the problem's
-  std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
-};
-
 /// A weight (n, k) that was split before: its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
 struct PreparedLayout {
   std::int64_t ld, stats, bytes;  ///< ld in elements
@@ -114,7 +103,6 @@ struct WgmmaPlan {
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   TensorOperand up;      ///< of a gated problem
-  bool b_as_it_lies;     ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
   SimtPlan fallback;     ///< fp32: CUDA cores, for the elements that the split in parts cannot do
   SimtPlan fallback_up;  ///< the same of a gated problem's other product
   double seconds;        ///< predicted; of a batch-invariant fp32 problem: with_many_rows
