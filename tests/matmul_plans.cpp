@@ -93,6 +93,7 @@ struct Print {
               << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
               << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
               << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
+    if (t.b_as_it_lies) std::cout << " b_as_it_lies";
     print(t.a, "a"), print(t.b, "b");
     if (p.gated) print(t.up, "up");
     if (!t.parts || all) return;

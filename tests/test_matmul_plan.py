@@ -30,6 +30,7 @@ class Wgmma:
     multicast: bool
     copied_a: bool = False
     copied_b: bool = False
+    b_as_it_lies: bool = False
 
 
 @dataclass(frozen=True)
@@ -313,17 +314,27 @@ def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> N
     assert plan(Problem(300, 8200, 4104, dtype=BF16)).tensor.workspace == 2 * 300 * 4160
 
 
-def test_what_tma_cannot_load_is_copied(plan: Ask) -> None:
-    def copies(m: int, n: int, k: int, **options) -> tuple[bool, bool]:
-        tensor = plan(Problem(m, n, k, dtype=BF16, **options)).tensor
-        return tensor.copied_a, tensor.copied_b
-
-    for m in (16, 128, 1000):
-        for strides in [(4095, 1), (1, 4097)]:
-            assert copies(m, 4095, 4097, b=strides) == (True, True)
-        assert copies(m, 4096, 4097) == (True, False)
-        assert copies(m, 4095, 4096, b=(1, 4096)) == (False, False)
-    assert copies(16, 4095, 4097, b=(8190, 2)) == (True, True)  # contiguous along neither
+def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
+    for strides in [(4095, 1), (1, 4097)]:
+        few = plan(Problem(16, 4095, 4097, dtype=BF16, b=strides)).tensor
+        assert (few.b_as_it_lies, few.copied_a, few.copied_b) == (True, True, False)
+        many = plan(Problem(1000, 4095, 4097, dtype=BF16, b=strides)).tensor
+        assert (many.b_as_it_lies, many.copied_b) == (False, True)
+    assert not plan(Problem(16, 4096, 4097, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(16, 1001, 1001, dtype=BF16)).tensor.b_as_it_lies
+    assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
+    assert plan(Problem(128, 4097, 4096, dtype=BF16)).tensor.b_as_it_lies
+    assert not plan(Problem(129, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
+    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # in parts of K, of which each brings its B itself
+        assert not plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor.b_as_it_lies
+    forced = {"dtype": BF16, "forced": "wgmma_few_rows"}
+    assert plan(Problem(16, 40, 41, b=(40, 1), **forced)).tensor.b_as_it_lies
+    assert not plan(Problem(16, 40, 41, b=(39, 1), **forced)).tensor.b_as_it_lies  # lines that overlap
+    assert not plan(Problem(16, 7, 41, b=(1, 41), **forced)).tensor.b_as_it_lies  # not a line of each alignment
+    assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
+    assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
+    columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor
+    assert (columns.b_as_it_lies, columns.copied_a) == (True, True)  # that kernel takes rows of A
 
 
 def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:

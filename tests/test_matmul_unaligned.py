@@ -10,6 +10,7 @@ from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, 
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
+FEW_ROWS = "wgmma_few_rows"
 EDGES = [(257, 513, 300), (129, 1025, 1023), (1023, 1025, 1023), (1023, 513, 2049), (2049, 2049, 520), (4097, 4097, 72)]
 
 
@@ -38,11 +39,13 @@ def copied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_small_cases(layout: str) -> None:
-    # One in splits of K, one of more slots of k than a pipeline has.
+@pytest.mark.parametrize("kernel", ["", FEW_ROWS])
+def test_small_cases(layout: str, kernel: str) -> None:
+    # One in parts of K, one of more slots of k than a pipeline has.
     for m, n, k in [(5, 37, 67), (70, 65, 263), (3, 129, 1539), (40, 43, 128), (20, 140, 1100)]:
         a, b = pair(m, n, k)
-        check(put(a, layout[0], 3), put(b, layout[1], 1, 2))
+        with forced(kernel):
+            check(put(a, layout[0], 3), put(b, layout[1], 1, 2))
     a, b = pair(257, 513, 67)
     check(put(a, layout[0]), put(b, layout[1]))
 
@@ -50,24 +53,28 @@ def test_small_cases(layout: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: str) -> None:
-    for m, n, k in [(1, 255, 131), (16, 1001, 515), (64, 64, 1025), (65, 4097, 300), (128, 2055, 129)]:
+    shapes = [(1, 255, 131), (16, 1001, 515), (64, 64, 1025), (65, 4097, 300), (128, 2055, 129)]
+    for m, n, k in [*shapes, (9, 4261, 1409), (33, 4300, 900)]:  # two of more tiles than multiprocessors
         a, b = pair(m, n, k, dtype)
         expected = check(a, b)
         assert torch.equal(copied(a, b), expected)
-        for offset in range(8):
-            out = matmul(put(a, layout[0], 7 - offset, 1), put(b, layout[1], offset, offset % 3))
-            assert torch.equal(out, expected), (m, n, k, offset)
+        with forced(FEW_ROWS):
+            for offset in range(8):
+                out = matmul(put(a, layout[0], 7 - offset, 1), put(b, layout[1], offset, offset % 3))
+                assert torch.equal(out, expected), (m, n, k, offset)
 
 
 @pytest.mark.parametrize("n, k", [(4095, 4097), (513, 2049), (129, 8191), (3001, 8193), (77, 17001)])
 def test_a_rows_bits_are_the_same_alone(n: int, k: int) -> None:
-    """The tile depends on the number of rows; splits of K are added in the same order in all of them."""
+    """Few rows read B as it lies, more rows a copy of it; parts of K are added in the same order."""
     a, b = pair(300, n, k)
     for order in "nt":
         w = put(b, order, 3)
         out = check(a, w)
         for rows in (1, 2, 16, 64, 65, 128, 129):
             assert torch.equal(matmul(a[:rows], w), out[:rows]), rows
+            with forced(FEW_ROWS):
+                assert torch.equal(matmul(a[:rows], w), out[:rows]), rows
         assert torch.equal(matmul(put(a[7:8], "n", 5), w), out[7:8])
 
 
@@ -113,14 +120,15 @@ def test_rows_that_straddle_lines_of_l2(layout: str) -> None:
 @pytest.mark.parametrize("n", [65, 67, 255, 257, 1021, 1026, 4097])
 def test_every_epilogue_where_rows_start_anywhere(n: int) -> None:
     linear = torch.ops.xgemm.linear
-    for m, k in [(3, 72), (129, 264), (300, 515), (5, 264), (100, 515)]:
+    for m, k, kernel in [(3, 72, ""), (129, 264, ""), (300, 515, ""), (5, 264, FEW_ROWS), (100, 515, FEW_ROWS)]:
         x, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
         bias, residual = randn(n, dtype=x.dtype, device="cuda"), put(randn(m, n, dtype=x.dtype, device="cuda"), "n", 1)
         for activation, add, extra in itertools.product(
             ["none", "relu", "gelu", "silu"], [None, bias], [None, residual]
         ):
             poison("cuda", megabytes=1)
-            y = linear(x, w, add, activation=activation, residual=extra, precision="highest")
+            with forced(kernel):
+                y = linear(x, w, add, activation=activation, residual=extra, precision="highest")
             exact = x.double() @ w.double().mT
             if add is not None:
                 exact = exact + add.double()
@@ -128,7 +136,7 @@ def test_every_epilogue_where_rows_start_anywhere(n: int) -> None:
                 exact = getattr(torch.nn.functional, activation)(exact)
             if extra is not None:
                 exact = exact + extra.double()
-            assert ((y.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, k, activation)
+            assert ((y.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, k, kernel, activation)
 
 
 @pytest.mark.parametrize("shape", [(5, 131, 67), (130, 131, 259), (257, 513, 131)], ids=str)
@@ -137,8 +145,9 @@ def test_special_values(shape: tuple[int, int, int]) -> None:
     a[0, -1], a[1, 0], a[2, 3] = math.inf, math.nan, -math.inf
     b[-1, -1], b[0, 5], b[2, 0] = math.inf, -math.inf, math.nan
     exact = a.double() @ b.double()
-    for layout in LAYOUTS:
-        assert_special_as(matmul(put(a, layout[0], 3), put(b, layout[1], 5)), exact)
+    for layout, kernel in itertools.product(LAYOUTS, ["", FEW_ROWS]):
+        with forced(kernel):
+            assert_special_as(matmul(put(a, layout[0], 3), put(b, layout[1], 5)), exact)
 
 
 @pytest.mark.sanitize
@@ -152,7 +161,9 @@ def test_batches_of_long_lines() -> None:
     check(a, put(b[0, 0], "t", 5))
 
 
-def test_batches() -> None:
+@pytest.mark.parametrize("kernel", ["", FEW_ROWS])
+def test_batches(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
     for m in (5, 100):
         a, b = randn(3, m, 67, dtype=torch.float16, device="cuda"), randn(3, 67, 45, dtype=torch.float16, device="cuda")
         check(put(a, "n", 1), put(b, "n", 3))

@@ -79,6 +79,7 @@ std::vector<std::string> collect_names() {
   family("bf16x3", kBf16x3Tiles);
   for (const auto& tile : kBf16x3Tiles) names.emplace_back(tile.swap_ab_name);
   family("wgmma", kWgmmaTiles);
+  names.emplace_back("wgmma_few_rows");
   return names;
 }
 

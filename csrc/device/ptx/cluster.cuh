@@ -20,6 +20,12 @@ __device__ __forceinline__ void cluster_sync() {
 __device__ __forceinline__ void cluster_arrive_thread() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait_thread() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+/// cluster_sync() for CTAs whose warps have different roles and call it at different places: each warp arrives as a whole.
+__device__ __forceinline__ void cluster_sync_warps() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /// The shared::cluster address that corresponds to `mine` in CTA `rank`.
 __device__ __forceinline__ std::uint32_t remote_address(const void* mine, std::uint32_t rank) {
   std::uint32_t remote;

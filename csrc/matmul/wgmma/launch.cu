@@ -87,6 +87,7 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
     if (p.gated) split(lines_of_up(p), plan.up, true);
   }
   const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream, failed};
+  if (plan.b_as_it_lies) return launch_few_rows(launch);
   if (plan.parts == 0)
     return p.gated ? launch_wgmma_gated(launch) : p.dtype == DType::f16 ? launch_wgmma_half(launch) : launch_wgmma_bf16(launch);
   FailedPairs only{.a = reinterpret_cast<const LineStats*>(space + plan.a.stats),

@@ -30,6 +30,8 @@ bool launch_wgmma_bf16(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x1(const WgmmaLaunch& launch);
 bool launch_wgmma_fp16x3(const WgmmaLaunch& launch);
 bool launch_wgmma_gated(const WgmmaLaunch& launch);
+/// The same for a plan whose B is read as it lies (few_rows.cu).
+bool launch_few_rows(const WgmmaLaunch& launch);
 
 /// Enqueues the split of b, a weight, to `prepared` of prepared_layout's size.
 void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream);

@@ -229,6 +229,31 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
          std::max(choice.cycles / machine.hertz_wgmma, bytes / machine.wgmma_bytes);
 }
 
+/// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
+/// itself costs more, as it brings all of its B.
+double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
+  const bool cut = plan.splits > 1;
+  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
+  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
+                     waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
+                     part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
+  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
+}
+
+/// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
+/// of the product by copies.
+bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying, int sm_count, std::string_view forced) {
+  constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
+  constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
+  const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
+                     across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
+  const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster && along == 1 &&
+                   across >= plan.b.inner && plan.b.other >= kEqual &&
+                   (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
+  if (!forced.empty()) return can && forced == "wgmma_few_rows";
+  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
+}
+
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice, const Machine& machine) {
   // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
@@ -323,6 +348,12 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
   plan.cluster = choice.cluster, plan.memory_splits = choice.memory_splits, plan.multicast = choice.multicast;
+  if (reads_b_as_it_lies(p, plan, half_seconds(p, choice, plan.a, plan.b, machine), gpu.sm_count, forced)) {
+    plan.b_as_it_lies = true, plan.b.copied = false;
+    plan.a = place(p, lines_of_a(p), false, true);
+    plan.tile = WgmmaTile::t64x64, plan.columns = info(plan.tile).n;
+    plan.cluster = plan.splits, plan.memory_splits = 1, plan.multicast = false;
+  }
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
@@ -331,7 +362,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
 
   if (!fp32) {
     if (!any && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
-    plan.seconds = half_seconds(p, choice, plan.a, plan.b, machine);
+    plan.seconds = plan.b_as_it_lies ? few_rows_seconds(p, plan, gpu.sm_count) : half_seconds(p, choice, plan.a, plan.b, machine);
   } else {
     plan.seconds = fp32_seconds(plan, p, choice, machine);
     if (p.batch_invariant && !any) {

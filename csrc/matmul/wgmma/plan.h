@@ -103,6 +103,7 @@ struct WgmmaPlan {
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b;
   TensorOperand up;      ///< of a gated problem
+  bool b_as_it_lies;     ///< TMA cannot load b, and few rows would not pay for its copy: wgmma/few_rows.cuh
   SimtPlan fallback;     ///< fp32: CUDA cores, for the elements that the split in parts cannot do
   SimtPlan fallback_up;  ///< the same of a gated problem's other product
   double seconds;        ///< predicted; of a batch-invariant fp32 problem: with_many_rows

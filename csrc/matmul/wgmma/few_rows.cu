@@ -1,0 +1,93 @@
+// Host side of wgmma/few_rows.cuh.
+#include "matmul/wgmma/few_rows.cuh"
+#include "matmul/wgmma/launch.cuh"
+
+namespace xgemm::matmul {
+namespace {
+
+/// The maps of B's lines, by their number's remainder.
+template <class Shape>
+bool make_line_maps(FewRowsArguments& f, const Problem& p, const TensorOperand& b) {
+  const std::int64_t stride = Shape::kKMajor ? p.b.col_stride : p.b.row_stride;
+  for (int c = 0; c < kLineClasses; ++c) {
+    const auto line = reinterpret_cast<std::uintptr_t>(p.b.data) + static_cast<std::uintptr_t>(2 * c * stride);
+    f.skew[c] = static_cast<int>(line % 16 / 2);
+    const std::int64_t lines = (b.other - c + kLineClasses - 1) / kLineClasses;
+    if (!make_tensor_map(f.b[c],
+                         {.data = reinterpret_cast<const void*>(line / 16 * 16),
+                          .dtype = p.dtype,
+                          .sizes = {f.skew[c] + b.inner, lines, b.batches},
+                          .strides = {kLineClasses * stride, b.batch_step ? p.b.batch_stride[0] : kLineClasses * stride * lines},
+                          .box = {Shape::kBox[0], Shape::kBox[1]},
+                          .swizzle_bytes = 0}))
+      return false;
+  }
+  f.batch_step_b = b.batch_step;
+  return true;
+}
+
+template <class T, class Shape>
+bool launch_shape(const WgmmaLaunch& launch) {
+  const Problem& p = launch.problem;
+  const WgmmaPlan& plan = launch.plan;
+  FewRowsArguments f{};
+  WgmmaArguments& g = f.g;
+  g.problem = p;
+  g.batch_step_a = plan.a.batch_step;
+  g.k.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK), g.k.cluster_splits = static_cast<int>(plan.cluster);
+  g.tiles.columns = static_cast<int>((p.n + Shape::kColumns - 1) / Shape::kColumns);
+  f.multicast = g.k.cluster_splits == 1;
+  f.halves = !f.multicast && p.m > Shape::kRows ? 2 : 1;
+  g.tiles.count = static_cast<int>(g.tiles.columns * p.batches * f.halves);
+  f.after_copy = plan.a.copied;
+  if (!make_tensor_map(g.a, {.data = plan.a.copied ? launch.workspace + plan.a.copy : p.a.data,
+                             .dtype = p.dtype,
+                             .sizes = {plan.a.inner, plan.a.other, plan.a.batches},
+                             .strides = {plan.a.ld, plan.a.plane},
+                             .box = {kWgmmaTileK, Shape::kRows},
+                             .swizzle_bytes = 128}) ||
+      !make_line_maps<Shape>(f, p, plan.b))
+    return false;
+  constexpr auto kKernel = few_rows<T, Shape>;
+  if (!allow_shared<kKernel, Shape::kSharedBytes>()) return false;
+  const auto cluster = static_cast<unsigned>(f.multicast ? 2 : plan.cluster), tiles = static_cast<unsigned>(g.tiles.count),
+             at_once = std::max(1u, static_cast<unsigned>(launch.sm_count) / cluster);
+  enqueue(kKernel,
+          {.blocks = dim3((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster),
+           .threads = dim3(Shape::kThreads),
+           .shared_bytes = Shape::kSharedBytes,
+           .cluster = cluster,
+           .early = true},
+          launch.stream, f);
+  return true;
+}
+
+/// Is one of two neighbouring lines an even number of elements behind a multiple of 16 bytes?
+bool has_even_lines(const Problem& p, bool along_k) {
+  const std::int64_t stride = along_k ? p.b.col_stride : p.b.row_stride;
+  return reinterpret_cast<std::uintptr_t>(p.b.data) % 4 == 0 || stride % 2 != 0;
+}
+
+template <class T, bool kAlongK>
+bool launch_rows(const WgmmaLaunch& launch) {
+  const std::int64_t m = launch.problem.m;
+  if (m <= 32 && has_even_lines(launch.problem, kAlongK))
+    return m <= 16 ? launch_shape<T, FewRowsShape<kAlongK, 8, true>>(launch)
+                   : launch_shape<T, FewRowsShape<kAlongK, 16, true>>(launch);
+  return m <= 32   ? launch_shape<T, FewRowsShape<kAlongK, 16, false>>(launch)
+         : m <= 64 ? launch_shape<T, FewRowsShape<kAlongK, 32, false>>(launch)
+                   : launch_shape<T, FewRowsShape<kAlongK, 64, false>>(launch);
+}
+
+template <class T>
+bool launch_type(const WgmmaLaunch& launch) {
+  return launch.plan.b.k_major ? launch_rows<T, true>(launch) : launch_rows<T, false>(launch);
+}
+
+}  // namespace
+
+bool launch_few_rows(const WgmmaLaunch& launch) {
+  return launch.problem.dtype == DType::f16 ? launch_type<half>(launch) : launch_type<bf16>(launch);
+}
+
+}  // namespace xgemm::matmul

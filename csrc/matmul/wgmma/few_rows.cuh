@@ -1,0 +1,342 @@
+// Few rows (up to 128) times a half-precision B that TMA cannot load as one matrix (unaligned base or stride), read once, as it
+// lies (sm_90a). It exists because a copy of B takes longer than the product: H200, bf16, 16x4095x4097 13.1 us (with a copy 31,
+// torch 36), 128x4097x4097 18.9 us (34, 41); two of the 80 benchmark shapes. How: docs/matmul.md, docs/log/matmul.md.
+//
+//   Operands  B contiguous along k or along n, lines at least as far apart as they are long; out of bounds, only the rest of the
+//             aligned block that B begins in is read. A K-major for TMA (a copy of the few rows where it must be).
+//   Lines     of B eight apart are equally aligned: eight tensor maps, for lines c, c + 8, ..., begin at the aligned block in
+//             which line c begins. An element's place in shared memory is its line's skew further.
+//   Work      A cluster of two CTAs has 64 columns of C, half of the rows each (up to 64), and multicasts B; or, where K is
+//             split, its CTAs have a split each. Warps 0 to 3 multiply C^T = B^T A^T, B^T in registers; 4 loads B, 5 A.
+//   Order     that of wgmma/kernel.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
+//
+// Floor: B's bytes. Limited by shared memory: of 128 of k, 200 cycles to write, 192 or 256 to read B by elements, 64 and more to
+// read A; wgmma waits for its reads and takes 650 to 830 in all.
+#pragma once
+#include "device/ptx/mma.cuh"
+#include "matmul/wgmma/kernel.cuh"
+
+namespace xgemm::ptx {
+
+/// Sixteen bits, or an aligned 32. By shared-memory address, which the compiler would else find anew in each loop, slowly in a
+/// cluster.
+__device__ __forceinline__ unsigned load_element(std::uint32_t address) {
+  unsigned x;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address));
+  return x;
+}
+
+__device__ __forceinline__ unsigned load_pair_of_elements(std::uint32_t address) {
+  unsigned x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address));
+  return x;
+}
+
+}  // namespace xgemm::ptx
+
+namespace xgemm::matmul {
+
+inline constexpr int kLineClasses = 8;  // lines of B whose numbers differ by a multiple of this are equally aligned
+
+struct FewRowsArguments {
+  WgmmaArguments g;             ///< map of a, problem, columns, tiles, split_blocks and cluster (parts of K); nothing else
+  CUtensorMap b[kLineClasses];  ///< dims (along a line, lines of the class, batches)
+  int batch_step_b;             ///< 0: B is one matrix for all batches
+  int skew[kLineClasses];       ///< elements from where map c's lines begin to the first of line c
+  int halves;                   ///< 1: multicast (a CTA's half is its rank); else the halves that tiles count
+  bool multicast;               ///< both CTAs of a cluster get each half of B from one of them
+  bool after_copy;  ///< the kernel before this one copies A: loads of B start while it runs; those before it have ended
+};
+
+/// `kEvenLines`: of two neighbouring lines, one is an even number of elements behind a multiple of 16 bytes.
+template <bool kAlongK, int kHalfRows, bool kEvenLines>
+struct FewRowsShape {
+  static constexpr bool kKMajor = kAlongK, kWords = kEvenLines;
+  static constexpr int kRows = kHalfRows, kColumns = 64, kSlotK = 128;
+  static constexpr int kBox[2] = {(kAlongK ? kSlotK : kColumns) + 8, (kAlongK ? kColumns : kSlotK) / kLineClasses};
+  static constexpr int kPitch = 2 * kBox[0], kBoxBytes = kPitch * kBox[1];
+  static constexpr int kBytesA = kRows * 128, kPlaceB = kSlotK / 64 * kBytesA, kBytesB = kLineClasses * kBoxBytes;
+  static constexpr int kSlotBytes = kPlaceB + kBytesB;
+  static constexpr int kStages = 150 * 1024 / kSlotBytes;  // the kernel that copies A fits beside it
+  static constexpr int kThreads = 192;
+  static constexpr int kSumPitch = kColumns + 2, kSumBytes = kRows * kSumPitch * 4;
+  static constexpr int kSharedBytes = kStages * kSlotBytes + kSumBytes + Pipeline<kStages>::kBytes + kSwizzlePattern;
+  static_assert(kMaxCluster * kSumBytes <= kStages * kSlotBytes + kSumBytes);  // staging follows
+  static_assert(kSlotBytes % 1024 == 0 && kBoxBytes % 128 == 0);
+};
+
+template <class Element, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_constant__ FewRowsArguments f) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr bool kAlongK = Shape::kKMajor;
+  constexpr int kStages = Shape::kStages, kSlotBytes = Shape::kSlotBytes, kSlotK = Shape::kSlotK, kPitch = Shape::kPitch,
+                kColumns = Shape::kColumns, kRows = Shape::kRows, kBox = Shape::kBoxBytes;
+  const WgmmaArguments& g = f.g;
+  const Problem& p = g.problem;
+
+  extern __shared__ unsigned char shared_memory[];
+  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
+  unsigned char* const staging = slots + kStages * kSlotBytes;
+  const Pipeline<kStages> pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)};
+
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool multicast = f.multicast;
+  if (threadIdx.x == 0) {
+    pipeline.init(2, multicast ? 8 : 4);
+    ptx::fence_barrier_init();
+  }
+  if (warp == 4 && lane < kLineClasses) ptx::prefetch_tensor_map(&f.b[lane]);
+  if (warp == 5 && lane == 0) ptx::prefetch_tensor_map(&g.a);
+  __syncthreads();
+  if (multicast || g.k.cluster_splits > 1) ptx::cluster_sync();
+
+  const int m = static_cast<int>(p.m), size = multicast ? 2 : g.k.cluster_splits;
+  const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
+  const int rank = static_cast<int>(blockIdx.x) - first * size, part = multicast ? 0 : rank;
+  // Of k, this CTA does [k_begin, k_end): all of it, or its part of a cluster's.
+  const int k_begin = part * g.k.split_blocks * kWgmmaTileK,
+            k_end = g.k.cluster_splits > 1 ? min(static_cast<int>(p.k), k_begin + g.k.split_blocks * kWgmmaTileK)
+                                           : static_cast<int>(p.k);
+  struct Place {
+    int row, column, batch;
+  };
+  const auto locate = [&](int index) {
+    const int tile = index / f.halves, half = multicast ? rank : index - tile * f.halves, batch = tile / g.tiles.columns;
+    return Place{half * kRows, (tile - batch * g.tiles.columns) * kColumns, batch};
+  };
+  PipelineState<kStages> state;
+
+  if (warp == 4) {
+    if (!f.after_copy) ptx::grid_wait();
+    const bool leads = ptx::elect_one();
+    const int classes_begin = multicast ? warp_uniform(rank) * 4 : 0;
+    for (int index = first; index < g.tiles.count; index += step) {
+      const Place at = locate(index);
+      const int column = warp_uniform(at.column), batch = warp_uniform(at.batch * f.batch_step_b);
+      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
+        ptx::Barrier* const landed = pipeline.acquire(state);
+        if (leads) {
+          ptx::barrier_arrive_expect(landed, Shape::kBytesB);
+          unsigned char* const to = slots + state.slot * kSlotBytes + Shape::kPlaceB;
+          const int c0 = kAlongK ? k : column, c1 = (kAlongK ? column : k) / kLineClasses;
+          if (multicast) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c)
+              ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], landed, c0, c1, batch, 3);
+          } else {
+#pragma unroll
+            for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], landed, c0, c1, batch);
+          }
+        }
+        __syncwarp();
+      }
+    }
+  } else if (warp == 5) {
+    ptx::grid_wait();
+    ptx::grid_release();
+    const bool leads = ptx::elect_one();
+    for (int index = first; index < g.tiles.count; index += step) {
+      const Place at = locate(index);
+      const int row = warp_uniform(at.row), batch = warp_uniform(at.batch * g.batch_step_a);
+      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
+        ptx::Barrier* const landed = pipeline.acquire(state);
+        if (leads) {
+          ptx::barrier_arrive_expect(landed, Shape::kPlaceB);
+#pragma unroll
+          for (int i = 0; i < kSlotK / 64; ++i)
+            ptx::tma_load(slots + state.slot * kSlotBytes + i * Shape::kBytesA, &g.a, landed, k + 64 * i, row, batch);
+        }
+        __syncwarp();
+      }
+    }
+  } else {
+    using LayoutA = ptx::OperandLayout<true, 128, 1024>;
+    constexpr int kSteps = kSlotK / 16;
+    const int quad = lane % 4, row = lane / 4;
+    const auto base = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(slots))));
+    const std::uint32_t base_a = LayoutA::descriptor_low(base);
+    // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further. With odd strides no two lanes
+    // of a read hit a bank. kWords: place[0] is the even line's; along k that swaps the fragment's two columns, along n the
+    // halves of its registers.
+    const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
+    std::uint32_t place[2];  // of h where lines are columns, else of e
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
+      place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * kBox + 2 * f.skew[line] +
+                                              (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
+    }
+    [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
+    // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
+    const std::uint32_t empty_at = multicast   ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
+                                   : lane == 0 ? ptx::shared_address(pipeline.empty)
+                                               : 0;
+    const auto release = [&](int slot, bool really) {
+      __syncwarp();  // all lanes have read
+      ptx::barrier_arrive_remote_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
+    };
+    for (int index = first; index < g.tiles.count; index += step) {
+      const Place at = locate(index);
+      float sums[kRows / 2];
+      if constexpr (Shape::kWords) {
+        // Half a slot's elements come while the half before is multiplied, step by step: a product waits for the one before it,
+        // and the reads stand between them.
+        constexpr int kHalf = kSteps / 2;
+        unsigned elements[kHalf][2][3];  // of step and k + 8: a pair of the even line's, and two of the other's
+        std::uint32_t rows[kHalf][kRows / 8][2];
+        const auto fetch = [&](unsigned offset, int half, int s) {
+#pragma unroll
+          for (int up = 0; up < 2; ++up) {
+            const int step = half * kHalf + s, at = kAlongK ? 32 * step + 16 * up : (2 * step + up) * kPitch;
+            elements[s][up][0] = ptx::load_pair_of_elements(place[0] + offset + static_cast<unsigned>(at));
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
+          }
+          // Four matrices of eight rows and eight k a turn: of two steps, or of one step's next eight rows.
+          const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
+          std::uint32_t r[4];
+          if constexpr (kRows == 8) {
+            if (s % 2) return;
+            ptx::ldmatrix(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
+            rows[s][0][0] = r[0], rows[s][0][1] = r[1], rows[s + 1][0][0] = r[2], rows[s + 1][0][1] = r[3];
+          } else {
+#pragma unroll
+            for (int j = 0; j < kRows / 8; j += 2) {
+              ptx::ldmatrix(r, from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
+              rows[s][j][0] = r[0], rows[s][j][1] = r[1], rows[s][j + 1][0] = r[2], rows[s][j + 1][1] = r[3];
+            }
+          }
+        };
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
+        pipeline.wait(state);
+#pragma unroll
+        for (int s = 0; s < kHalf; ++s) fetch(static_cast<unsigned>(state.slot * kSlotBytes), 0, s);
+        for (int k = k_begin; k < k_end; k += kSlotK) {
+          const int slot = state.slot;
+          const bool last = k + kSlotK >= k_end;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            if (half == 1) {
+              state.advance();
+              if (!last) pipeline.wait(state);
+            }
+            const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // at the end: unused
+            std::uint32_t others[kHalf][kRows / 8][2];
+#pragma unroll
+            for (int s = 0; s < kHalf; ++s)
+#pragma unroll
+              for (int j = 0; j < kRows / 8; ++j) others[s][j][0] = rows[s][j][0], others[s][j][1] = rows[s][j][1];
+#pragma unroll
+            for (int s = 0; s < kHalf; ++s) {
+              std::uint32_t fragment[4];
+#pragma unroll
+              for (int up = 0; up < 2; ++up) {
+                const auto& x = elements[s][up];
+                fragment[2 * up] = kAlongK ? x[0] : __byte_perm(x[0], x[1], select[0]);
+                fragment[2 * up + 1] = kAlongK ? __byte_perm(x[1], x[2], 0x5410) : __byte_perm(x[0], x[2], select[1]);
+              }
+              fetch(next, 1 - half, s);
+#pragma unroll
+              for (int j = 0; j < kRows / 8; ++j)
+                ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
+            }
+          }
+          release(slot, true);
+        }
+      } else {
+        int previous = 0;
+        for (int k = k_begin; k < k_end; k += kSlotK) {
+          pipeline.wait(state);
+          const auto offset = static_cast<unsigned>(state.slot * kSlotBytes);
+          unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+            for (int up = 0; up < 2; ++up)
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                  elements[s][up][h][e] = ptx::load_element(
+                      place[kAlongK ? h : e] + offset +
+                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
+          ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
+          release(previous, k > k_begin);
+          std::uint32_t fragments[kSteps][4];
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+            for (int up = 0; up < 2; ++up)
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
+          ptx::wgmma_fence();
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s)
+            ptx::WgmmaRegisters<Element>::mma(
+                sums, fragments[s],
+                LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+                k > k_begin || s > 0);
+          ptx::wgmma_commit();
+          previous = state.slot;
+          state.advance();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(sums);
+        release(previous, true);
+      }
+
+      // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
+      float* const parts = reinterpret_cast<float*>(g.k.cluster_splits > 1 ? slots : staging);
+      if (g.k.cluster_splits > 1)
+        ptx::cluster_sync_warps();
+      else
+        ptx::named_barrier_sync(1, 128);  // the tile before has been read
+#pragma unroll
+      for (int j = 0; j < kRows / 8; ++j)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float* const to = parts + (part * kRows + 8 * j + 2 * quad + c) * Shape::kSumPitch + 8 * row + 2 * warp;
+          const bool exchange = kAlongK && swapped;
+          const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
+          const Vector<float, 2> sum{{exchange ? lower : upper, exchange ? upper : lower}};
+          if (g.k.cluster_splits > 1)
+            ptx::store_remote(ptx::remote_address(to, 0), sum[0], sum[1]);
+          else
+            store_vector(to, sum);
+        }
+      if (g.k.cluster_splits > 1)
+        ptx::cluster_sync_warps();
+      else
+        ptx::named_barrier_sync(1, 128);
+      if (part > 0) continue;
+      const wgmma_detail::LaneColumns columns(p, lane);
+      const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, at.batch);
+      const int rows = min(kRows, m - at.row);
+      for (int r0 = 4 * warp; r0 < rows; r0 += 16)
+        wgmma_detail::store_rows<Element, false, 4>(g, epilogue, at.row + r0, min(4, rows - r0), at.column, columns,
+                                                    at.column + kColumns, at.batch, [&](int r) {
+                                                      const float* from = parts + (r0 + r) * Shape::kSumPitch;
+                                                      Vector<float, 2> sum{{from[columns.first], from[columns.second]}};
+                                                      for (int s = 1; s < g.k.cluster_splits; ++s) {
+                                                        from += kRows * Shape::kSumPitch;
+                                                        sum[0] += from[columns.first], sum[1] += from[columns.second];
+                                                      }
+                                                      return sum;
+                                                    });
+    }
+  }
+  if (warp >= 4 && g.k.cluster_splits > 1) {  // the sums' two
+    ptx::cluster_sync_warps();
+    ptx::cluster_sync_warps();
+  }
+  if (multicast) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
+#endif
+}
+
+}  // namespace xgemm::matmul
