@@ -170,14 +170,17 @@ Result attention_cuda(const Call& a, bool want_lse) {
   k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
   k.first_split = plan.first_split, k.splits = plan.splits, k.parallel = plan.parallel;
   std::optional<Tensor> partials;
-  if (plan.partials != 0) {
-    const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
-    partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
-    char* const base = static_cast<char*>(partials->data_ptr());
-    k.partial_output = base;
-    k.partial_max = base + rows * tile.head_size * bytes;
-    k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
-  }
+  const auto launch_on_cuda_cores = [&] {
+    if (plan.partials != 0 && !partials) {  // tensor cores have no use for it, which may be larger than the output
+      const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
+      partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
+      char* const base = static_cast<char*>(partials->data_ptr());
+      k.partial_output = base;
+      k.partial_max = base + rows * tile.head_size * bytes;
+      k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
+    }
+    launch(plan, k, scope.stream());
+  };
   // Dims beyond what the kernels count are loops here.
   const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};
   const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
@@ -195,7 +198,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
     std::array<std::optional<Tensor>, 2> parts;
     k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
-    if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch(plan, k, scope.stream());
+    if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch_on_cuda_cores();
     scope.check_launch();
     done += rows;
   });
