@@ -93,7 +93,9 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
   plan.query = place(plan, a, a.query, query_rows, a.d, 4 * tile.keys);
   plan.key = place(plan, a, a.key, a.sk, a.d, 2 * tile.keys);
   plan.value = place(plan, a, a.value, a.sk, a.dv, 2 * tile.value_size);
-  if (query_rows > kMost || plan.query.batches * plan.query.blocks + 2 * plan.key.batches * plan.key.blocks > kMost) return {};
+  std::int64_t blocks = 0;
+  for (const SplitPlan::Parts* p : {&plan.query, &plan.key, &plan.value}) blocks += p->batches * p->blocks;
+  if (query_rows > kMost || blocks > kMost) return {};
   plan.failed = plan.bytes;
   plan.memory = plan.failed + round_up(4 * std::int64_t{a.batches}, 128);
   plan.bytes = plan.memory + plan.rows.memory_bytes();

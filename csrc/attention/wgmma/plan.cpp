@@ -63,10 +63,11 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   plan.part_tiles = static_cast<int>(part / tile->keys);
   plan.through_memory = plan.parts > 1 || 16 % plan.packed != 0;
   plan.tiles = heads * row_tiles;
-  if (plan.items() > kInt) return {};
+  const std::int64_t ctas = std::int64_t{p.sm_count} * tile->ctas;
+  if (plan.items() > kInt - 2 * ctas) return {};  // a CTA counts beyond the last item: scheduler.cuh, fp16_split/schedule.cuh
   plan.part_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
-  plan.ctas = static_cast<int>(std::min<std::int64_t>(plan.items(), std::int64_t{p.sm_count} * tile->ctas));
+  plan.ctas = static_cast<int>(std::min(plan.items(), ctas));
   plan.masking = p.masking;
   if (p.masking != Masking::edges) {
     plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile->keys));
