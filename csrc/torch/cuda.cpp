@@ -39,8 +39,9 @@ char* CudaScope::standing_workspace() const {
   const std::scoped_lock lock(mutex);
   auto& [key, tensor] = *standing.try_emplace({view_.device_index, id}).first;
   if (!tensor.defined()) {
-    tensor = workspace(kStandingBytes, view_);
-    if (cudaMemsetAsync(tensor.data_ptr(), 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
+    Tensor fresh = workspace(kStandingBytes, view_);
+    if (cudaMemsetAsync(fresh.data_ptr(), 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
+    tensor = std::move(fresh);  // only once it is cleared
   }
   return static_cast<char*>(tensor.data_ptr());
 }
@@ -49,7 +50,7 @@ MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t par
   MeetingPlace place;
   if (counter_bytes + partial_bytes == 0) return place;
   if (captured()) {
-    place.counters = counters_for_capture(view_.device_index, counter_bytes, stream_);
+    if (counter_bytes > 0) place.counters = counters_for_capture(view_.device_index, counter_bytes, stream_);
   } else if (counter_bytes <= kStandingCounterBytes) {
     prepare_captures(view_.device_index);
     char* const standing = standing_workspace();
@@ -60,7 +61,7 @@ MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t par
   if (!place.partials && own_counters + partial_bytes > 0) {
     place.owned = workspace(own_counters + partial_bytes, view_);
     place.partials = static_cast<char*>(place.owned->data_ptr()) + own_counters;
-    if (!place.counters) {
+    if (own_counters > 0) {
       place.counters = place.owned->data_ptr();
       if (cudaMemsetAsync(place.counters, 0, counter_bytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
     }
