@@ -242,6 +242,14 @@ def test_linear_refuses_what_torchs_does(input: tuple, weight: tuple, bias: tupl
     assert ours == fake == outcome(torch.nn.functional.linear, x, w, b)
 
 
+def test_addmm_factors_beyond_float32(device: torch.device) -> None:
+    x = randn(3, 3, device=device)
+    for factor in ("alpha", "beta"):
+        check("addmm", RuntimeError, rf"{factor} within the range of float32, got 1e\+39", x, x, x, **{factor: 1e39})
+    wide = torch.ones(3, 3, dtype=torch.float64, device=device)
+    assert torch_ext.addmm(wide, wide, wide, alpha=1e39)[0, 0] == 3e39 + 1
+
+
 def test_addmm_does_not_look_at_an_input_of_beta_0(device: torch.device) -> None:
     a, b = randn(3, 2, device=device), randn(2, 4, device=device)
     for shape in [(5,), (2, 5), (1, 3, 4)]:
@@ -299,6 +307,8 @@ def test_attention_options(device: torch.device) -> None:
         check("attention", RuntimeError, "window to be two numbers of keys", q, q, q, window=window)
     for softcap in (math.inf, math.nan, -1.0):
         check("attention", RuntimeError, "finite softcap from 0 on", q, q, q, softcap=softcap)
+    with pytest.raises(TypeError, match=r"^xgemm::attention: expected window of type List\[int\], got \(1.5, 0\)$"):
+        torch_ext.attention(q, q, q, window=(1.5, 0))
     for shape in [(3,), (2, 3), (1, 2, 4), (4, 1)]:
         sinks = torch.zeros(shape, device=device)
         check("attention", RuntimeError, r"sinks to broadcast to \[2, 4\], got shape", q, q, q, sinks=sinks)

@@ -123,6 +123,13 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
   check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
   check(std::isfinite(a.softcap) && a.softcap >= 0, op, "expected a finite softcap from 0 on, got ", a.softcap);
+  check_range(a.query, "scale", a.scale);
+  check_range(a.query, "softcap", a.softcap);
+  if (a.softcap != 0) {
+    const double inside = a.scale / a.softcap;  // of tanh
+    check(std::isfinite(inside), op, "expected scale / softcap to be finite, got ", a.scale, " / ", a.softcap);
+    check_range(a.query, "scale / softcap", inside);
+  }
   if (o.sinks) {
     a.sinks = view(op, "sinks", *o.sinks);
     check_sinks(a.query, *a.sinks, a.batch);

@@ -121,6 +121,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
   if (beta != 0) p.c = broadcast_operand(vi, call.out_shape, call.c);  // else it is not read: nothing of it may show
+  check_range(va, "alpha", alpha);
+  check_range(va, "beta", beta);
   p.alpha = alpha, p.beta = beta;
   p.a = operand(va, va.stride(0), va.stride(1));
   p.b = operand(vb, vb.stride(0), vb.stride(1));

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
+#include <limits>
 
 namespace xgemm {
 
@@ -74,7 +77,11 @@ std::string to_string(ScalarType dtype) {
     case ScalarType::ComplexHalf: return "complex32";
     case ScalarType::ComplexFloat: return "complex64";
     case ScalarType::ComplexDouble: return "complex128";
-    default: return torch::headeronly::toString(dtype);
+    default: {  // "Float8_e4m3fn", but torch's name is float8_e4m3fn
+      std::string name = torch::headeronly::toString(dtype);
+      std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      return name;
+    }
   }
 }
 
@@ -97,6 +104,11 @@ void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed)
   std::string names;
   for (auto t : allowed) names += (names.empty() ? "" : ", ") + to_string(t);
   fail(v.op, "expected ", v.name, " of dtype ", names, ", got ", to_string(v.dtype));
+}
+
+void check_range(const TensorView& v, const char* name, double factor) {
+  check(v.dtype == ScalarType::Double || !std::isfinite(factor) || std::abs(factor) <= std::numeric_limits<float>::max(), v.op,
+        "expected ", name, " within the range of float32, got ", factor);
 }
 
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim) {

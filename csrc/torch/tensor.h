@@ -58,6 +58,8 @@ void check_same_device(const TensorView& first, const TensorView& other);
 void check_same_dtype(const TensorView& first, const TensorView& other);
 /// dtype is among `allowed`.
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed);
+/// A factor is inf, NaN, or no larger than what kernels and ATen multiply `v` in can hold: float64 for float64, else float32.
+void check_range(const TensorView& v, const char* name, double factor);
 inline constexpr std::initializer_list<ScalarType> kFloating = {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16,
                                                                 ScalarType::Double};
 

@@ -11,6 +11,7 @@ _inference_mode = torch.is_inference_mode_enabled
 compiling = torch.compiler.is_compiling
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
+_VALUE = re.compile(r"^Value: (.{1,60})$", re.MULTILINE)
 _UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
 _WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-empty|targets in \[)")
 _WRONG_VALUE = re.compile(
@@ -40,7 +41,9 @@ def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
         return ValueError(message)
     if wrong := _WRONG_TYPE.search(message):
         expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
-        return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {wrong[3]}")
+        value = _VALUE.search(message)  # of a tuple the type says nothing: what it holds does not fit
+        got = value[1] if wrong[3] in ("tuple", "list") and value and wrong[1].startswith("List") else wrong[3]
+        return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {got}")
     if wrong := _UNDEFINED.search(message):
         return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
     if isinstance(error, NotImplementedError):
