@@ -105,7 +105,7 @@ Tensor empty_launch(const Tensor& x, std::int64_t threads) {
 #endif
 }
 
-Tensor best_block_size(const Tensor& x, const std::string& name) {
+Tensor best_block_size(const Tensor& x, const Text& name) {
   const TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
