@@ -2,7 +2,7 @@
 // bf16.
 //
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
-// masks.
+// windows, masks, soft capping, sinks.
 //   Operands   as wgmma/kernel.cuh; at most 64 packed rows a key head. D and Dv up to kTile's, zeros beyond; scale > 0.
 //   CTA        one part of one key head's keys. Four warps; one, two or four of them share a key with 16 rows each, and the
 //              others share the keys, 16 at a time: each warp has its own maximum, sum and outputs (warp.cuh).
