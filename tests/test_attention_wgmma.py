@@ -152,3 +152,5 @@ def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> No
     assert plan(64, 64, 64, 264) is None
     assert plan(2**31 - 2000, 2000) is None
     assert plan(128, 128, batches=2**31) is None
+    most = 2**31 - 1 - 2 * 132  # each CTA counts beyond the last item, in 32 bits
+    assert plan(128, 128, batches=most) is not None and plan(128, 128, batches=most + 1) is None

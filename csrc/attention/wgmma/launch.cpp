@@ -100,8 +100,9 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
                  .mask_heads = a.group > 1 && a.mask.group != 0,
                  .mask_rows = a.mask.row != 0};
+  constexpr double kLargestScale = 0x1p64;  // the largest fp16 scores (2^40) stay finite in units of log2
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
-               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) &&
+               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) && a.scale <= kLargestScale &&
                (a.cap_scale == 0 || static_cast<float>(a.cap_scale) != 0) && a.query.vector && a.key.vector && a.value.vector &&
                a.dv % 8 == 0 && walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
                walkable(a.sk, a.value.row);

@@ -1,6 +1,8 @@
 // The mask's classifier, for the rows and keys of each tile.
+#include <algorithm>
 #include <utility>
 
+#include "attention/fp16_split/tile.h"
 #include "attention/mma/tile.h"
 #include "attention/wgmma/instances.h"
 #include "attention/wgmma/mask_tiles.cuh"
@@ -25,6 +27,17 @@ bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned 
     return (... || launch(std::integral_constant<std::size_t, kIndex>{}));
   }(std::make_index_sequence<kTiles.size()>{});
 }
+
+/// fp32's tiles (fp16_split) come here too, and take what the tables above have.
+constexpr bool is_compiled(const WgmmaTile& tile) {
+  const auto same = [&](const WgmmaTile& t) {
+    return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));
+  };
+  return std::ranges::any_of(kWgmmaTiles, same) || std::ranges::any_of(kMmaTiles, same);
+}
+static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) {
+  return is_compiled(t) || !(split_serves(t, Masking::boolean) || split_serves(t, Masking::additive));
+}));
 
 }  // namespace
 

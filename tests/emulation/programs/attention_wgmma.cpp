@@ -140,6 +140,9 @@ void check(const Case& c) {
     for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
     return *plan;
   };
+  Arguments large = a;
+  large.scale = 0x1p65;
+  require(!make_plan(wgmma_problem(large)).has_value(), "no plan for scores that overflow in units of log2");
   const WgmmaPlan plan = run(a, c.sm_count, c.seed);
   std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << ": " << std::flush;
 
