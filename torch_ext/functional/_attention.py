@@ -61,8 +61,8 @@ def attention(
         (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite or that float32
-            cannot hold (float64 inputs: any); and what :mod:`torch_ext.functional` lists.
+        RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite, also in
+            float32 (but for float64 inputs); and what :mod:`torch_ext.functional` lists.
         ValueError: a dropout_p other than 0, an unknown causal_alignment or precision.
 
     Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
