@@ -2,22 +2,14 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, IEEE, Ask, plan_fixture
+from matmul_plans import HIGH, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 plan = plan_fixture("bf16x3")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(64, 256, 256)["name"].startswith("bf16x3_")
-    for other in (
-        {"dtype": 1},
-        {"dtype": 3},
-        {"precision": IEEE},
-        {"batch_invariant": True},
-        {"gated": True},
-        {"major": 8},
-        {"forced": "simt_64x64"},
-    ):
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"major": 8}):
         assert plan(64, 256, 256, **other) is None, other
     assert plan(64, 256, 256, forced="bf16x3_32x128")["rows"] == 32
     assert plan(16, 256, 256, forced="bf16x3_64x128")["rows"] == 64

@@ -3,18 +3,17 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import Ask, plan_fixture
+from matmul_plans import BF16, F32, F64, Ask, plan_fixture
 
 TILES = ["fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_32x64", "fp64_16x64"]
-F64 = 3
 plan = plan_fixture("fp64")
 
 
 def test_only_fp64_on_hopper_with_more_than_four_columns(plan: Ask) -> None:
     assert plan(2048, 2048, 2048, dtype=F64)["name"] == "fp64_128x128"
     for other in (
-        {"dtype": 0},
-        {"dtype": 2},
+        {"dtype": F32},
+        {"dtype": BF16},
         {"major": 8},
         {"major": 10},
         {"forced": "simt"},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
+from matmul_plans import BF16, F16, F32, F64, HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
 
 from benchmarks import tune
 from tools.fuzz import ops as fuzz
@@ -20,7 +20,6 @@ from tools.fuzz import ops as fuzz
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
 plan = plan_fixture("choice")
 names = plan_fixture("names")
-F32, F16, BF16, F64 = range(4)
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]
 Question = dict[str, int | str]

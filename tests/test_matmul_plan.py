@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Answer, plan_fixture
+from matmul_plans import BF16, F16, F32, F64, HIGH, HIGHEST, IEEE, MEDIUM, Answer, plan_fixture
 
 cuda_cores = plan_fixture("cuda_cores")
 wgmma = plan_fixture("wgmma")
 choice = plan_fixture("choice")
-F32, F16, BF16, F64 = range(4)  # DType's order
 SIZE = {F32: 4, F16: 2, BF16: 2, F64: 8}
 
 

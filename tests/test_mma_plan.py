@@ -2,16 +2,15 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import Ask, plan_fixture
+from matmul_plans import BF16, F16, F32, F64, Ask, plan_fixture
 
 TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
-HALF, BF16 = 1, 2
 plan = plan_fixture("mma")
 wgmma = plan_fixture("wgmma")
 
 
 def test_small_and_narrow_products_take_it(plan: Ask) -> None:
-    for dtype in (HALF, BF16):
+    for dtype in (F16, BF16):
         for size in [
             (64, 64, 64),
             (128, 128, 128),
@@ -48,8 +47,8 @@ def test_too_little_for_the_other_kernel_is_too_little_for_this(plan: Ask) -> No
 
 def test_only_where_it_has_the_order_of_the_other_kernel(plan: Ask, wgmma: Ask) -> None:
     for other in (
-        {"dtype": 0},
-        {"dtype": 3},
+        {"dtype": F32},
+        {"dtype": F64},
         {"gated": True},
         {"major": 8},
         {"forced": "wgmma"},

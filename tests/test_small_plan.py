@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, IEEE, MEDIUM, Ask, plan_fixture
+from matmul_plans import HIGH, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
 plan = plan_fixture("sweep,sliced")
@@ -14,16 +14,7 @@ def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(128, 128, 128)["name"].startswith("sliced")
     assert plan(1, 4096, 4096)["name"] == "sweep"
     assert plan(4096, 1, 4096, layout="tn")["name"] == "sweep"
-    for other in (
-        {"dtype": 1},
-        {"dtype": 3},
-        {"precision": IEEE},
-        {"batch_invariant": True},
-        {"gated": True},
-        {"prepared": True},
-        {"forced": "simt_64x64"},
-        {"forced": "bf16x3"},
-    ):
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"prepared": True}, {"forced": "bf16x3"}):
         assert plan(128, 128, 128, **other) is None, other
     for tile in TILES:
         assert plan(512, 512, 512, forced=tile)["name"] == tile

@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, HIGHEST, IEEE, MEDIUM, Ask, plan_fixture
+from matmul_plans import HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 plan = plan_fixture("tf32", usually=HIGH)
 
@@ -10,17 +10,7 @@ plan = plan_fixture("tf32", usually=HIGH)
 def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(64, 256, 256)["name"].startswith("tf32_")
     assert plan(64, 256, 256, precision=MEDIUM) is not None
-    for other in (
-        {"dtype": 1},
-        {"dtype": 3},
-        {"precision": HIGHEST},
-        {"precision": IEEE},
-        {"batch_invariant": True},
-        {"gated": True},
-        {"prepared": True},
-        {"major": 8},
-        {"forced": "simt_64x64"},
-    ):
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"precision": HIGHEST}, {"prepared": True}, {"major": 8}):
         assert plan(64, 256, 256, **other) is None, other
     assert plan(64, 256, 256, forced="tf32_128x256x32")["y"] == 256
 
