@@ -2,7 +2,9 @@
 // products beyond fp32's range.
 #pragma once
 #include "device/ptx/warpgroup.cuh"
-#include "matmul/bf16x3/parts.cuh"
+#include "matmul/bf16x3/fragments.cuh"
+#include "matmul/bf16x3/scheduler.cuh"
+#include "matmul/epilogue/apply.cuh"
 
 namespace xgemm::matmul::bf16x3 {
 
@@ -108,6 +110,24 @@ __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2
 #pragma unroll
   for (int i = 0; i < kRows / 2; ++i) sums[i] += finite_part(off[i]);
   ptx::named_barrier_sync(barrier, 128);
+}
+
+/// A tile's sums again, exactly, if its operands are not what the parts carry.
+template <class Config>
+__device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
+                                          const Fallback& fallback, const Scheduler<Config>& work,
+                                          const FragmentPlace<Config>& place, const TileOrigin& at, int rows, int columns,
+                                          int column0, float* stage, int barrier) {
+  constexpr bool kFallback = Config::kValue.fallback;
+  const Problem& p = g.problem;
+  const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
+                     *const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
+  const std::int64_t begin = static_cast<std::int64_t>(work.block) * kBlock,
+                     end = min(p.k, static_cast<std::int64_t>(work.end) * kBlock);
+  // Lifted sums may have left the range that the others would not have.
+  if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
+                                                        p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
+    exact_sums<Config>(sums, g, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
 }
 
 }  // namespace xgemm::matmul::bf16x3

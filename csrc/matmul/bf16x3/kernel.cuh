@@ -17,7 +17,7 @@
 #include "matmul/bf16x3/accumulate.cuh"
 #include "matmul/bf16x3/exact.cuh"
 #include "matmul/bf16x3/fallback.cuh"
-#include "matmul/simt/kernel.cuh"
+#include "matmul/bf16x3/store.cuh"
 
 namespace xgemm::matmul {
 
@@ -309,17 +309,8 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
       }
       if constexpr (kFallback)
         if (fallback.lifts_any) undo_lifts<Config>(total, g, column_lifts, place, at, rows);
-      if (ptx::named_barrier_or(barrier, 128, any_lost(lost))) {
-        const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
-                           *const b =
-                               static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
-        const std::int64_t begin = static_cast<std::int64_t>(work.block) * kBlock,
-                           end = min(p.k, static_cast<std::int64_t>(work.end) * kBlock);
-        // Lifted sums may have left the range that the others would not have.
-        if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
-                                                              p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
-          exact_sums<Config>(total, g, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
-      }
+      if (ptx::named_barrier_or(barrier, 128, any_lost(lost)))
+        redo_sums<Config>(total, g, fallback, work, place, at, rows, columns, column0, stage, barrier);
       const float alpha = static_cast<float>(p.alpha);
       // The thread's quads of C: a staged line is a row of C, of which kLanes threads have a quad each.
       constexpr int kLanes = kAlong / 4, kStep = 128 / kLanes;
@@ -328,31 +319,8 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
       const int out_row0 = kSwapAB ? column0 : at.row, out_column0 = kSwapAB ? at.row : column0;
       float* const out = static_cast<float*>(p.out) +
                          (static_cast<std::int64_t>(at.batch) * (kSwapAB ? n : m) + out_row0) * out_columns + out_column0;
-      // A product with nothing fused has a path of its own: the other one's code would push the main loop out of the instruction
-      // cache.
-      const auto store = [&](int row, int column, const Vector<float, 4>& sum) {
-        Quad<float> results{{sum[0], sum[1], sum[2], sum[3]}};
-        const int count = (kSwapAB ? rows : columns) - column;
-        if (g.plain) {
-#pragma unroll
-          for (float& x : results.v) x = fmaf(alpha, x, 0.f);
-        } else {
-          results =
-              make_epilogue<float, float>(p, at.batch).template quad<float>(results, out_row0 + row, out_column0 + column, count);
-        }
-        float* const to = out + static_cast<std::int64_t>(row) * out_columns + column;
-        if constexpr (kFallback) {
-          if (!fallback.all) {
-            const LineQuality of_row = line_quality(stats_a(g, at.batch)[out_row0 + row], p.k);
-            const LineStats* const columns_here = stats_b(g, at.batch) + out_column0 + column;
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-              if (j < count && !pairs_well(of_row, line_quality(columns_here[j], p.k))) to[j] = results.v[j];
-            return;
-          }
-        }
-        simt::store_global(to, results, count, out_columns);
-      };
+      const QuadStore<Config> store{g,           fallback, alpha, at.batch, out_row0, out_column0, kSwapAB ? rows : columns,
+                                    out_columns, out};
       // A split tile is its first CTA's last one and the others' first one.
       unsigned first_cta = 0, last_cta = 0;
       if (!work.whole()) {
