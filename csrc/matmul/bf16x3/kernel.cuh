@@ -17,6 +17,7 @@
 #include "matmul/bf16x3/accumulate.cuh"
 #include "matmul/bf16x3/exact.cuh"
 #include "matmul/bf16x3/fallback.cuh"
+#include "matmul/bf16x3/panels.cuh"
 #include "matmul/bf16x3/store.cuh"
 
 namespace xgemm::matmul {
@@ -84,23 +85,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
             ptx::tma_load(target + i * 8192, &g.b, landed, at_b.column + 32 * i, k0, at_b.batch * g.batch_step_b);
         }
       } else {
-        // Panels of rows of 32 elements, laid out as TMA would: [half of k][column], else [32 columns][k].
-        constexpr int kPanels = kKMajorB ? 2 : 4, kPanelRows = kKMajorB ? kColumns : kBlock, kWarpStep = kProducerWarps;
-        static_assert(kWarpStep == 8, "a warp's rows are swizzled alike");
-        const float* const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at_b.batch);
-        const std::int64_t step = kWarpStep * (kKMajorB ? p.b.col_stride : p.b.row_stride);
-        unsigned char* to = target + warp * 128 + ((lane / 4) ^ warp) * 16 + lane % 4 * 4;
-#pragma unroll 1
-        for (int panel = 0; panel < kPanels; ++panel) {
-          const int column = at_b.column + (kKMajorB ? warp : panel * 32 + lane), k = k0 + (kKMajorB ? panel * 32 + lane : warp);
-          const float* from = b + column * p.b.col_stride + k * p.b.row_stride;
-          const int some = (kKMajorB ? k < k_size : column < n) ? (kKMajorB ? n - column : k_size - k) : 0;
-#pragma unroll 4
-          for (int row = 0; row < kPanelRows; row += kWarpStep) {
-            cp_async<4>(to, from, row < some ? 4 : 0);
-            from += step, to += kWarpStep * 128;
-          }
-        }
+        PanelCopy<Config>{p, warp, lane, n, k_size}(target, at_b, k0);
         ptx::barrier_arrive_copies(landed);
       }
       state_b.advance();
