@@ -15,7 +15,7 @@ from test_attention import attention_lse, check
 FOLDER = CSRC / "attention"
 SOURCES = [
     *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu")),
-    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu")),
+    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
 ]
 ROWS = [(1, 1), (5, 3), (16, 1), (4, 5), (8, 4), (11, 3), (1, 64), (64, 1)]  # positions, query heads of a key head
 
@@ -204,7 +204,9 @@ def test_rows(by_mma: torch.device, dtype: torch.dtype, sq: int, group: int) -> 
         check(*args, enable_gqa=True, window=(100, 0), causal_alignment="bottom_right", softcap=20.0)
         check(*args, enable_gqa=True, sinks=randn(2 * group, device=by_mma))
         check(*args, enable_gqa=True, attn_mask=torch.rand(sq, sk, device=by_mma) < 0.5)
-        check(*args, enable_gqa=True, attn_mask=randn(2, 1, 1, sk, device=by_mma))
+        for mask_dtype in (dtype, torch.float32):  # torch gives NaN with the latter, or refuses it
+            mask = randn(2, 1, 1, sk, dtype=mask_dtype, device=by_mma)
+            check(*args, enable_gqa=True, attn_mask=mask, half_peer=mask_dtype == dtype)
 
 
 @pytest.mark.cuda

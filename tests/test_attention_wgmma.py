@@ -11,7 +11,7 @@ from attention_cases import Attend, Case, attend_fixture, random_case
 from common import CSRC, compile_program, conversation
 
 FOLDER = CSRC / "attention" / "wgmma"
-SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu")]
+SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu", "merge.cu")]
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
 
 

@@ -231,9 +231,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
     softmax.finish();
-    if (g.through_memory)
-      return leave_part<kTile.consumers>(outputs, softmax.maximum, softmax.sum, g, tile, shared.flags + warpgroup(),
-                                         [&](int first_row) { merge_split_parts<kIndex, kMasking>(g, tile, first_row); });
+    if (g.through_memory) return leave_part(outputs, softmax.maximum, softmax.sum, g, tile);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int in_tile = row_in_tile() + 8 * h;

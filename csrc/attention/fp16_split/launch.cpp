@@ -132,6 +132,7 @@ const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, voi
   (plan.parts == 2 ? split_fp16x3 : split_fp16x1)(plan.tile(), operands, stream);
   fill_arguments(g, plan.rows, a, counters, base + plan.memory, stream);
   (plan.parts == 2 ? launch_fp16x3 : launch_fp16x1)(plan.tile(), plan.rows.masking, g, plan.rows.ctas, stream);
+  if (plan.rows.through_memory) launch_split_merge(plan.rows.masking == Masking::additive, g, plan.rows.merged_rows(), stream);
   return g.failed;
 }
 

@@ -18,8 +18,7 @@ struct SplitShared {
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
   static constexpr int kBarriers = 2 * (1 + kTile.stages);
   static constexpr int kScales = kKeys > kTile.value_size ? kKeys : kTile.value_size;  ///< bf16, that come with a slot
-  static constexpr int kBytes =
-      kParts * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + 4 * kTile.consumers + kSwizzlePattern;
+  static constexpr int kBytes = kParts * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + kSwizzlePattern;
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
@@ -29,15 +28,13 @@ struct SplitShared {
   std::uint16_t* scales;  ///< [slot][kScales]: of a tile, with its high part
   Pipeline<1> query_slots;
   Pipeline<kTile.stages> ring;
-  unsigned* flags;  ///< one a consumer warpgroup
 
   __device__ __forceinline__ explicit SplitShared(unsigned char* memory)
       : queries(memory + swizzle_padding(memory)),
         slots(queries + kParts * kQueryPart),
         scales(reinterpret_cast<std::uint16_t*>(slots + kTile.stages * kSlotBytes)),
         query_slots{reinterpret_cast<ptx::Barrier*>(scales + kTile.stages * kScales)},
-        ring{query_slots.empty + 1},
-        flags(reinterpret_cast<unsigned*>(ring.empty + kTile.stages)) {}
+        ring{query_slots.empty + 1} {}
 
   /// By one thread; a CTA barrier follows.
   __device__ __forceinline__ void init_barriers() const {

@@ -1,5 +1,6 @@
 #include "attention/mma/launch.h"
 
+#include "attention/wgmma/instances.h"
 #include "attention/wgmma/launch.h"
 
 namespace xgemm::attention {
@@ -16,6 +17,7 @@ void launch_mma(const WgmmaPlan& plan, const Arguments& a, void* counters, void*
   if (plan.masking != Masking::edges) g.scale = 1;  // the masked kernel's scores are in natural units
   (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.tile, plan.masking != Masking::edges, g,
                                                               static_cast<unsigned>(plan.items()), stream);
+  if (plan.through_memory) launch_merge(a.dtype, plan.masking != Masking::edges, g, plan.merged_rows(), stream);
 }
 
 }  // namespace xgemm::attention

@@ -1,8 +1,8 @@
-// The end of a tile: the warps' slices of the keys meet in shared memory, the CTAs' parts in memory (wgmma/merge.cuh), each in
-// order.
+// The end of a tile: the warps' slices of the keys meet in shared memory, in order; parts are left in memory (wgmma/merge.cuh).
 #pragma once
 #include "attention/mma/warp.cuh"
-#include "attention/wgmma/merge.cuh"
+#include "attention/wgmma/finish.cuh"
+#include "attention/wgmma/parts.cuh"
 
 namespace xgemm::attention {
 
@@ -10,16 +10,11 @@ namespace xgemm::attention {
 template <int kValueSize>
 struct WarpResults {
   static constexpr int kPitch = kValueSize + 8;  // floats of a row: the rows of a store lie in different banks
-  static constexpr int kBytes = kMmaWarps * kMmaRows * (4 * kPitch + 8) + 4 * (4 * kMmaRows) + 4;
+  static constexpr int kBytes = kMmaWarps * kMmaRows * (4 * kPitch + 8);
   float* outputs;  ///< [warp][row], not normalised
   float2* states;  ///< [warp][row]: maximum and sum
-  float* maxima;   ///< of merge_parts()
-  unsigned* last;  ///< is this CTA the last one of its rows?
   __device__ __forceinline__ explicit WarpResults(unsigned char* memory)
-      : outputs(reinterpret_cast<float*>(memory)),
-        states(reinterpret_cast<float2*>(outputs + kMmaWarps * kMmaRows * kPitch)),
-        maxima(reinterpret_cast<float*>(states + kMmaWarps * kMmaRows)),
-        last(reinterpret_cast<unsigned*>(maxima + 4 * kMmaRows)) {}
+      : outputs(reinterpret_cast<float*>(memory)), states(reinterpret_cast<float2*>(outputs + kMmaWarps * kMmaRows * kPitch)) {}
 };
 
 /// By the whole CTA, once nothing reads or writes keys and values in shared memory any more.
@@ -67,18 +62,6 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
       store_vector(g.part_outputs + to * kValueSize + column, output);
     }
   }
-  if (whole) return;
-  __syncthreads();
-  if (thread == 0) {
-    unsigned* const counter = g.counters + tile.index;
-    __threadfence();
-    const bool last = atomicAdd(counter, 1u) == g.parts.divisor - 1;
-    if (last) *counter = 0;
-    *results.last = last;
-    __threadfence();
-  }
-  __syncthreads();
-  if (*results.last) merge_parts<Element, kMasking, kValueSize, 16, 1>(g, tile, 0, results.maxima, 1);
 }
 
 }  // namespace xgemm::attention

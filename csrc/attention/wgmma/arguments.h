@@ -78,9 +78,9 @@ struct WgmmaArguments {
   // Where results meet in memory (parts.cuh): several parts, or rows that TMA cannot store.
   bool through_memory;
   int part_rows;        ///< rows of a tile that there is room for
-  float* part_outputs;  ///< [tile][part][row][value_size], unnormalised
+  int part_columns;     ///< the tile's value_size
+  float* part_outputs;  ///< [tile][part][row][part_columns], unnormalised
   float2* part_states;  ///< [tile][part][row]: maximum of the unscaled scores, sum of the weights
-  unsigned* counters;   ///< [tile][warpgroup], zero before and after
 };
 
 }  // namespace xgemm::attention

@@ -237,11 +237,7 @@ struct Consumer {
         release(shared.query_slots, query);
       } else {
         release(shared.query_slots, query);
-        leave_part<kTile.consumers>(outputs, softmax.maximum, softmax.sum, g, tile, shared.flags + warpgroup, [&](int first_row) {
-          // As many loads in flight as registers allow.
-          merge_parts<Element, kMasking, kTile.value_size, kTile.consumers == 1 ? 16 : 8, kTile.consumers == 2 ? 2 : 1>(
-              g, tile, first_row, shared.maxima + 64 * warpgroup, kEpilogueBarrier + first_row / 64);
-        });
+        leave_part(outputs, softmax.maximum, softmax.sum, g, tile);
       }
       __syncwarp();
     }

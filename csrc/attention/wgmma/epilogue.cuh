@@ -1,6 +1,6 @@
 // The outputs of a warpgroup's 64 rows: normalised, rounded, and through the queries' place in shared memory to memory by TMA.
 #pragma once
-#include "attention/wgmma/merge.cuh"
+#include "attention/wgmma/finish.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"

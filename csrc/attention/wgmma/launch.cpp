@@ -132,11 +132,10 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   g.part_tiles = plan.part_tiles, g.first_part = plan.first_part;
   g.items = static_cast<int>(plan.items());
 
-  g.through_memory = plan.through_memory, g.part_rows = plan.part_rows;
+  g.through_memory = plan.through_memory, g.part_rows = plan.part_rows, g.part_columns = plan.info().value_size;
   g.part_states = static_cast<float2*>(memory);
   g.part_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
-  g.counters = static_cast<unsigned*>(counters) + plan.shares_items();
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
 }
 
@@ -155,6 +154,7 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
 
   fill_arguments(g, plan, a, counters, memory, stream);
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, plan.masking, g, plan.ctas, stream);
+  if (plan.through_memory) launch_merge(a.dtype, plan.masking == Masking::additive, g, plan.merged_rows(), stream);
   return true;
 }
 

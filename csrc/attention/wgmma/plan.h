@@ -46,7 +46,8 @@ struct WgmmaPlan {
   std::int64_t items() const { return tiles * parts; }
   const WgmmaTile& info() const { return table[static_cast<std::size_t>(tile)]; }
   bool shares_items() const { return items() > ctas; }  ///< CTAs ask for items: one counter
-  std::int64_t counter_bytes() const { return 4 * (shares_items() + (through_memory ? tiles * info().consumers : 0)); }
+  std::int64_t counter_bytes() const { return 4 * shares_items(); }
+  std::int64_t merged_rows() const { return tiles * part_rows; }  ///< with room in memory
   std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * part_rows, 16) : 0; }
   std::int64_t partial_bytes() const {
     return state_bytes() + (through_memory ? 4 * items() * part_rows * info().value_size : 0);

@@ -26,9 +26,7 @@ struct Shared {
   Pipeline<kTile.query_slots> query_slots;
   Pipeline<kTile.stages> key_slots, value_slots;
   Pipeline<kItemSlots> item_slots;
-  int* items;       ///< what comes after the item at hand
-  unsigned* flags;  ///< one a consumer warpgroup
-  float* maxima;    ///< one a row: parts.cuh
+  int* items;  ///< what comes after the item at hand
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory)
       : queries(memory),
@@ -38,9 +36,7 @@ struct Shared {
         key_slots{query_slots.empty + kTile.query_slots},
         value_slots{key_slots.empty + kTile.stages},
         item_slots{value_slots.empty + kTile.stages},
-        items(reinterpret_cast<int*>(item_slots.empty + kItemSlots)),
-        flags(reinterpret_cast<unsigned*>(items + kItemSlots)),
-        maxima(reinterpret_cast<float*>(flags + kTile.consumers)) {}
+        items(reinterpret_cast<int*>(item_slots.empty + kItemSlots)) {}
 
   /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
   __device__ __forceinline__ void init_barriers() const {

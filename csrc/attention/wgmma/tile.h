@@ -51,8 +51,7 @@ struct WgmmaTile {
   constexpr int value_bytes() const { return keys * kBlockBytes * blocks(value_size); }
   constexpr int barriers() const { return 2 * (query_slots + 2 * stages + kItemSlots); }
   constexpr int shared_bytes() const {
-    return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() +
-           4 * (kItemSlots + consumers + rows());
+    return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() + 4 * kItemSlots;
   }
   // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one has enough from the
   // start. A producer that looks at a mask's tiles needs more.

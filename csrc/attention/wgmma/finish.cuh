@@ -1,0 +1,49 @@
+// The end of a row: its sink, its outputs normalised and rounded.
+#pragma once
+#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/softmax.cuh"
+#include "device/vector.cuh"
+
+namespace xgemm::attention {
+
+/// Adds the sink of a packed row of the tile, if there are any, to the row's maximum and sum, as the score of one more key;
+/// returns the factor of the row's outputs.
+template <Masking kMasking>
+__device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
+                                            float& sum) {
+  if (g.sinks.values == nullptr) return 1 / sum;
+  const int head = tile.head + packed_row - g.pack.divide(packed_row) * static_cast<int>(g.pack.divisor);
+  const std::int64_t at = tile.outer * g.sinks.outer + tile.inner * g.sinks.inner + head * g.sinks.head;
+  float sink;
+  const auto load = [&](auto type) {
+    using T = typename decltype(type)::type;
+    sink = convert<float>(static_cast<const T*>(g.sinks.values)[at]) / g.scale;
+  };
+  if (g.sinks.dtype == DType::f32)
+    load(Type<float>{});
+  else if (g.sinks.dtype == DType::f16)
+    load(Type<half>{});
+  else
+    load(Type<bf16>{});
+  const float before = maximum;
+  maximum = fmaxf(before, sink);
+  const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
+  const float factor = exponentials.factor(before, g.scale_log2), weight = exponentials.weight(sink, g.scale_log2);
+  sum = fmaf(sum, factor, weight);
+  return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
+}
+
+/// Four columns of a row of the tile: outputs that are not normalised, with the row's maximum and sum, to memory.
+template <class Element, Masking kMasking>
+__device__ __forceinline__ void store_quad(const WgmmaArguments& g, const RowTile& tile, int row, std::int64_t out, int column,
+                                           float maximum, float sum, Vector<float, 4>& output) {
+  const float keys = sum, inverse = finish_row<kMasking>(g, tile, tile.row + row, maximum, sum);
+  if (column == 0 && g.lse != nullptr) g.lse[out] = log_sum(maximum, sum, g.scale);
+  if (column >= g.dv) return;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) output[c] = keys == 0.f ? 0.f : output[c] * inverse;
+  store_vector(static_cast<std::uint32_t*>(g.out) + (out * g.dv + column) / 2,
+               Vector<std::uint32_t, 2>{{pack_pair<Element>(output[0], output[1]), pack_pair<Element>(output[2], output[3])}});
+}
+
+}  // namespace xgemm::attention
