@@ -21,6 +21,7 @@ struct WgmmaMask {
   const void* values;
   DType dtype;
   bool pairs;              ///< two neighbouring columns may be loaded as one word
+  std::uint8_t slot_rows;  ///< additive_tma: so many rows of the mask serve a warpgroup's 64 rows
   int key_tiles;           ///< of a mask tile
   unsigned char* classes;  ///< [mask tile][key tile]: TileClass
   uint2* bits;             ///< bool: [mask tile][key tile][consumer thread]: bit 2 j + c of word h for accumulator 4 j + 2 h + c
@@ -81,6 +82,10 @@ struct WgmmaArguments {
   float* part_outputs;  ///< [tile][part][row][value_size], unnormalised
   float2* part_states;  ///< [tile][part][row]: maximum of the unscaled scores, sum of the weights
   unsigned* counters;   ///< [tile][warpgroup], zero before and after
+
+  /// The mask, if it is additive_tma: dims (Sk, group, Sq, inner batch, outer batch), sizes 1 where it is broadcast; boxes of 64
+  /// keys by slot_rows rows.
+  CUtensorMap mask_map;
 };
 
 }  // namespace xgemm::attention
