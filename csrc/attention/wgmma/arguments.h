@@ -40,7 +40,7 @@ struct MaskTilesArguments {
   int heads, row_tiles, inner;  ///< sizes of the mask's tile heads, tiles of rows, inner batches: 1 where broadcast
   int rows, pack, tile_rows;    ///< packed rows of a tile head; see WgmmaArguments
   int sk;
-  bool vector;  ///< bool: 16 keys are one aligned load
+  bool vector;  ///< 16 keys are aligned to 16 bytes, in one piece
 };
 
 struct WgmmaArguments {
