@@ -51,7 +51,7 @@ bool mask_multiples(const Arguments& a, std::int64_t of) {
   return x.column == 1 && std::ranges::all_of(others, [of](std::int64_t i) { return i % of == 0; });
 }
 
-/// A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile interleaves.
+/// An additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile interleaves.
 bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
@@ -182,8 +182,8 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
 
   fill_arguments(g, plan, a, counters, memory, stream);
-  const Masking masking = launched_masking(plan, a);
-  if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) return false;
+  Masking masking = launched_masking(plan, a);
+  if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
   return true;
 }

@@ -139,7 +139,7 @@ struct TileMask<kKeys, Masking::additive> {
   }
 };
 
-/// Its keys and values come by TMA, and so does the mask (add_mask_slot).
+/// TMA loads this mask, and add_mask_slot() adds it.
 template <int kKeys>
 struct TileMask<kKeys, Masking::additive_tma> : TileMask<kKeys, Masking::edges> {
   using TileMask<kKeys, Masking::edges>::TileMask;
