@@ -34,6 +34,8 @@ class Case:
     special: int = 0
     softcap: float = 0.0
     sinks: int = 0  # 1: float32, a query head's; 2: of the operands' dtype, a query head's and batch's
+    aligned: int = 0  # the mask's rows begin at multiples of 16 bytes
+    shared: int = 0  # all outer batches have one mask
 
     def line(self) -> str:
         limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp leaves them
@@ -86,4 +88,6 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
         special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
         softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
         sinks=draw.choice([0, 0, 1, 2]),
+        aligned=draw.choice([0, 1]) if mask else 0,
+        shared=draw.choice([0, 0, 1]) if mask else 0,
     )

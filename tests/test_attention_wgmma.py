@@ -12,6 +12,7 @@ from common import CSRC, compile_program, conversation
 
 FOLDER = CSRC / "attention" / "wgmma"
 SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu", "merge.cu")]
+BY_TMA = "mask by TMA"  # what the program prints where TMA loads the mask
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
 
 
@@ -37,13 +38,52 @@ def test_every_instantiation(attend: Attend) -> None:
             for mask in (0, 1, 2, 3)
         )
     ]
+    cases += [  # an additive mask by TMA
+        Case(dtype, d, sm_count=3, group=2, sq=130, sk=150, d=d, dv=dv, mask=2, rows=1, aligned=1)
+        for dtype in ("bf16", "fp16")
+        for d, dv in HEAD_SIZES
+    ]
     for dtype in ("bf16", "fp16"):  # the tiles of short causal rows, and of many rows that see all keys
         cases += [
             Case(dtype, sm_count=3, sq=130, sk=150, last=1),
             Case(dtype, sm_count=3, group=2, sq=520, sk=90, d=128, dv=128),
         ]
-    served = {(result.split()[1], case.dtype, case.mask) for case, result in zip(cases, attend(cases), strict=True)}
-    assert {tile for tile, _, _ in served} == {str(i) for i in range(13)}
+    results = attend(cases)
+    assert {result.split()[1] for result in results} == {str(i) for i in range(13)}
+    by_tma = {(result.split()[1], case.dtype) for case, result in zip(cases, results, strict=True) if BY_TMA in result}
+    assert by_tma == {(tile, dtype) for tile in ("2", "3", "5", "9") for dtype in ("bf16", "fp16")}
+
+
+def test_additive_masks(attend: Attend) -> None:
+    """By TMA, or by the warpgroups where TMA cannot: heads, batches, rows apart or together, packed heads, windows."""
+    draw = random.Random(0)
+    limits = {"none": {}, "window": {"first": -70, "last": 30}, "causal": {"last": 1}, "from the end": {"last": 400}}
+    cases = [
+        Case(
+            *(dtype, seed, draw.choice([1, 2, 5]), 2, draw.choice([1, 2]), group, sq, sk, d, d),
+            **limits[draw.choice(list(limits))],
+            bshd=draw.choice([0, 1]),
+            mask=2,
+            heads=heads,
+            rows=draw.choice([1, 1, 1, 0]),
+            special=draw.choice([0, 0, 3]),
+            softcap=draw.choice([0, 0, 0, 5]),
+            aligned=draw.choice([1, 1, 0]),
+            shared=draw.choice([0, 1]),
+        )
+        for seed, (dtype, heads, (group, sq), (sk, d)) in enumerate(
+            (dtype, heads, rows, keys)
+            for dtype in ("bf16", "fp16")
+            for heads in (0, 1)
+            for rows in ((1, 193), (2, 70), (16, 10), (3, 100))
+            for keys in ((500, 64), (513, 96), (384, 128), (333, 200))
+        )
+    ]
+    for case in cases:
+        case.special = case.special if case.rows else 0
+    for case, result in zip(cases, attend(cases), strict=True):
+        pitch = -(-case.sk // 16) * 16 if case.aligned else case.sk
+        assert (BY_TMA in result) == (case.rows == 1 and pitch % 8 == 0), (case, result)
 
 
 @pytest.mark.parametrize("seed", range(4))

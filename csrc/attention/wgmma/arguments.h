@@ -21,6 +21,7 @@ struct WgmmaMask {
   const void* values;
   DType dtype;
   bool pairs;              ///< two neighbouring columns may be loaded as one word
+  std::uint8_t slot_rows;  ///< additive_tma: so many rows of the mask serve a warpgroup's 64 rows
   int key_tiles;           ///< of a mask tile
   unsigned char* classes;  ///< [mask tile][key tile]: TileClass
   uint2* bits;             ///< bool: [mask tile][key tile][consumer thread]: bit 2 j + c of word h for accumulator 4 j + 2 h + c
@@ -39,7 +40,7 @@ struct MaskTilesArguments {
   int heads, row_tiles, inner;  ///< sizes of the mask's tile heads, tiles of rows, inner batches: 1 where broadcast
   int rows, pack, tile_rows;    ///< packed rows of a tile head; see WgmmaArguments
   int sk;
-  bool vector;  ///< bool: 16 keys are one aligned load
+  bool vector;  ///< 16 keys are aligned to 16 bytes, in one piece
 };
 
 struct WgmmaArguments {
@@ -81,6 +82,10 @@ struct WgmmaArguments {
   int part_columns;     ///< the tile's value_size
   float* part_outputs;  ///< [tile][part][row][part_columns], unnormalised
   float2* part_states;  ///< [tile][part][row]: maximum of the unscaled scores, sum of the weights
+
+  /// The mask, if it is additive_tma: dims (Sk, group, Sq, inner batch, outer batch), sizes 1 where it is broadcast; boxes of 64
+  /// keys by slot_rows rows.
+  CUtensorMap mask_map;
 };
 
 }  // namespace xgemm::attention

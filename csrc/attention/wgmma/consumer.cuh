@@ -39,9 +39,12 @@ struct Turns {
 
 template <class Element, int kIndex, Masking kMasking>
 struct Consumer {
-  using S = Shared<kIndex>;
+  using S = Shared<kIndex, kMasking>;
   static constexpr WgmmaTile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys;
+  /// Have tiles that test nothing a loop of their own? Beside 128 registers of outputs and a mask there are none for it.
+  static constexpr bool kPlainTiles =
+      kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128);
 
   const WgmmaArguments& g;
   const S shared;
@@ -50,6 +53,7 @@ struct Consumer {
   PipelineState<kTile.query_slots> query;
   PipelineState<kTile.stages> key, value;
   PipelineState<kItemSlots> told;
+  PipelineState<S::kMaskSlots> mask_slot;
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys, kMasking> softmax;
@@ -114,21 +118,43 @@ struct Consumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   using Mask = TileMask<kKeys, kMasking>;
 
+  /// While the scores are computed: the mask from memory to registers, or the wait for TMA to have brought it.
+  __device__ __forceinline__ void load_mask(const Walk& walk, Mask& mask) const {
+    if constexpr (S::kMaskSlots > 0) {
+      if (walk.on_mask()) shared.mask_slots(warpgroup).wait(mask_slot);
+    } else {
+      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+    }
+  }
+  __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
+    if (walk.on_mask()) {
+      add_mask_slot<Element>(scores, ptx::shared_address(shared.mask(warpgroup, mask_slot.slot)), g.mask.slot_rows,
+                             g.score_scale);
+      __syncwarp();
+      release(shared.mask_slots(warpgroup), mask_slot);
+    } else {
+#pragma unroll
+      for (float& score : scores) score *= g.score_scale;
+    }
+  }
   /// `kTest`: in this tile a row may not see a key, or scores are capped.
   template <bool kTest>
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
-    if constexpr (kTest) {
+    if constexpr (kTest)
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
+    if constexpr (S::kMaskSlots > 0)
+      apply_mask_slot(walk);
+    else if constexpr (kTest)
       if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g);
+    if constexpr (kTest)
       if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
-    }
   }
   /// Calls step(std::bool_constant<test>{}) for the tiles that are left: inner ones test nothing, since a branch there makes
   /// ptxas wait for products in flight.
   template <class Step>
   __device__ __forceinline__ void walk_on(Walk& walk, const Step& step) const {
     const bool capped = g.cap_scale != 0.f;
-    if constexpr (kMasking == Masking::edges) {
+    if constexpr (kPlainTiles) {
 #pragma unroll 1
       while (walk.valid()) {
 #pragma unroll 1
@@ -175,7 +201,7 @@ struct Consumer {
     turns.wait();
     multiply_keys();
     turns.pass();
-    mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+    load_mask(walk, mask);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
     soften(std::true_type{});
@@ -188,7 +214,7 @@ struct Consumer {
       wait_values();
       multiply_values();
       turns.pass();
-      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+      load_mask(walk, mask);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(scores);
       soften(test);

@@ -27,7 +27,7 @@ template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
                                               const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
                                               const WgmmaArguments& g, const RowTile& tile, unsigned char* slot) {
-  using S = Shared<kIndex>;
+  using S = Shared<kIndex, kMasking>;
   const Place place;
   float inverse[2];
 #pragma unroll

@@ -21,12 +21,14 @@ template <class Element, int kIndex, Masking kMasking>
 __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIndex].ctas)
     attention_wgmma(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using S = Shared<kIndex>;
+  using S = Shared<kIndex, kMasking>;
   extern __shared__ __align__(1024) unsigned char attention_memory[];  // kSwizzlePattern: no room for padding
   const S shared(attention_memory);
   if (threadIdx.x == 32) shared.init_barriers();
   if (threadIdx.x == 64)
     for (const CUtensorMap* map : {&g.query, &g.key, &g.value, &g.output}) ptx::prefetch_tensor_map(map);
+  if constexpr (S::kMaskSlots > 0)
+    if (threadIdx.x == 96) ptx::prefetch_tensor_map(&g.mask_map);
   __syncthreads();
   ptx::grid_release();
   ptx::grid_wait();

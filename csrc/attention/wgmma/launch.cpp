@@ -1,7 +1,6 @@
 #include "attention/wgmma/launch.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "attention/wgmma/instances.h"
 #include "device/tensor_map.h"
@@ -42,6 +41,30 @@ bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
                                .rank = 4});
 }
 
+/// Does a query head have a mask of its own?
+bool own_head_masks(const Arguments& a) { return a.group > 1 && a.mask.group != 0; }
+/// Are a mask's columns adjacent, and its base and other strides multiples of so many elements?
+bool mask_multiples(const Arguments& a, std::int64_t of) {
+  const Operand& x = a.mask;
+  const std::int64_t others[] = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row,
+                                 reinterpret_cast<std::intptr_t>(x.data) / static_cast<std::int64_t>(size_of(a.mask_dtype))};
+  return x.column == 1 && std::ranges::all_of(others, [of](std::int64_t i) { return i % of == 0; });
+}
+
+/// An additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile interleaves.
+bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a) {
+  const Operand& x = a.mask;
+  const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
+  g.mask.slot_rows = static_cast<std::uint8_t>(64 / plan.packed * packed);
+  return make_tensor_map(g.mask_map, {.data = x.data,
+                                      .dtype = a.mask_dtype,
+                                      .sizes = {a.sk, heads, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
+                                      .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
+                                      .box = {64, packed, 64 / plan.packed},
+                                      .swizzle_bytes = WgmmaTile::kBlockBytes,
+                                      .rank = 5});
+}
+
 WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
@@ -53,14 +76,9 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
   WgmmaMask& mask = m.mask;
   mask.strides = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, x.column};
   mask.values = x.data, mask.dtype = a.mask_dtype;
-  const std::int64_t others[] = {mask.strides.outer, mask.strides.inner, mask.strides.head, mask.strides.row,
-                                 reinterpret_cast<std::intptr_t>(x.data) / static_cast<std::int64_t>(size_of(a.mask_dtype))};
-  const auto all_multiples = [&](std::int64_t of) {
-    return x.column == 1 && std::all_of(std::begin(others), std::end(others), [of](std::int64_t i) { return i % of == 0; });
-  };
-  mask.pairs = all_multiples(2), m.vector = all_multiples(16);
+  mask.pairs = mask_multiples(a, 2), m.vector = mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype)));
 
-  const bool own_heads = a.group > 1 && x.group != 0, own_rows = x.row != 0 || (own_heads && plan.packed > 1);
+  const bool own_heads = own_head_masks(a), own_rows = x.row != 0 || (own_heads && plan.packed > 1);
   m.row_tiles = own_rows ? plan.row_tiles : 1;
   m.heads = own_heads ? a.group / plan.packed : 1;
   m.inner = static_cast<int>(map_batches(a, x, 0));
@@ -139,6 +157,16 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
 }
 
+/// A row of the mask that all queries share is left to the warpgroups: 32 lanes load the same few bytes.
+Masking launched_masking(const WgmmaPlan& plan, const Arguments& a) {
+  const Operand& x = a.mask;
+  const bool possible = plan.masking == Masking::additive && plan.info().serves(Masking::additive_tma) &&
+                        a.mask_dtype == a.dtype && mask_multiples(a, 8) && (!own_head_masks(a) || walkable(a.group, x.group)) &&
+                        walkable(a.sq, x.row) && walkable(map_batches(a, x, 0), batch_stride(a, x, 0)) &&
+                        walkable(map_batches(a, x, 1), batch_stride(a, x, 1));
+  return possible ? Masking::additive_tma : plan.masking;
+}
+
 bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   const WgmmaTile& tile = plan.info();
   WgmmaArguments g{};
@@ -153,7 +181,9 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
 
   fill_arguments(g, plan, a, counters, memory, stream);
-  (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, plan.masking, g, plan.ctas, stream);
+  Masking masking = launched_masking(plan, a);
+  if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
+  (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, plan.masking == Masking::additive, g, plan.merged_rows(), stream);
   return true;
 }

@@ -12,11 +12,10 @@ void launch_instance(const WgmmaArguments& g, int ctas, cudaStream_t stream) {
   constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
   if constexpr (kTile.serves(kMasking)) {
     constexpr auto kernel = attention_wgmma<Element, kIndex, kMasking>;
-    allow_shared<kernel, kTile.shared_bytes()>();
-    enqueue(
-        kernel,
-        {.blocks = static_cast<unsigned>(ctas), .threads = kTile.threads(), .shared_bytes = kTile.shared_bytes(), .early = true},
-        stream, g);
+    constexpr int kBytes = kTile.shared_bytes(kMasking);
+    allow_shared<kernel, kBytes>();
+    enqueue(kernel, {.blocks = static_cast<unsigned>(ctas), .threads = kTile.threads(), .shared_bytes = kBytes, .early = true},
+            stream, g);
   }
 }
 
@@ -35,6 +34,7 @@ void launch_tile(int tile, Masking masking, const WgmmaArguments& g, int ctas, c
       case Masking::edges: return launch_instance<Element, index, Masking::edges>(g, ctas, stream);
       case Masking::boolean: return launch_instance<Element, index, Masking::boolean>(g, ctas, stream);
       case Masking::additive: return launch_instance<Element, index, Masking::additive>(g, ctas, stream);
+      case Masking::additive_tma: return launch_instance<Element, index, Masking::additive_tma>(g, ctas, stream);
     }
   });
 }

@@ -16,6 +16,9 @@ WgmmaProblem wgmma_problem(const Arguments& arguments);
 void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory,
                     cudaStream_t stream);
 
+/// The plan's, or additive_tma where TMA can load the mask.
+Masking launched_masking(const WgmmaPlan& plan, const Arguments& arguments);
+
 /// Batches of an operand of its own along dim 0 (inner) or 1 (outer), 1 where all share one, and from one to the next.
 std::int64_t map_batches(const Arguments& arguments, const Operand& operand, int dim);
 std::int64_t batch_stride(const Arguments& arguments, const Operand& operand, int dim);

@@ -4,6 +4,7 @@
 
 #include "attention/wgmma/scheduler.cuh"
 #include "device/numeric.cuh"
+#include "device/ptx/mma.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
@@ -137,5 +138,36 @@ struct TileMask<kKeys, Masking::additive> {
     }
   }
 };
+
+/// TMA loads this mask, and add_mask_slot() adds it.
+template <int kKeys>
+struct TileMask<kKeys, Masking::additive_tma> : TileMask<kKeys, Masking::edges> {
+  using TileMask<kKeys, Masking::edges>::TileMask;
+};
+
+/// Scales the scores and adds a tile of a mask of T, in natural units as TileMask does. `slot`: the mask of the warpgroup's 64
+/// rows in shared memory, in blocks of 64 keys by 64 rows of 128 bytes, swizzled. ldmatrix has the layout of the accumulators.
+template <class T, int kCount>
+__device__ __forceinline__ void add_mask_slot(float (&scores)[kCount], std::uint32_t slot, int slot_rows, float scale) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int row = (16 * warp + lane % 16) * slot_rows / 64;  // rows of several heads may share one of the mask
+  const std::uint32_t chunk = 16 * (lane / 16 ^ row % 8);    // of 16 bytes, in the swizzled row
+  slot += row * WgmmaTile::kBlockBytes;
+#pragma unroll
+  for (int k = 0; k < kCount / 8; ++k) {  // 16 keys
+    std::uint32_t matrices[4];
+    ptx::ldmatrix(matrices, slot + (chunk ^ 32 * (k % 4)) + k / 4 * (64 * WgmmaTile::kBlockBytes));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float2 pair;
+      if constexpr (std::is_same_v<T, half>)
+        pair = __half22float2(reinterpret_cast<const __half2&>(matrices[i]));
+      else
+        pair = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(matrices[i]));
+      float* const score = scores + 8 * k + 2 * i;
+      score[0] = fmaf(score[0], scale, pair.x), score[1] = fmaf(score[1], scale, pair.y);
+    }
+  }
+}
 
 }  // namespace xgemm::attention

@@ -56,9 +56,19 @@ __global__ void __launch_bounds__(2 * kRows) classify_mask(const __grid_constant
       const auto look = [&](auto type) {
         using M = typename decltype(type)::type;
         const M* const from = static_cast<const M*>(m.mask.values) + at;
-        for (int k = 0; k < keys; ++k) {
-          const float value = convert<float>(from[k * strides.column]);
+        const auto see = [&](M element) {
+          const auto value = convert<float>(element);
           closes |= value == -INFINITY, opens |= value != -INFINITY, changes |= value != 0.f;
+        };
+        if (m.vector && keys == 16) {
+          constexpr int kWidth = kVectorWidth<M>;
+          Vector<M, kWidth> vectors[16 / kWidth];
+#pragma unroll
+          for (int v = 0; v < 16 / kWidth; ++v) vectors[v] = load_vector<kWidth>(from + v * kWidth);
+#pragma unroll
+          for (int k = 0; k < 16; ++k) see(vectors[k / kWidth][k % kWidth]);
+        } else {
+          for (int k = 0; k < keys; ++k) see(from[k * strides.column]);
         }
       };
       if (m.mask.dtype == DType::f32)

@@ -2,7 +2,8 @@
 //
 // Keys are walked from the last tile to the first, so that the masked tiles come first and a row tile ends where the next one has
 // what it needs in L2. The first keys come before the queries, and keys one tile ahead of values: what a consumer waits for
-// first. While the tile before still uses the only place for queries, keys and values go ahead of them.
+// first. While the tile before still uses the only place for queries, keys and values go ahead of them. A mask's slots become
+// free before those of the keys in the same step, so the producer waits for them first.
 #pragma once
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
@@ -20,12 +21,13 @@ __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots,
 
 /// All lanes walk and wait, one issues.
 template <int kIndex, Masking kMasking>
-__device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex>& shared) {
-  using S = Shared<kIndex>;
+__device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex, kMasking>& shared) {
+  using S = Shared<kIndex, kMasking>;
   constexpr WgmmaTile kTile = S::kTile;
   const bool leads = ptx::elect_one();
   PipelineState<kTile.query_slots> query;
   PipelineState<kTile.stages> key, value;
+  PipelineState<S::kMaskSlots> mask;
   PipelineState<kItemSlots> told;
   for (int item = static_cast<int>(blockIdx.x), next; item < g.items; item = next) {
     next = fetch_item(g);
@@ -53,6 +55,23 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
       value.advance();
     };
 
+    [[maybe_unused]] const auto load_mask = [&](int n) {
+      const auto& steps = g.mask.steps;
+      const int head = steps.head != 0 ? tile.head : 0, inner = steps.inner != 0 ? tile.inner : 0,
+                outer = steps.outer != 0 ? tile.outer : 0;
+#pragma unroll
+      for (int warpgroup = 0; warpgroup < kTile.consumers; ++warpgroup) {
+        ptx::Barrier* const landed = acquire(shared.mask_slots(warpgroup), mask);
+        if (leads) {
+          ptx::barrier_arrive_expect(landed, S::kMaskBlocks * g.mask.slot_rows * WgmmaTile::kBlockBytes);
+          for (int block = 0; block < S::kMaskBlocks; ++block)
+            ptx::tma_load(shared.mask(warpgroup, mask.slot) + block * S::kMaskBlock, &g.mask_map, landed,
+                          n * S::kKeys + 64 * block, head, g.pack.divide(tile.row + 64 * warpgroup), inner, outer);
+        }
+      }
+      mask.advance();
+    };
+
     bool asked = false;
     const auto load_queries = [&] {
       ptx::Barrier* const landed = acquire(shared.query_slots, query);
@@ -70,6 +89,11 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
     if (__all_sync(kFullWarp, shared.query_slots.free(query))) load_queries();
     for (int tiles = 1; walk.valid(); ++tiles) {
       const int n = walk.n;
+      if constexpr (S::kMaskSlots > 0) {
+        // A slot of this item's is free only when the consumers, who need the queries for that, have read the mask in it.
+        if (!asked && tiles > S::kMaskSlots) load_queries();
+        if (walk.on_mask()) load_mask(n);
+      }
       walk.next();
       // With the slot still taken, as much as there is room for: beyond that the consumers need the queries to go on.
       if (!asked && tiles == kTile.stages) load_queries();

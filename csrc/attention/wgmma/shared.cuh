@@ -8,35 +8,49 @@
 namespace xgemm::attention {
 
 /// Every operand lies in blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values as they are in
-/// memory, keys by columns, are an MN-major B.
-template <int kIndex>
+/// memory, keys by columns, are an MN-major B. An additive mask's rows are as long as a tile's keys.
+template <int kIndex, Masking kMasking>
 struct Shared {
   static constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
   static constexpr int kKeys = kTile.keys, kRows = kTile.rows();
   static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
   static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
+  static constexpr int kMaskSlots = kTile.mask_slots(kMasking), kMaskBlock = 64 * WgmmaTile::kBlockBytes;
+  static constexpr int kMaskBlocks = WgmmaTile::blocks(kKeys);
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
   static_assert(kQueryBlock % kSwizzlePattern == 0 && kKeyBlock % kSwizzlePattern == 0 && kKeys % 16 == 0);
-  static_assert(kTile.shared_bytes() <= 228 * 1024 / kTile.ctas - 1024);
+  static_assert(kTile.shared_bytes(kMasking) <= 228 * 1024 / kTile.ctas - 1024);
 
   unsigned char *queries, *keys, *values;
+  unsigned char* masks;  ///< [warpgroup][slot]
   Pipeline<kTile.query_slots> query_slots;
   Pipeline<kTile.stages> key_slots, value_slots;
   Pipeline<kItemSlots> item_slots;
+  ptx::Barrier* mask_barriers;
   int* items;  ///< what comes after the item at hand
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory)
       : queries(memory),
         keys(queries + kTile.query_slots * kTile.query_bytes()),
         values(keys + kTile.stages * kTile.key_bytes()),
-        query_slots{reinterpret_cast<ptx::Barrier*>(values + kTile.stages * kTile.value_bytes())},
+        masks(values + kTile.stages * kTile.value_bytes()),
+        query_slots{reinterpret_cast<ptx::Barrier*>(masks + kTile.consumers * kMaskSlots * kTile.mask_bytes())},
         key_slots{query_slots.empty + kTile.query_slots},
         value_slots{key_slots.empty + kTile.stages},
         item_slots{value_slots.empty + kTile.stages},
-        items(reinterpret_cast<int*>(item_slots.empty + kItemSlots)) {}
+        mask_barriers(item_slots.empty + kItemSlots),
+        items(reinterpret_cast<int*>(mask_barriers + 2 * kTile.consumers * kMaskSlots)) {}
+
+  /// A warpgroup's slots for its rows of the mask: it gives one back while the others still read theirs.
+  __device__ __forceinline__ Pipeline<kMaskSlots> mask_slots(int warpgroup) const {
+    return {mask_barriers + 2 * kMaskSlots * warpgroup};
+  }
+  __device__ __forceinline__ unsigned char* mask(int warpgroup, int slot) const {
+    return masks + (warpgroup * kMaskSlots + slot) * kTile.mask_bytes();
+  }
 
   /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
   __device__ __forceinline__ void init_barriers() const {
@@ -44,6 +58,8 @@ struct Shared {
     key_slots.init(1, kConsumerWarps);
     value_slots.init(1, kConsumerWarps);
     item_slots.init(1, kConsumerWarps);
+    if constexpr (kMaskSlots > 0)
+      for (int warpgroup = 0; warpgroup < kTile.consumers; ++warpgroup) mask_slots(warpgroup).init(1, 4);
     ptx::fence_barrier_init();
   }
 };

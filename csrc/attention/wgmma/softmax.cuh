@@ -50,6 +50,10 @@ struct Exponentials<Masking::additive> {
   }
   __device__ __forceinline__ float factor(float before, float) const { return isinf(maximum) ? 1.f : exp_of(before - base); }
 };
+template <>
+struct Exponentials<Masking::additive_tma> : Exponentials<Masking::additive> {
+  using Exponentials<Masking::additive>::Exponentials;
+};
 
 /// Natural log-sum-exp of a row's scaled scores.
 __device__ __forceinline__ float log_sum(float maximum, float sum, float scale) {

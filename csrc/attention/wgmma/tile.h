@@ -7,8 +7,9 @@ namespace xgemm::attention {
 /// What the kernel is compiled to know of a mask; the edges (causal, window, the last keys) it always does.
 enum class Masking {
   edges,
-  boolean,  ///< False: the key is not seen
-  additive  ///< added to the scaled scores
+  boolean,      ///< False: the key is not seen
+  additive,     ///< added to the scaled scores
+  additive_tma  ///< the same, of the queries' dtype, and TMA loads it to shared memory: launch.cpp chooses it, plan.cpp does not
 };
 
 /// What a mask does in a tile of rows by keys.
@@ -37,11 +38,13 @@ struct WgmmaTile {
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks it is compiled for; an additive one takes registers
 
-  static constexpr int kBlockBytes = 128;  ///< of a row in one block of 64 columns: the width of the swizzle
+  static constexpr int kSharedBytes = 227 * 1024;  ///< of an SM: what a CTA can have
+  static constexpr int kBlockBytes = 128;          ///< of a row in one block of 64 columns: the width of the swizzle
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
     if (serving != Serving::any) return masking == Masking::edges;
+    if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
   constexpr int rows() const { return 64 * consumers; }
@@ -50,7 +53,18 @@ struct WgmmaTile {
   constexpr int key_bytes() const { return keys * kBlockBytes * blocks(head_size); }
   constexpr int value_bytes() const { return keys * kBlockBytes * blocks(value_size); }
   constexpr int barriers() const { return 2 * (query_slots + 2 * stages + kItemSlots); }
-  constexpr int shared_bytes() const {
+  /// Slots of each warpgroup for a mask that TMA loads: its 64 rows by a tile of keys. As many as there is room for,
+  /// two at most. A tile for few rows needs its shared memory for keys and values.
+  constexpr int mask_slots(Masking masking) const {
+    if (masking != Masking::additive_tma || !additive || consumers == 1 || keys % 64 != 0) return 0;
+    const int room = (kSharedBytes / ctas - bytes_without_masks()) / (consumers * (mask_bytes() + 2 * 8));
+    return room < 2 ? room : 2;
+  }
+  constexpr int mask_bytes() const { return 64 * kBlockBytes * blocks(keys); }
+  constexpr int shared_bytes(Masking masking) const {
+    return bytes_without_masks() + consumers * mask_slots(masking) * (mask_bytes() + 2 * 8);
+  }
+  constexpr int bytes_without_masks() const {
     return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() + 4 * kItemSlots;
   }
   // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one has enough from the

@@ -1,11 +1,12 @@
 // csrc/attention/wgmma against attention in double. Each line of the standard input is a case:
-//   dtype seed sm_count outer inner group sq sk d dv bshd first last mask heads rows special softcap sinks
+//   dtype seed sm_count outer inner group sq sk d dv bshd first last mask heads rows special softcap sinks aligned shared
 // dtype: bf16 or fp16. bshd: positions before heads in memory. Row i sees keys i + first to i + last - 1. mask: 0 none, 1
 // boolean, 2 additive of the operands' dtype, 3 additive fp32; heads, rows: does it differ by query head, by position? Where both
 // do, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the
 // lowest number in every third row. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and
-// outer batch. The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
-// With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma.
+// outer batch. aligned: the mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer
+// batch alone, under another seed and on another number of multiprocessors, must give the same bits. With FAMILY_MMA
+// (attention_mma.cpp) the same of csrc/attention/mma.
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -30,10 +31,14 @@ bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, v
   launch_mma(plan, arguments, counters, memory, nullptr);
   return true;
 }
+const char* masks(const WgmmaPlan&, const Arguments&) { return ""; }
 #else
 std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_wgmma(problem); }
 bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory) {
   return launch_wgmma(plan, arguments, counters, memory, nullptr);
+}
+const char* masks(const WgmmaPlan& plan, const Arguments& arguments) {
+  return launched_masking(plan, arguments) == Masking::additive_tma ? " mask by TMA" : "";
 }
 #endif
 
@@ -42,7 +47,7 @@ struct Case {
   std::uint64_t seed;
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
   double softcap;
-  int sinks;
+  int sinks, aligned, shared;
 };
 
 template <class T>
@@ -96,10 +101,15 @@ void check(const Case& c) {
     for (std::size_t i = 0; i < query.size(); ++i) query[i] = static_cast<T>(std::abs(static_cast<float>(query[i])) + 0.01f);
   }
 
-  // The mask: (outer, heads or 1, rows or 1, sk).
-  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1;
-  const auto elements = place(c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0);
+  // The mask: (outer or 1, heads or 1, rows or 1, sk), with bshd rows before heads in memory. Poisoned between the rows.
+  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1, mask_outer = c.shared ? 1 : c.outer;
+  const auto elements = place(c.mask ? mask_outer * mask_heads * mask_rows * c.sk : 0);
+  const std::int64_t pitch = c.aligned ? (c.sk + 15) / 16 * 16 : c.sk, mask_batch = mask_heads * mask_rows * pitch;
+  const std::int64_t mask_head = c.bshd ? pitch : mask_rows * pitch, mask_row = c.bshd ? mask_heads * pitch : pitch;
   std::vector<double> bias(elements);
+  const auto bias_of = [&](std::int64_t o, std::int64_t head, std::int64_t row, std::int64_t k) {
+    return bias[place((((c.shared ? 0 : o) * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? row : 0)) * c.sk + k)];
+  };
   std::mt19937_64 random(c.seed + 3);
   for (std::size_t i = 0; i < elements; ++i) {
     const auto k = static_cast<std::int64_t>(i) % c.sk, row = static_cast<std::int64_t>(i) / c.sk % mask_rows;
@@ -110,13 +120,17 @@ void check(const Case& c) {
     }
     bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<double>(static_cast<T>(static_cast<float>(random() % 64) / 16.f));
   }
-  Buffer<unsigned char> flags(c.mask == 1 ? elements : 0);
-  Buffer<T> halves(c.mask == 2 ? elements : 0);
-  Buffer<float> floats(c.mask == 3 ? elements : 0);
-  for (std::size_t i = 0; i < elements; ++i) {
-    if (c.mask == 1) flags[i] = bias[i] == 0 ? static_cast<unsigned char>(1 + i % 2 * 254) : 0;
-    if (c.mask == 2) halves[i] = static_cast<T>(static_cast<float>(bias[i]));
-    if (c.mask == 3) floats[i] = static_cast<float>(bias[i]);
+  const auto places = place(mask_outer * mask_batch);
+  Buffer<unsigned char> flags(c.mask == 1 ? places : 0, 1);
+  Buffer<T> halves(c.mask == 2 ? places : 0, static_cast<T>(NAN));
+  Buffer<float> floats(c.mask == 3 ? places : 0, NAN);
+  for (std::size_t from = 0; from < elements; ++from) {
+    const auto line = static_cast<std::int64_t>(from) / c.sk;
+    const std::size_t i = place(line / mask_rows / mask_heads * mask_batch + line / mask_rows % mask_heads * mask_head +
+                                line % mask_rows * mask_row + static_cast<std::int64_t>(from) % c.sk);
+    if (c.mask == 1) flags[i] = bias[from] == 0 ? static_cast<unsigned char>(1 + i % 2 * 254) : 0;
+    if (c.mask == 2) halves[i] = static_cast<T>(static_cast<float>(bias[from]));
+    if (c.mask == 3) floats[i] = static_cast<float>(bias[from]);
   }
   if (c.mask) {
     a.masked = true;
@@ -124,9 +138,9 @@ void check(const Case& c) {
     a.mask.data = c.mask == 1   ? static_cast<void*>(flags.data())
                   : c.mask == 2 ? static_cast<void*>(halves.data())
                                 : floats.data();
-    a.mask.column = 1, a.mask.row = c.rows ? c.sk : 0;
-    a.mask.group = c.heads ? mask_rows * c.sk : 0;
-    a.mask.batch[1] = c.heads ? c.group * mask_rows * c.sk : 0, a.mask.batch[0] = mask_heads * mask_rows * c.sk;
+    a.mask.column = 1, a.mask.row = c.rows ? mask_row : 0;
+    a.mask.group = c.heads ? mask_head : 0;
+    a.mask.batch[1] = c.heads ? c.group * mask_head : 0, a.mask.batch[0] = c.shared ? 0 : mask_batch;
   }
 
   const auto run = [&](const Arguments& arguments, int sm_count, std::uint64_t seed) {
@@ -144,7 +158,8 @@ void check(const Case& c) {
   large.scale = 0x1p65;
   require(!make_plan(wgmma_problem(large)).has_value(), "no plan for scores that overflow in units of log2");
   const WgmmaPlan plan = run(a, c.sm_count, c.seed);
-  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << ": " << std::flush;
+  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << masks(plan, a) << ": "
+            << std::flush;
 
   Arguments last = a;
   const std::int64_t before = c.outer - 1, rows_before = before * all_heads * c.sq, rows_alone = rows - rows_before;
@@ -178,15 +193,13 @@ void check(const Case& c) {
       score *= scale;
       if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
       if (c.mask) {
-        const double b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+        const double b = bias_of(o, head, i, j);
         score = c.mask == 1 && b != 0 ? b : score + b;
       }
       weights[place(j)] = score, largest = std::max(largest, score);
     }
-    const bool seen =
-        o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
-        (!c.mask ||
-         bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + c.sk / 2)] != -INFINITY);
+    const bool seen = o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
+                      (!c.mask || bias_of(o, head, i, c.sk / 2) != -INFINITY);
     const bool poisoned = (c.special == 1 || (c.special == 2 && c.softcap == 0)) && seen;  // tanh(inf) is 1
     // A key that the row does not see, but its tile of rows does: the score is masked, the value is not touched.
     if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys)
@@ -233,7 +246,7 @@ int main() {
   Case c;
   int failed = 0;
   while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
-         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks)
+         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks >> c.aligned >> c.shared)
     failed += run_checks([&] { c.dtype == "fp16" ? check<half>(c) : check<bf16>(c); });
   return failed;
 }
