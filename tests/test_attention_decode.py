@@ -16,7 +16,17 @@ from test_attention import attention_lse, check
 FOLDER = CSRC / "attention" / "decode"
 HEAD_SIZES = [64, 128, 256]
 SOURCES = [*(FOLDER / name for name in ("launch.cpp", "plan.cpp")), *(FOLDER / f"head_size_{d}.cu" for d in HEAD_SIZES)]
-ROWS = [(1, 1), (1, 4), (3, 2), (1, 8), (2, 8), (4, 3), (16, 1), (1, 32), (48, 1)]  # positions, query heads of a key head
+ROWS = [
+    (1, 1),
+    (1, 4),
+    (3, 2),
+    (1, 8),
+    (2, 8),
+    (4, 3),
+    (16, 1),
+    (1, 32),
+    (48, 1),
+]  # positions, query heads of a key head
 
 
 attend = attend_fixture("attention_decode", SOURCES)
@@ -93,9 +103,9 @@ int main() {
     const auto q = plan_decode(p, sk, shared_bytes);
     if (!q) { std::cout << "none" << std::endl; continue; }
     const DecodeTile& t = q->info();
-    std::cout << q->tile << ' ' << q->row_tiles << ' ' << q->split_keys << ' ' << q->first_split << ' ' << q->splits << ' '
-              << q->ctas << ' ' << q->partial_bytes << ' ' << t.head_size << ' ' << t.rows << ' ' << t.ctas << ' ' << t.keys() << ' '
-              << t.shared_bytes() << std::endl;
+    std::cout << q->tile << ' ' << q->row_tiles << ' ' << q->split_keys << ' ' << q->first_split << ' ' << q->splits
+              << ' ' << q->ctas << ' ' << q->partial_bytes << ' ' << t.head_size << ' ' << t.rows << ' ' << t.ctas
+              << ' ' << t.keys() << ' ' << t.shared_bytes() << std::endl;
   }
 }
 """
@@ -139,7 +149,9 @@ def test_plans_cover_every_row_and_key(plan: Plan) -> None:
                 assert p["row_tiles"] == 1 or rows > 16
                 assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
                 assert p["ctas"] == 3 * p["splits"] * p["row_tiles"]
-                assert p["partial_bytes"] == (4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0)
+                assert p["partial_bytes"] == (
+                    4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0
+                )
                 # A step lies in one split, and a full split has as many steps for each of four warps.
                 assert p["split_keys"] % (4 * p["keys"]) == 0
 
@@ -204,13 +216,22 @@ def test_one_small_case_of_every_kernel() -> None:
             seen = torch.rand(2, 1, sq, 300, device="cuda") < 0.7
             check(q, k, v, enable_gqa=True)
             check(q, k, v, attn_mask=seen, enable_gqa=True)
-            check(q, k, v, attn_mask=torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf), enable_gqa=True)
+            check(
+                q, k, v, attn_mask=torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf), enable_gqa=True
+            )
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("sq", "group"), ROWS)
 def test_rows(sq: int, group: int) -> None:
-    for sk, d, dv in [(1, 64, 64), (129, 80, 80), (1000, 128, 128), (5003, 64, 128), (20011, 128, 128), (700, 256, 192)]:
+    for sk, d, dv in [
+        (1, 64, 64),
+        (129, 80, 80),
+        (1000, 128, 128),
+        (5003, 64, 128),
+        (20011, 128, 128),
+        (700, 256, 192),
+    ]:
         args = decoding(sq, group, sk, d, dv)
         check(*args, enable_gqa=True)
         check(*args, enable_gqa=True, is_causal=True, causal_alignment="bottom_right")

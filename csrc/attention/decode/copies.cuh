@@ -33,28 +33,26 @@ struct StepCopies {
   /// Issues the copies of keys `first` and on, of which those from `end` on are zeros.
   __device__ __forceinline__ void issue(float* slot, int first, int end) const {
     if (!operand.vector) return issue_elements(slot, first, end);
-    if (columns == kTile.head_size && first + kTile.keys() <= end)
-      issue_pieces(slot, first, [](int, int) { return 16; });
-    else
-      issue_pieces(slot, first, [&](int down, int block) {
-        return first + row + down < end ? min(max(4 * columns - 16 * (piece + kAcross * block), 0), 16) : 0;
-      });
+    const float* from = head + (first + row) * operand.row + 4 * piece;
+    if (columns == kTile.head_size && first + kTile.keys() <= end) {
+#pragma unroll
+      for (int down = 0; down < kTile.keys(); down += kDown, from += kDown * operand.row)
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) cp_async<16>(place(slot, down, block), from + 4 * kAcross * block, 16);
+    } else {
+#pragma unroll 2
+      for (int down = 0; down < kTile.keys(); down += kDown, from += kDown * operand.row)
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          const int bytes = first + row + down < end ? 4 * columns - 16 * (piece + kAcross * block) : 0;
+          cp_async<16>(place(slot, down, block), from + 4 * kAcross * block, min(max(bytes, 0), 16));
+        }
+    }
   }
 
  private:
-  template <class Bytes>
-  __device__ __forceinline__ void issue_pieces(float* slot, int first, const Bytes& bytes) const {
-    const float* from = head + (first + row) * operand.row + 4 * piece;
-#pragma unroll
-    for (int down = 0; down < kTile.keys(); down += kDown) {
-      float* const to = slot + (row + down) * kTile.head_size + 4 * swizzled(piece, row + down);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        const int size = bytes(down, block);
-        cp_async<16>(to + 4 * kAcross * block, size > 0 ? from + 4 * kAcross * block : head, size);
-      }
-      from += kDown * operand.row;
-    }
+  __device__ __forceinline__ float* place(float* slot, int down, int block) const {
+    return slot + (row + down) * kTile.head_size + 4 * (swizzled(piece, row + down) + kAcross * block);
   }
   /// Unaligned rows or columns that are not adjacent.
   __device__ __forceinline__ void issue_elements(float* slot, int first, int end) const {

@@ -129,12 +129,12 @@ struct WarpRows {
 #pragma unroll
         for (int t = 0; t < kLaneRows; ++t) {
           const DecodeRow& place = memory.rows[row(t)];
-          const M* const from = static_cast<const M*>(a.mask.data) + mask + place.mask + first * a.mask.column;
+          const M* from = static_cast<const M*>(a.mask.data) + mask + place.mask + (first + key_lane) * a.mask.column;
 #pragma unroll
-          for (int j = 0; j < kLaneKeys; ++j) {
+          for (int j = 0; j < kLaneKeys; ++j, from += kDecodeKeyLanes * a.mask.column) {
             float bias = 0;
             if (place.end != 0 && first + key(j) < a.sk) {
-              const M m = from[key(j) * a.mask.column];
+              const M m = *from;
               if constexpr (std::is_same_v<M, bool>)
                 bias = m ? 0.f : -INFINITY;  // added, as SDPA does: a NaN score stays NaN
               else
@@ -154,10 +154,10 @@ struct WarpRows {
     if (edge) {
 #pragma unroll
       for (int t = 0; t < kLaneRows; ++t) {
-        const DecodeRow& place = memory.rows[row(t)];
+        const int before = memory.rows[row(t)].begin - first - key_lane, end = memory.rows[row(t)].end - first - key_lane;
 #pragma unroll
         for (int j = 0; j < kLaneKeys; ++j)
-          if (first + key(j) < place.begin || first + key(j) >= place.end) scores[j][t] = -INFINITY;
+          if (kDecodeKeyLanes * j < before || kDecodeKeyLanes * j >= end) scores[j][t] = -INFINITY;
       }
     }
   }
