@@ -157,6 +157,8 @@ LISTED, BETWEEN = (512, 2048, 8192, 16384), (1024, 4096)
 # Batch, heads, heads of the keys, keys.
 DECODING = [(16, 32, 8, keys) for keys in (1024, 2048, 4096, 8192, 16384, 32768, 65536)]
 DECODING += [(1, 32, 8, 65536), (64, 64, 8, 4096), (8, 16, 16, 8192), (32, 32, 1, 8192)]
+DECODING_FP32 = [(16, 32, 8, keys) for keys in (1024, 8192, 65536)]
+DECODING_FP32 += [(1, 32, 8, 65536), (8, 16, 16, 8192), (32, 32, 1, 8192)]
 
 
 def of_groups(options: Options) -> list[tuple[str, Problems]]:
@@ -167,6 +169,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
     return [
         ("prefill", over(LISTED, BF16)),
         ("decode", [(decode(*sizes), BF16) for sizes in DECODING]),
+        ("decode", [(decode(*sizes), FP32) for sizes in DECODING_FP32]),
         ("prefill", over(LISTED if options.all else LISTED[:-1], FP32)),
         ("chunked", [(p, BF16) for p in chunks]),
         ("masks", [(prefill(4096, 128, mask=mask), BF16) for mask in ("boolean", "padding")]),

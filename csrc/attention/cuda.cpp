@@ -7,6 +7,7 @@
 
 #include "attention/arguments.h"
 #include "attention/call.h"
+#include "attention/decode/launch.h"
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
 #include "attention/wgmma/launch.h"
@@ -29,9 +30,9 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores, "mma" prefers mma.sync for few rows; else Hopper's tensor cores serve
-/// what they can. "fp16x1": fp32 in "high" and "medium" by one fp16 part, which nobody has measured yet; else by two, as
-/// "highest".
+/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores and their tiles (simt/), "mma" prefers mma.sync for few rows; else
+/// Hopper's tensor cores serve what they can, and decode/ few rows in fp32. "fp16x1": fp32 in "high" and "medium" by one fp16
+/// part, which nobody has measured yet; else by two, as "highest".
 std::string_view wanted_plan() {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
   return wanted == nullptr ? "" : wanted;
@@ -154,23 +155,31 @@ Result attention_cuda(const Call& a, bool want_lse) {
     for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dims[outer + i].strides[o];
   }
 
-  const Plan plan = make_plan({.fp64 = k.dtype == DType::f64,
-                               .batches = batches,
-                               .rows = k.group * a.sq,
-                               .key_begin = a.key_begin(),
-                               .key_end = a.key_end(),
-                               .d = a.d,
-                               .dv = a.dv,
-                               .sm_count = scope.properties().sm_count,
-                               .capped = k.cap_scale != 0});
-  check(plan.blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ",
-        plan.blocks);
+  const Problem problem = {.fp64 = k.dtype == DType::f64,
+                           .batches = batches,
+                           .rows = k.group * a.sq,
+                           .key_begin = a.key_begin(),
+                           .key_end = a.key_end(),
+                           .d = a.d,
+                           .dv = a.dv,
+                           .sm_count = scope.properties().sm_count,
+                           .capped = k.cap_scale != 0};
+  std::optional<DecodePlan> decode;
+  if (k.dtype == DType::f32 && wanted_plan() != "simt")
+    decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
+  const Plan plan = make_plan(problem);
+  const std::int64_t blocks = decode ? decode->ctas : plan.blocks;
+  check(blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ", blocks);
   const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
   k.batches = static_cast<std::uint32_t>(batches);
   k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
   k.first_split = plan.first_split, k.splits = plan.splits, k.parallel = plan.parallel;
   std::optional<Tensor> partials;
   const auto launch_on_cuda_cores = [&] {
+    if (decode) {
+      if (decode->partial_bytes != 0 && !partials) partials = workspace(static_cast<std::size_t>(decode->partial_bytes), a.query);
+      return launch_decode(*decode, k, partials ? partials->data_ptr() : nullptr, scope.stream());
+    }
     if (plan.partials != 0 && !partials) {  // tensor cores have no use for it, which may be larger than the output
       const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
       partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
@@ -197,7 +206,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
     std::array<std::optional<Tensor>, 2> parts;
-    k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
+    k.failed = fp16_split && !decode ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch_on_cuda_cores();
     scope.check_launch();
     done += rows;

@@ -14,6 +14,7 @@
 // rows a thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
 #pragma once
 #include "attention/arguments.h"
+#include "attention/simt/rows.cuh"
 #include "attention/simt/softmax.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/vector.cuh"
@@ -134,19 +135,6 @@ __device__ __forceinline__ void multiply_values(Acc (&output)[C::kRows][C::kColu
   }
 }
 
-/// Position and place of packed query row `row`.
-struct Row {
-  int position;
-  std::int64_t query, mask, out;  ///< offsets in elements of query and mask; index among all output rows
-  __device__ __forceinline__ Row(const Arguments& a, std::uint32_t batch, int row) {
-    const int head = a.group == 1 ? 0 : row % a.group;
-    position = a.group == 1 ? row : row / a.group;
-    query = position * a.query.row + head * a.query.group;
-    mask = position * a.mask.row + head * a.mask.group;
-    out = (static_cast<std::int64_t>(batch) * a.group + head) * a.sq + position;
-  }
-};
-
 /// kTiles[kIndex] (nvcc does not compile a kernel whose template argument is a struct).
 template <int kIndex>
 __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_tile(const __grid_constant__ Arguments a) {
@@ -186,16 +174,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
 
   // Where this batch's operands begin.
   std::int64_t query_at = 0, key_at = 0, value_at = 0, mask_at = 0;
-  rest = batch;
-  for (int i = a.batch_dims - 1; i >= 0; --i) {
-    const std::uint32_t index = rest % a.batch_sizes[i];
-    rest /= a.batch_sizes[i];
-    const bool heads = i == a.batch_dims - 1;
-    query_at += index * a.query.batch[i];
-    mask_at += index * a.mask.batch[i];
-    key_at += (heads ? index / a.key_group : index) * a.key.batch[i];
-    value_at += (heads ? index / a.value_group : index) * a.value.batch[i];
-  }
+  add_batch(a, batch, query_at, key_at, value_at, mask_at);
   const auto at = [&](const Operand& x, std::int64_t elements) {
     return static_cast<const char*>(x.data) + elements * static_cast<std::int64_t>(size_of(a.dtype));
   };

@@ -1,0 +1,282 @@
+"""csrc/attention/decode, fp32 attention of few rows: its plan, and the kernel itself in the emulator (no GPU).
+
+On a GPU, calls against float64 and against the tiles on CUDA cores that take other calls.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from attention_cases import Attend, Case, attend_fixture, random_case
+from common import CSRC, LAYOUTS, compile_program, conversation, randn
+from test_attention import attention_lse, check
+
+FOLDER = CSRC / "attention" / "decode"
+HEAD_SIZES = [64, 128, 256]
+SOURCES = [*(FOLDER / name for name in ("launch.cpp", "plan.cpp")), *(FOLDER / f"head_size_{d}.cu" for d in HEAD_SIZES)]
+ROWS = [
+    (1, 1),
+    (1, 4),
+    (3, 2),
+    (1, 8),
+    (2, 8),
+    (4, 3),
+    (16, 1),
+    (1, 32),
+    (48, 1),
+]  # positions, query heads of a key head
+
+
+attend = attend_fixture("attention_decode", SOURCES)
+
+
+def test_every_instantiation(attend: Attend) -> None:
+    """Each tile with each kind of mask; also several tiles of rows."""
+    cases = [
+        Case(
+            *("fp32", seed, 0, 1 + seed % 2, 2, group, sq, 50 + 150 * (seed % 3), d, d, seed % 4),
+            mask=mask,
+            heads=seed // 2 % 2,
+            rows=seed // 4 % 2,
+            softcap=seed // 3 % 2 * 3.0,
+            sinks=seed % 3,
+        )
+        for seed, (d, (sq, group), mask) in enumerate(
+            (d, rows, mask) for d in HEAD_SIZES for rows in ((2, 2), (1, 7), (3, 4), (5, 4)) for mask in (0, 1, 3)
+        )
+    ]
+    served = {(result.split(":")[0], case.mask) for case, result in zip(cases, attend(cases), strict=True)}
+    assert {name.split()[1] for name, _ in served} == set("012345678")
+    assert {name.split()[4] for name, _ in served} == {"1", "2"}
+
+
+def decoding_case(draw: random.Random, sk: int) -> Case:
+    sq, group = draw.choice(ROWS)
+    case = random_case(draw, sq, group, sk, [0])
+    odd = draw.choice([1, 3, 37, 63, 65, 101, 130])
+    d = draw.choice([case.d, case.d, case.d, odd])
+    mask = {2: 3}.get(case.mask, case.mask)
+    return replace(
+        case,
+        dtype="fp32",
+        d=d,
+        dv=draw.choice([d, case.dv, draw.choice([1, 5, 64, 100])]),
+        bshd=draw.choice([0, 1, 2, 3]),
+        mask=mask,
+        special=draw.choice([0, 0, 1, 2, 4]) if mask < 2 else draw.choice([0, 2, 3]) if case.rows else 0,
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_cases(attend: Attend, seed: int) -> None:
+    draw = random.Random(seed)
+    lengths = [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300, 513]
+    attend([decoding_case(draw, draw.choice(lengths)) for _ in range(50)])
+
+
+def test_long_keys_in_splits(attend: Attend) -> None:
+    """Splits of 256 and 512 keys, merged in memory; those before and behind a window are left out."""
+    cases = [
+        Case("fp32", seed=1, outer=2, group=4, sk=2500, sinks=1),
+        Case("fp32", seed=2, group=2, sq=5, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
+        Case("fp32", seed=3, outer=2, group=4, sk=4000, first=1900 - 600, last=1901, sinks=2, softcap=4),
+        Case("fp32", seed=4, sk=2500, d=256, dv=200, special=2, bshd=1),
+        Case("fp32", seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=3, d=128, dv=64),
+        Case("fp32", seed=6, sq=2, sk=20000, first=10000, last=14000),
+        Case("fp32", seed=7, sq=20, sk=600, first=-20, last=1, sinks=1),
+        Case("fp32", seed=8, outer=2, sq=20, sk=600, first=580, last=1200, special=1),
+        # +inf after finite scores beyond 88, in lanes of which some have seen no key: the sum stays inf.
+        Case("fp32", seed=10, group=2, sq=4, sk=80, d=256, mask=3, rows=1, special=2),
+    ]
+    splits = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
+    assert splits == [10, 10, 3, 10, 1, 9, 1, 1, 1]
+
+
+PROGRAM = r"""
+#include <iostream>
+#include "attention/decode/plan.h"
+using namespace xgemm::attention;
+int main() {
+  Problem p;
+  std::int64_t sk, shared_bytes;
+  while (std::cin >> p.fp64 >> p.batches >> p.rows >> sk >> p.key_begin >> p.key_end >> p.d >> p.dv >> shared_bytes) {
+    const auto q = plan_decode(p, sk, shared_bytes);
+    if (!q) { std::cout << "none" << std::endl; continue; }
+    const DecodeTile& t = q->info();
+    std::cout << q->tile << ' ' << q->row_tiles << ' ' << q->split_keys << ' ' << q->first_split << ' ' << q->splits
+              << ' ' << q->ctas << ' ' << q->partial_bytes << ' ' << t.head_size << ' ' << t.rows << ' ' << t.ctas
+              << ' ' << t.keys() << ' ' << t.shared_bytes() << std::endl;
+  }
+}
+"""
+PLAN = [
+    *("tile", "row_tiles", "split_keys", "first_split", "splits", "ctas", "partial_bytes"),
+    *("head_size", "rows", "ctas_an_sm", "keys", "shared_bytes"),
+]
+H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # of a CTA
+Plan = Callable[..., "dict[str, int] | None"]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/decode/plan.cpp")
+
+    def ask(
+        rows: int,
+        sk: int,
+        d: int = 128,
+        dv: int | None = None,
+        batches: int = 1,
+        seen: tuple[int, int] | None = None,
+        fp64: bool = False,
+        shared_bytes: int = H200_BYTES,
+    ) -> dict[str, int] | None:
+        begin, end = seen or (0, sk)
+        with conversation(program) as talk:
+            answer = talk(int(fp64), batches, rows, sk, begin, end, d, d if dv is None else dv, shared_bytes)
+        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+
+    return ask
+
+
+def test_plans_cover_every_row_and_key(plan: Plan) -> None:
+    for d, dv in [(1, 1), (64, 64), (64, 128), (72, 65), (192, 128), (256, 1)]:
+        for rows in (1, 4, 5, 8, 9, 16, 17, 32, 48):
+            for sk in (1, 300, 9000, 65536, 2**31 - 2000):
+                p = plan(rows, sk, d, dv, batches=3)
+                assert p["head_size"] >= max(d, dv) > p["head_size"] // 2 or p["head_size"] == 64
+                assert (p["row_tiles"] - 1) * p["rows"] < rows <= p["row_tiles"] * p["rows"]
+                assert p["row_tiles"] == 1 or rows > 16
+                assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
+                assert p["ctas"] == 3 * p["splits"] * p["row_tiles"]
+                assert p["partial_bytes"] == (
+                    4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0
+                )
+                # A step lies in one split, and a full split has as many steps for each of four warps.
+                assert p["split_keys"] % (4 * p["keys"]) == 0
+
+
+def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Plan) -> None:
+    for sk in (1, 1000, 5000, 65536, 10**6):
+        for d in HEAD_SIZES:
+            found = {
+                (p["head_size"], p["keys"], p["split_keys"])
+                for batches in (1, 1000)
+                for rows in (1, 5, 16, 48)
+                for seen in ((0, sk), (sk // 2, sk))
+                if (p := plan(rows, sk, d, batches=batches, seen=seen))
+            }
+            assert len(found) == 1, (sk, d, found)
+
+
+def test_windows_leave_splits_out(plan: Plan) -> None:
+    p = plan(1, 9000, seen=(5000, 6000))
+    assert (p["split_keys"], p["first_split"], p["splits"]) == (512, 9, 3)
+    assert plan(1, 9000, seen=(0, 0))["splits"] == 1
+
+
+def test_decoding_fills_the_gpu(plan: Plan) -> None:
+    """8 key heads of one sequence on 132 SMs."""
+    for sk, least in ((4096, 128), (8192, 128), (16384, 256), (65536, 1024)):
+        assert plan(4, sk, batches=8)["ctas"] == least
+
+
+def test_ctas_fit_an_sm(plan: Plan) -> None:
+    """An H200's SM has 228 KB, of which each CTA takes 1 KB more than its own; one fits where a CTA may have 99 KB."""
+    for d in HEAD_SIZES:
+        for rows in (4, 8, 16):
+            p = plan(rows, 1000, d)
+            assert p["ctas_an_sm"] * (p["shared_bytes"] + 1024) <= 228 * 1024, p
+            assert p["ctas_an_sm"] * 64 * 1024 >= 128 * 1024  # slots of keys and values
+            assert p["shared_bytes"] <= L40_BYTES
+
+
+def test_what_it_does_not_take(plan: Plan) -> None:
+    assert plan(49, 64) is None
+    assert plan(1, 64, 257) is None
+    assert plan(1, 64, fp64=True) is None
+    assert plan(1, 0) is None and plan(1, 64, 0) is None and plan(1, 64, 64, 0) is None
+    assert plan(1, 64, shared_bytes=48 * 1024) is None
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------------------
+
+
+def decoding(sq: int, group: int, sk: int, d: int, dv: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
+    return tuple(randn(*shape, device="cuda") for shape in shapes)
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+def test_one_small_case_of_every_kernel() -> None:
+    for d in (40, 128, 256):
+        for sq, group in ((1, 3), (1, 8), (4, 3)):
+            q, k, v = decoding(sq, group, 300, d)
+            seen = torch.rand(2, 1, sq, 300, device="cuda") < 0.7
+            check(q, k, v, enable_gqa=True)
+            check(q, k, v, attn_mask=seen, enable_gqa=True)
+            check(
+                q, k, v, attn_mask=torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf), enable_gqa=True
+            )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("sq", "group"), ROWS)
+def test_rows(sq: int, group: int) -> None:
+    for sk, d, dv in [
+        (1, 64, 64),
+        (129, 80, 80),
+        (1000, 128, 128),
+        (5003, 64, 128),
+        (20011, 128, 128),
+        (700, 256, 192),
+    ]:
+        args = decoding(sq, group, sk, d, dv)
+        check(*args, enable_gqa=True)
+        check(*args, enable_gqa=True, is_causal=True, causal_alignment="bottom_right")
+        check(*args, enable_gqa=True, window=(100, 0), causal_alignment="bottom_right", softcap=20.0)
+        check(*args, enable_gqa=True, sinks=randn(2 * group, device="cuda"))
+        check(*args, enable_gqa=True, attn_mask=torch.rand(sq, sk, device="cuda") < 0.5)
+        check(*args, enable_gqa=True, attn_mask=randn(2, 1, 1, sk, device="cuda"))
+
+
+@pytest.mark.cuda
+def test_row_bits_depend_on_neither_batch_nor_heads_nor_rows_nor_strides() -> None:
+    for sk, d in [(1000, 64), (9000, 128), (3000, 256)]:
+        q, k, v = decoding(3, 4, sk, d)
+        got = attention_lse(q, k, v, enable_gqa=True)
+        for heads, rows in ((4, 3), (1, 3), (4, 1)):
+            alone = attention_lse(q[1:, 4 : 4 + heads, :rows], k[1:, 1:], v[1:, 1:], enable_gqa=True)
+            for whole, part in zip(got, alone, strict=True):
+                assert torch.equal(whole[1:, 4 : 4 + heads, :rows], part)
+        for layout in LAYOUTS.values():
+            again = attention_lse(layout(q), layout(k), layout(v), enable_gqa=True)
+            assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
+
+
+@pytest.mark.cuda
+def test_the_tiles_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XGEMM_ATTENTION_PLAN=simt computes the same, in another order."""
+    for sk in (300, 9000):
+        args = decoding(1, 4, sk, 128)
+        got = attention_lse(*args, enable_gqa=True)
+        monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "simt")
+        for ours, theirs in zip(got, attention_lse(*args, enable_gqa=True), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        check(*args, enable_gqa=True)
+        monkeypatch.delenv("XGEMM_ATTENTION_PLAN")
+
+
+@pytest.mark.cuda
+def test_in_a_graph() -> None:
+    args = decoding(1, 4, 9000, 128)
+    wanted = attention_lse(*args, enable_gqa=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = attention_lse(*args, enable_gqa=True)
+    for _ in range(3):
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
