@@ -1,6 +1,6 @@
-// Copies. launch_copy: a reduction over one element. launch_cast: a pass that converts the input: before a reduction or softmax
-// whose dtype= changes values before they are added, and before a softmax of a layout that its kernels cannot read. Any strides,
-// any of the ten dtypes to any other. Floor: one read and one write.
+// Copies. launch_copy: the result of a reduction over one element. launch_cast: a pass that converts the input, before a
+// reduction or softmax whose dtype= changes values before they are added, and before a softmax of a layout that its kernels
+// cannot read. Any strides, any of the ten dtypes to any other. Floor: one read and one write.
 #include <algorithm>
 
 #include "device/launch.h"

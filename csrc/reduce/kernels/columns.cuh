@@ -46,7 +46,7 @@ inline constexpr int kColumnBlocks = [] {
   constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
   constexpr int kMost = kThreads / kColumnThreads<Op>;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  if (PartOf<Op>::kIsLess && sizeof(T) == 4 && !kBlocks) return 1;  // else 8 bytes of spills
+  if (PartOf<Op>::kIsLess && (sizeof(T) == 4 ? !kBlocks : sizeof(T) == 8)) return 1;  // else 8 to 20 bytes of spills
 #endif
   return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
