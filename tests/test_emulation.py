@@ -23,6 +23,7 @@ def run(path: Path, seeds: int) -> str:
         ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
         ("half", MATMUL),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
+        ("reduce", [CSRC / "reduce" / "plan.cpp", CSRC / "reduce" / "cast.cu"]),
     ],
 )
 def test_kernels_that_are_right_on_a_gpu(emulated, name, more):

@@ -36,20 +36,34 @@ int main() {
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu %d\n", int(p.kernel),
+    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu %d", int(p.kernel),
                 p.vector, p.aligned, p.threads, p.lanes,
                 (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
                 (long long)p.chunk, (long long)p.strips, (long long)p.per_block, (long long)p.blocks, p.grouped,
                 p.cluster, p.bulk, p.workspace_bytes, p.span);
+    std::printf(" %lld %d %lld %lld %lld %d %d %lld %d %d\n", (long long)p.run, p.repeat, (long long)p.pieces,
+                (long long)p.positions, (long long)p.cut, p.tile, p.results, (long long)p.column_outputs, p.fold_lanes,
+                p.blocks_loaded);
     const bool small = p.outputs * p.length <= 20000;
     std::printf("%d", small);
+    // A folded output q is columns (j * outputs + q) * run + i of every position, as far as the last position has them.
+    const std::int64_t columns = p.kernel == reduce::Kernel::columns ? p.column_outputs : 1;
     if (small)
-      for (std::int64_t o = 0; o < p.outputs / p.columns; ++o)
-        for (std::int64_t c = 0; c < p.columns; ++c) {
+      for (std::int64_t o = 0; o < p.outputs / columns; ++o)
+        for (std::int64_t q = 0; q < columns; ++q) {
           auto at = p.kept.offsets(o);
-          std::printf(" %lld", (long long)(at.out + c * p.column_out));
-          for (std::int64_t n = 0; n < p.length; ++n)
-            std::printf(" %lld", (long long)(at.in + c * p.column_stride + p.reduced.offset(n)));
+          std::printf(" %lld", (long long)(at.out + q * p.column_out));
+          if (p.kernel != reduce::Kernel::columns) {
+            for (std::int64_t n = 0; n < p.length; ++n) std::printf(" %lld", (long long)(at.in + p.reduced.offset(n)));
+            continue;
+          }
+          for (std::int64_t n = 0; n < p.positions; ++n)
+            for (std::int64_t j = 0; j < p.repeat; ++j)
+              for (std::int64_t i = 0; i < p.run; ++i) {
+                const std::int64_t c = (j * columns + q) * p.run + i;
+                if (n < p.positions - 1 || c < p.cut)
+                  std::printf(" %lld", (long long)(at.in + c * p.column_stride + p.reduced.offset(n)));
+              }
         }
     std::printf("\n");
   }
@@ -59,6 +73,7 @@ int main() {
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
 SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 9, 17, 18
+ROWS, COLUMNS, ELEMENTS, COPY = range(4)  # kernels
 REDUCE_FIELDS = [
     "kernel",
     "vector",
@@ -79,6 +94,16 @@ REDUCE_FIELDS = [
     "bulk",
     "workspace",
     "span",
+    "run",
+    "repeat",
+    "pieces",
+    "positions",
+    "cut",
+    "tile",
+    "results",
+    "column_outputs",
+    "fold_lanes",
+    "blocks_loaded",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 SOFTMAX_FIELDS += ["team", "items"]
@@ -197,7 +222,7 @@ def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
             assert len({p[field] for p in softmax}) <= 1, (n, field)
     for c, n in ((5, 3000), (128, 100), (1000, 1 << 16)):
         plans = [reduce_plan(planner, SUM, dtype, 0b010, [outer, n, c]) for outer in (1, 2, 50)]
-        for field in ("kernel", "threads", "lanes", "split", "chunk"):
+        for field in ("kernel", "threads", "lanes", "strips", "chunk", "run", "repeat"):
             assert len({p[field] for p in plans}) == 1, (c, n, field)
 
 
@@ -209,6 +234,9 @@ def test_plans_cover_their_problem(planner, dtype):
     ):
         p = reduce_plan(planner, SUM, dtype, 0b10, [rows, n])
         vectors = -(-n // width)
+        if n == 1:
+            assert p["kernel"] == COPY and p["workspace"] == 0
+            continue
         assert p["lanes"] in (1, 2, 4, 8, 16, 32) and p["threads"] % 32 == 0 and p["threads"] <= 256
         assert (p["strips"] - 1) * p["chunk"] < vectors <= p["strips"] * p["chunk"]
         assert (p["split"] - 1) * p["per_block"] < max(p["strips"], p["per_block"]) <= p["split"] * p["per_block"]
@@ -223,9 +251,12 @@ def test_plans_cover_their_problem(planner, dtype):
         assert (p["workspace"] > 0) == (p["split"] > p["cluster"]) and p["blocks"] < 2**31
         assert reduce_plan(planner, SUM, dtype, 0b10, [rows, n], major=8)["cluster"] == 1
         p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
-        if p["kernel"] == 1:
-            assert (p["split"] - 1) * p["chunk"] < n <= p["split"] * p["chunk"]
-            assert p["tiles"] * p["span"] * width >= rows and p["blocks"] == p["tiles"] * p["split"]
+        if p["kernel"] == COLUMNS:
+            assert (p["positions"] - 1) * p["repeat"] < n <= p["positions"] * p["repeat"]
+            assert (p["strips"] - 1) * p["chunk"] < p["positions"] <= p["strips"] * p["chunk"]
+            assert (p["split"] - 1) * p["per_block"] < p["strips"] <= p["split"] * p["per_block"]
+            assert p["tiles"] * p["tile"] >= p["columns"] and p["blocks"] == p["tiles"] * p["split"]
+            assert (p["workspace"] > 0) == (p["strips"] > 1)
 
 
 def test_tiles_of_columns_at_any_address(planner):
@@ -237,13 +268,52 @@ def test_tiles_of_columns_at_any_address(planner):
             if kind == LOGSUMEXP and dtype in (I16, I8):
                 continue
             p = reduce_plan(planner, kind, dtype, 1, [n, c], [stride, 1])
-            if p["kernel"] == 0:
+            if p["kernel"] != COLUMNS:
                 continue
             whole = stride % width == 0 and c % width == 0
             alike = p["threads"] // p["lanes"] * stride % width == 0
             assert p["aligned"] == whole and p["span"] == p["lanes"] - (not whole and alike)
             assert p["tiles"] * p["span"] * width >= c > (p["tiles"] - 1) * p["span"] * width
             assert p["blocks"] == p["tiles"] * p["split"]
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
+def test_folded_tiles_hold_whole_outputs(planner, dtype):
+    """A folded tile has room for one more aligned block, and its threads' positions are misaligned alike."""
+    width, seen = WIDTH[dtype], set()
+    for n, c, s in itertools.product((9, 700, 5000), (2, 3, 16, 45, 143), (1, 2, 3, 53, 223)):
+        p = reduce_plan(planner, SUM, dtype, 0b101, [n, c, s])
+        if p["kernel"] != COLUMNS or p["fold_lanes"] == 0:
+            continue
+        seen.add((p["run"] > 1, p["repeat"] > 1))
+        joined = p["run"] * p["repeat"]
+        assert p["run"] == s and p["columns"] == c * joined and p["column_outputs"] == c
+        assert p["tile"] % joined == 0 and p["tile"] <= (p["lanes"] - 1) * width
+        assert p["tile"] == p["columns"] or p["repeat"] == 1
+        assert p["results"] * joined >= p["tile"] and p["results"] <= p["threads"] * width
+        assert p["blocks_loaded"] == (c * joined >= width)
+    assert {(True, False), (False, True)} <= seen
+
+
+def test_plans_of_reduced_sets_that_were_slow(planner):
+    """One read of 16 bytes a thread and enough CTAs, whatever is reduced."""
+    for what, dtype, sizes, reduced, kernel, wanted in (
+        (SUM, BF16, [198, 24, 143, 3], 0b1011, COLUMNS, {"run": 3, "repeat": 1, "tile": 429}),
+        (SUM, F16, [83, 2741, 16, 3], 0b1011, COLUMNS, {"run": 3, "tile": 48}),
+        (SUM, BF16, [9, 6, 53], 0b101, COLUMNS, {"run": 53, "blocks": 1}),
+        (SUM, F16, [8, 9, 5, 223], 0b1001, COLUMNS, {"run": 223, "tile": 446}),
+        (SUM, BF16, [1270, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "blocks": 1}),
+        (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
+        (SUM, F32, [242, 22642], 0b01, COLUMNS, {"repeat": 1, "strips": 1}),
+        (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 8, "split": 1, "blocks": 1024}),
+        (ARGMAX, F32, [12345, 6789], 0b01, COLUMNS, {"split": 4}),
+        (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
+        (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),
+        (SUM, F16, [6, 3, 109, 1], 0b1010, ELEMENTS, {"lanes": 1}),
+        (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
+    ):
+        p = reduce_plan(planner, what, dtype, reduced, sizes)
+        assert p["kernel"] == kernel and {f: p[f] for f in wanted} == wanted, (sizes, p)
 
 
 def test_keys_of_argmax_have_16_bits_of_position(planner):
@@ -282,6 +352,9 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
     for n in (*lengths, 1 << 19, 1 << 22):
         p = softmax_plan(planner, dtype, 1, [3, n], major=major)
         vectors = -(-n // width)
+        if n == 1:
+            assert p["kernel"] == 5 and p["blocks"] == 1  # single
+            continue
         if p["kernel"] == 2:
             assert vectors * 16 > (16 * 224 * 1024 if major == 9 else 64 * 1024)
             continue

@@ -1,10 +1,13 @@
-// A pass that converts the input: before a reduction or softmax whose dtype= changes values before they are added, and before a
-// softmax of a layout that its kernels cannot read. Any strides, any of the ten dtypes to any other. Floor: one read and one
-// write.
+// Copies. launch_copy: the result of a reduction over one element. launch_cast: a pass that converts the input, before a
+// reduction or softmax whose dtype= changes values before they are added, and before a softmax of a layout that its kernels
+// cannot read. Any strides, any of the ten dtypes to any other. Floor: one read and one write.
 #include <algorithm>
 
+#include "device/launch.h"
 #include "device/numeric.cuh"
+#include "device/ptx/grid.cuh"
 #include "reduce/cast.h"
+#include "reduce/launch.h"
 
 namespace xgemm::reduce {
 
@@ -28,23 +31,59 @@ __device__ __forceinline__ void cast_store(From x, void* out, std::int64_t i, DT
   }
 }
 
+__device__ __forceinline__ void cast_element(const void* __restrict__ in, std::int64_t at, DType from, void* __restrict__ out,
+                                             std::int64_t i, DType to) {
+  switch (from) {
+    case DType::f32: cast_store(static_cast<const float*>(in)[at], out, i, to); break;
+    case DType::f16: cast_store(convert<float>(static_cast<const half*>(in)[at]), out, i, to); break;
+    case DType::bf16: cast_store(convert<float>(static_cast<const bf16*>(in)[at]), out, i, to); break;
+    case DType::f64: cast_store(static_cast<const double*>(in)[at], out, i, to); break;
+    case DType::i64: cast_store(static_cast<const std::int64_t*>(in)[at], out, i, to); break;
+    case DType::i32: cast_store(static_cast<std::int64_t>(static_cast<const std::int32_t*>(in)[at]), out, i, to); break;
+    case DType::i16: cast_store(static_cast<std::int64_t>(static_cast<const std::int16_t*>(in)[at]), out, i, to); break;
+    case DType::i8: cast_store(static_cast<std::int64_t>(static_cast<const std::int8_t*>(in)[at]), out, i, to); break;
+    case DType::u8:
+    case DType::boolean: cast_store(static_cast<std::int64_t>(static_cast<const std::uint8_t*>(in)[at]), out, i, to); break;
+  }
+}
+
 __global__ void __launch_bounds__(256) cast_strided(const __grid_constant__ IndexMap map, std::int64_t count,
                                                     const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
+    cast_element(in, map.offset(i), from, out, i, to);
+}
+
+/// The same where the map gives the place in `out` too.
+__global__ void __launch_bounds__(256) copy_strided(const __grid_constant__ IndexMap map, std::int64_t count,
+                                                    const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const std::int64_t at = map.offset(i);
-    switch (from) {
-      case DType::f32: cast_store(static_cast<const float*>(in)[at], out, i, to); break;
-      case DType::f16: cast_store(convert<float>(static_cast<const half*>(in)[at]), out, i, to); break;
-      case DType::bf16: cast_store(convert<float>(static_cast<const bf16*>(in)[at]), out, i, to); break;
-      case DType::f64: cast_store(static_cast<const double*>(in)[at], out, i, to); break;
-      case DType::i64: cast_store(static_cast<const std::int64_t*>(in)[at], out, i, to); break;
-      case DType::i32: cast_store(static_cast<std::int64_t>(static_cast<const std::int32_t*>(in)[at]), out, i, to); break;
-      case DType::i16: cast_store(static_cast<std::int64_t>(static_cast<const std::int16_t*>(in)[at]), out, i, to); break;
-      case DType::i8: cast_store(static_cast<std::int64_t>(static_cast<const std::int8_t*>(in)[at]), out, i, to); break;
-      case DType::u8:
-      case DType::boolean: cast_store(static_cast<std::int64_t>(static_cast<const std::uint8_t*>(in)[at]), out, i, to); break;
-    }
+    const IndexMap::Pair at = map.offsets(i);
+    cast_element(in, at.in, from, out, at.out, to);
+  }
+}
+
+constexpr int kCopySteps = 4;  // 16-byte vectors of a thread
+
+/// out[0..bytes - 1] = in, or zeros where `in` is null. Both are aligned to 16 bytes; the last bytes are stored one by one.
+__global__ void __launch_bounds__(256) copy_bytes(const char* __restrict__ in, char* __restrict__ out, std::int64_t bytes) {
+  ptx::grid_release();
+  in = ptx::grid_wait(in);
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * (256 * kCopySteps) + threadIdx.x) * 16;
+  uint4 raw[kCopySteps] = {};
+#pragma unroll
+  for (int j = 0; j < kCopySteps; ++j)
+    if (in != nullptr && first + j * 4096 + 16 <= bytes) raw[j] = *reinterpret_cast<const uint4*>(in + first + j * 4096);
+#pragma unroll
+  for (int j = 0; j < kCopySteps; ++j) {
+    const std::int64_t at = first + j * 4096;
+    if (at + 16 <= bytes)
+      *reinterpret_cast<uint4*>(out + at) = raw[j];
+    else
+      for (std::int64_t i = at; i < bytes; ++i) out[i] = in != nullptr ? in[i] : 0;
   }
 }
 
@@ -55,6 +94,23 @@ void launch_cast(const char* op, const Source& source, void* out, DType dtype, c
   if (count == 0) return;
   const std::int64_t blocks = std::min<std::int64_t>((count + 255) / 256, 1 << 16);
   cast_strided<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);
+}
+
+void launch_copy(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+  if (plan.outputs == 0) return;
+  const bool zeros = state_of(plan.kind) == State::index;  // the only position; the result is contiguous
+  const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1 && plan.kept.out[0] == 1);
+  const auto address = reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out);
+  if (zeros || (one && plan.in == plan.out && address % 16 == 0)) {
+    const std::int64_t bytes = plan.outputs * static_cast<std::int64_t>(zeros ? sizeof(std::int64_t) : size_of(plan.in));
+    const Grid grid{.blocks = dim3(static_cast<unsigned>((bytes + 4096 * kCopySteps - 1) / (4096 * kCopySteps))),
+                    .threads = dim3(256),
+                    .early = true};
+    return enqueue(copy_bytes, grid, stream, static_cast<const char*>(zeros ? nullptr : in), static_cast<char*>(out), bytes);
+  }
+  const std::int64_t blocks = std::min<std::int64_t>((plan.outputs + 255) / 256, 1 << 16);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(256), .early = true};
+  enqueue(copy_strided, grid, stream, plan.kept, plan.outputs, in, plan.in, out, plan.out);
 }
 
 }  // namespace xgemm::reduce

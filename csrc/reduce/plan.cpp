@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "device/integer.h"
 #include "torch/error.h"
@@ -64,16 +65,25 @@ void fill_map(const char* op, IndexMap& map, DimList& list) {
 // Both kernels keep four 16-byte loads per thread in flight.
 constexpr std::int64_t kUnroll = 4;
 constexpr std::int64_t kThreads = 256;
+// 16-byte vectors of a strip; elements of the longest row that is read one at a time by one warp.
+constexpr std::int64_t kStrip = 512, kLongestElements = 2048;
+
+/// Is the result of one element the element itself (argmax: a zero)?
+bool copies(Kind kind) {
+  const State state = state_of(kind);
+  return state == State::sum || state == State::maximum || state == State::index || kind == Kind::logsumexp;
+}
 
 /// The row's length alone decides the strips. How many strips (or short rows) a CTA takes also depends on the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
-  constexpr std::int64_t kStrip = 512, kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
-  constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8;
+  constexpr std::int64_t kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
+  constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8,
+                         kMaxStrips = 4096;
   constexpr std::int64_t kLeastBulk = 65, kMostBulk = 256, kManyVectors = 4096, kCluster = 8, kMaxCluster = 16;
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
-  const std::int64_t vectors = plan.vectors;
+  const std::int64_t vectors = plan.vectors, runs = plan.pieces > 0 ? plan.length / plan.run : 1;
   plan.kernel = Kernel::rows;
-  if (vectors <= kStrip) {
+  if (vectors <= kStrip && runs == 1) {
     plan.chunk = std::max<std::int64_t>(vectors, 1);
     plan.threads = static_cast<int>(kThreads);
     // The elements of an incomplete last vector go to one lane each. The rows of a warp share the fixed cost of a row, so 16-bit
@@ -95,13 +105,14 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     return;
   }
   plan.lanes = static_cast<int>(kWarp);
-  plan.grouped = vectors > kGrouped;
+  plan.grouped = runs > 1 ? runs * plan.pieces > kMaxStrips : vectors > kGrouped;
   // The mean of losses is a single row that nothing overlaps: the warps of a cluster take as few steps each as possible.
   constexpr std::int64_t kMostWarps = kMaxCluster * kWarps;
   const bool waited_for = plan.kind == Kind::mean_loss && vectors <= kMostWarps * kStrip;
-  plan.chunk = plan.grouped ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
+  const bool long_strips = plan.grouped && runs == 1;
+  plan.chunk = long_strips ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
   if (waited_for) plan.chunk = ceil_div(ceil_div(vectors, kMostWarps), kStep) * kStep;
-  plan.strips = plan.per_block = ceil_div(vectors, plan.chunk);
+  plan.strips = plan.per_block = runs > 1 ? runs * plan.pieces : ceil_div(vectors, plan.chunk);
   // The number of warps that leaves the fewest idle in the last round of strips; with many rows one or two warps per CTA, which
   // wait less for each other. The order in which states are joined does not depend on the number of warps as long as no thread
   // joins two: up to 32 states for any number of warps, 128 for four.
@@ -115,7 +126,8 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     warps = std::min(warps, enough);
   }
   if (plan.grouped) {
-    warps = plan.per_block = kWarps;
+    warps = kWarps;
+    plan.per_block = runs > 1 ? std::clamp(round_up_pow2(plan.strips / kGroups), kWarps, kMaxStates) : kWarps;
   } else if (plan.strips > kWarps && (plan.outputs < resident || plan.strips > kMaxStates)) {
     warps = kWarps;
     const std::int64_t share = ceil_div(plan.strips * plan.outputs, 4 * resident);  // half a block's warps where rows are few
@@ -133,43 +145,107 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
 /// Bytes that a thread of the column kernel keeps for a column's maximum within its CTA: value and position.
 constexpr std::size_t index_part_bytes(std::int64_t width) { return width >= 8 ? 4 : width == 4 ? 8 : 16; }
 
+/// Threads of a CTA of the column kernel.
+int threads_of(const Plan& plan, std::int64_t width) {
+  const State state = state_of(plan.kind);
+  const std::size_t part = state == State::index ? index_part_bytes(width) : state_bytes(state, plan.in);
+  return column_threads(part, static_cast<std::size_t>(width));
+}
+
+/// The most lanes of a folded tile: then the positions of a thread are misaligned alike for any stride.
+std::int64_t most_fold_lanes(const Plan& plan, std::int64_t width) {
+  return threads_of(plan, width) / std::max<std::int64_t>(8, width);
+}
+
+/// How many neighbouring positions of `columns` columns, `count` dense positions in all, become one position of more columns:
+/// as many as fill a tile, in whole vectors; 1 where positions alone fill most of their lanes.
+std::int64_t repeat_of(const Plan& plan, std::int64_t columns, std::int64_t count, std::int64_t width) {
+  const std::int64_t most = (most_fold_lanes(plan, width) - 1) * width, unit = width / std::gcd(columns, width);
+  const bool whole = plan.run == 1 && plan.aligned;
+  const std::int64_t lanes = round_up_pow2(ceil_div(columns, width) + (whole ? 0 : 1));
+  if (10 * columns > 7 * lanes * width || unit * columns > most || columns > most / 2) return 1;
+  return std::min(most / (unit * columns), ceil_div(count, unit)) * unit;
+}
+
 /// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns; `stride`: of the
 /// reduced dim, 0 where there are several; `misaligned`: of the base. The misalignment may decide only which thread reads which
-/// element.
+/// element, and `outer` only how many parts a CTA takes.
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
                   const DeviceProperties& gpu) {
   constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
-  const bool index = state_of(plan.kind) == State::index;
-  const std::size_t part = index ? index_part_bytes(width) : state_bytes(state_of(plan.kind), plan.in);
-  const std::int64_t threads = column_threads(part, static_cast<std::size_t>(width)), sms = std::max(gpu.sm_count, 1);
+  const bool index = state_of(plan.kind) == State::index, folded = plan.run * plan.repeat > 1;
+  const std::int64_t threads = threads_of(plan, width), sms = std::max(gpu.sm_count, 1);
   plan.kernel = Kernel::columns;
   plan.threads = static_cast<int>(threads);
   // 8-bit elements: 16 states a thread; half as many lanes keep as many positions side by side.
-  const std::int64_t most = width == 16 ? kWarp / 2 : kWarp, vectors = ceil_div(plan.columns, width);
+  const std::int64_t most = folded        ? most_fold_lanes(plan, width)
+                            : width == 16 ? kWarp / 2
+                                          : kWarp,
+                     vectors = ceil_div(plan.columns, width);
   // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
-  std::int64_t lanes = std::min(most, round_up_pow2(vectors + (runs && !plan.aligned ? 1 : 0)));
+  std::int64_t lanes = std::min(most, round_up_pow2(vectors + (folded || (runs && !plan.aligned) ? 1 : 0)));
   // With very many columns a CTA takes kilobytes side by side, and few states are left to join.
-  while (width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
-  const bool many = lanes > kWarp;
+  while (!folded && width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
+  const bool many = !folded && lanes > kWarp;
   plan.lanes = static_cast<int>(lanes);
   const std::int64_t rows = threads / lanes;
-  plan.tiles = ceil_div(vectors, lanes);
+  // Where all positions of a thread have the same misalignment it reads aligned blocks, one more than the tile has vectors. The
+  // order of additions is the same. Folded tiles always have room for that block.
+  const bool alike = runs && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
+  const auto columns_of = [&](bool moved) {
+    const std::int64_t columns = (moved ? lanes - 1 : lanes) * width;
+    return folded ? std::min(columns / plan.run * plan.run, plan.columns) : columns;
+  };
+  const bool moved = folded || (alike && (!plan.aligned || misaligned));
+  const std::int64_t tiles = ceil_div(plan.columns, columns_of(folded || (alike && !plan.aligned)));
+  plan.blocks_loaded = folded ? alike : moved || (plan.aligned && !misaligned);
+  plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
+  plan.tile = static_cast<int>(columns_of(moved));
+  plan.tiles = ceil_div(plan.columns, plan.tile);
+  plan.results = plan.outputs_of_tile = plan.tile;
+  plan.result_lanes = plan.lanes;
+  if (folded) {
+    const std::int64_t joined = plan.run * plan.repeat;
+    plan.outputs_of_tile = static_cast<int>(plan.tile / joined);
+    plan.result_lanes = static_cast<int>(round_up_pow2(ceil_div(std::int64_t{plan.outputs_of_tile}, width)));
+    plan.results = plan.result_lanes * static_cast<int>(width);
+    plan.fold_lanes = static_cast<int>(std::min(round_up_pow2(joined), kWarp));
+  }
+
   // One wave of CTAs if each then gets few steps: as many per SM as fit, but one for 16-bit elements, which leaves fewer
   // partial results and reads fewer rows at once. Else waves of at most kMaxSteps steps.
-  const std::int64_t blocks = (threads == 256 ? 3 : width == 8 ? 1 : 2) * sms;
-  std::int64_t steps = std::max(ceil_div(plan.length * plan.tiles, rows * blocks), kMinSteps);
-  if (steps > kMaxSteps && plan.tiles > sms) steps = kMaxSteps;
-  if (many) steps = ceil_div(plan.length, rows);
-  plan.chunk = ceil_div(steps, kUnroll) * kUnroll * rows;
+  const std::int64_t resident = (threads == 256 ? 3 : 2) * sms, blocks = threads == 512 && width == 8 ? sms : resident;
+  const auto whole_steps = [&](std::int64_t positions) { return ceil_div(positions, kUnroll * rows) * kUnroll * rows; };
+  std::int64_t steps = std::max(ceil_div(plan.positions * tiles, rows * blocks), kMinSteps);
+  const bool waves = steps > kMaxSteps && tiles > sms;
+  if (waves) steps = kMaxSteps;
+  if (many) steps = ceil_div(plan.positions, rows);
+  plan.chunk = whole_steps(steps * rows);
+  // A few CTAs more than fit at a time would take as long as twice as many.
+  const std::int64_t fitting = std::max<std::int64_t>(resident / tiles, 1);
+  if (!waves && !many && tiles <= resident && ceil_div(plan.positions, plan.chunk) > fitting)
+    plan.chunk = whole_steps(ceil_div(plan.positions, fitting));
   if (index) plan.chunk = std::min(plan.chunk, width >= 8 ? kKeyPositions : kPartPositions);
-  plan.split = std::max<std::int64_t>(ceil_div(plan.length, plan.chunk), 1);
-  // Where all positions of a thread have the same misalignment it reads aligned blocks, one more than the tile has vectors. The
-  // order of additions is the same.
-  const bool moved = runs && (!plan.aligned || misaligned) && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
-  plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
-  plan.tiles = ceil_div(vectors, plan.span);
-  plan.blocks = outer * plan.tiles * plan.split;
+  plan.strips = std::max<std::int64_t>(ceil_div(plan.positions, plan.chunk), 1);
+  // With many groups a CTA takes several parts of one, which are joined in the same order.
+  const std::int64_t groups = outer * plan.tiles;
+  const std::int64_t parts = plan.blocks_loaded ? std::min(kMaxSteps * rows / plan.chunk, groups * plan.strips / (4 * sms)) : 1;
+  plan.split = ceil_div(plan.strips, std::clamp<std::int64_t>(parts, 1, plan.strips));
+  plan.per_block = ceil_div(plan.strips, plan.split);
+  plan.split = ceil_div(plan.strips, plan.per_block);
+  plan.blocks = groups * plan.split;
+  plan.early = plan.blocks_loaded && plan.blocks <= sms;
+}
+
+/// A short row whose elements are not neighbours, one at a time: eight a lane, as far as a warp has lanes.
+void plan_elements(Plan& plan) {
+  constexpr std::int64_t kPerLane = 8, kWarp = 32;
+  plan.kernel = Kernel::elements;
+  plan.threads = static_cast<int>(kThreads);
+  plan.lanes = static_cast<int>(std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
+  plan.per_block = kThreads / plan.lanes;
+  plan.blocks = ceil_div(plan.outputs, plan.per_block);
 }
 
 /// The element that leaves an operator's result as it is, repeated over 16 bytes.
@@ -266,41 +342,74 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   std::int64_t inner = INT64_MAX;
   for (const Dim& d : gone)
     if (d.stride != 0) inner = std::min(inner, d.stride);
+  plan.last = 0;
+  for (const Dim& d : gone) plan.last += (d.size - 1) * d.stride;
+  for (const Dim& d : kept) plan.last += (d.size - 1) * d.stride;
+  if (plan.length == 1 && !empty && copies(kind)) {
+    plan.kernel = Kernel::copy;
+    fill_map(op, plan.kept, kept);
+    return plan;
+  }
+
   // A tile of fewer elements would leave most of a CTA idle; then one thread or a few compute an output, as for rows.
   constexpr std::int64_t kMinTile = 2048;
-  const bool columns = plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
-                       plan.length * kept.last().size >= kMinTile;
-  fill_map(op, plan.reduced, gone);
+  const State state = state_of(kind);
+  const bool folds = state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
+  const bool run = folds && gone.count > 1 && gone.last().stride == 1 && state != State::index;  // an inner and outer dims
+  const std::int64_t longest = (std::min<std::int64_t>(most_fold_lanes(plan, width), 32) - 1) * width;
+  // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
+  const bool folded = run && kept.count > 0 && kept.last().stride == gone.last().size && gone.last().size <= longest &&
+                      plan.length * kept.last().size >= kMinTile;
+  const bool columns = folded || (plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
+                                  plan.length * kept.last().size >= kMinTile);
   if (columns) {
     const Dim tile = kept.last();
     --kept.count;
-    plan.columns = tile.size;
-    plan.column_stride = tile.stride;
+    plan.run = folded ? gone.last().size : 1;
+    if (folded) --gone.count;
+    plan.columns = tile.size * plan.run;
+    plan.positions = plan.length / plan.run;
+    plan.column_stride = folded ? 1 : tile.stride;
     plan.column_out = tile.out;
-    plan.vector = tile.stride == 1;
-    plan.aligned = plan.vector && gone.count == 1 && tile.size % width == 0;
+    plan.column_outputs = tile.size;
+    plan.vector = plan.column_stride == 1;
+    plan.aligned = plan.vector && gone.count == 1 && plan.columns % width == 0;
     for (const Dim& d : gone) plan.aligned &= d.stride * bytes % 16 == 0;
     for (const Dim& d : kept) plan.aligned &= d.stride * bytes % 16 == 0;
-    plan.last = (tile.size - 1) * tile.stride;
-    for (const Dim& d : gone) plan.last += (d.size - 1) * d.stride;
-    for (const Dim& d : kept) plan.last += (d.size - 1) * d.stride;
+    if (folds && plan.vector && gone.count == 1 && gone.last().stride == plan.columns) {
+      Dim& dim = gone.last();
+      plan.repeat = static_cast<int>(repeat_of(plan, plan.columns, dim.size, width));
+      plan.positions = ceil_div(dim.size, plan.repeat);
+      plan.cut = (dim.size - (plan.positions - 1) * plan.repeat) * plan.columns;
+      plan.columns *= plan.repeat;
+      dim = {plan.positions, plan.columns, 0};
+    } else {
+      plan.cut = plan.columns;
+    }
     const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
     plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.last().stride : 0, misaligned, gpu);
   } else {
-    plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || gone.last().size % width == 0);
-    plan.vectors = ceil_div(plan.length, width);
-    plan.full = plan.vector ? plan.length / width : 0;
-    plan_rows(plan, gpu);
+    const bool strips = run && gone.last().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
+    plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || strips || gone.last().size % width == 0);
+    plan.run = strips ? gone.last().size : plan.length;
+    plan.vectors = ceil_div(plan.run, width);
+    plan.full = plan.vector ? plan.run / width : 0;
+    if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
+    if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements)
+      plan_elements(plan);
+    else
+      plan_rows(plan, gpu);
   }
+  fill_map(op, plan.reduced, gone);
   fill_map(op, plan.kept, kept);
   fill_padding(plan);
 
-  if (plan.split > 1 && plan.cluster == 1) {
+  if (columns ? plan.strips > 1 : plan.split > 1 && plan.cluster == 1) {
     const std::int64_t groups = plan.blocks / plan.split;
-    const std::int64_t states = columns        ? plan.blocks * plan.lanes * width
+    const std::int64_t states = columns        ? groups * plan.strips * plan.results
                                 : plan.grouped ? plan.blocks
                                                : plan.outputs * plan.strips;
-    plan.counter_bytes = static_cast<std::size_t>(ceil_div(groups * 4, 256) * 256);
+    if (plan.split > 1) plan.counter_bytes = static_cast<std::size_t>(ceil_div(groups * 4, 256) * 256);
     plan.workspace_bytes = plan.counter_bytes + static_cast<std::size_t>(states) * state_bytes(state_of(kind), source.dtype);
   }
   return plan;

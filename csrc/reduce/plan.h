@@ -43,8 +43,9 @@ bool converts_on_load(Kind kind, DType from, DType to);
 
 /// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is cut into strips of a warp each,
 /// whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA reduces a
-/// tile of neighbouring columns.
-enum class Kernel : std::uint8_t { rows, columns };
+/// tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at the end.
+/// elements: short rows whose elements are not neighbours. copy: one element an output.
+enum class Kernel : std::uint8_t { rows, columns, elements, copy };
 
 /// Of cross_entropy.
 struct Loss {
@@ -73,6 +74,7 @@ struct Plan {
   DType in = DType::f32, out = DType::f32;
   bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
   bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
+  bool blocks_loaded = false;  ///< columns: loads are aligned 16-byte blocks
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< a block
@@ -82,16 +84,27 @@ struct Plan {
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
   int span = 0;                ///< columns: 16-byte vectors of a tile: one less than lanes where a tile starts at any address
   std::int64_t tiles = 1;      ///< columns: tiles side by side
-  std::int64_t last = 0;       ///< columns: offset of the last element
-  std::int64_t chunk = 0;      ///< rows: 16-byte vectors a strip; columns: elements a block
-  std::int64_t strips = 1;     ///< rows: a row
-  std::int64_t per_block = 1;  ///< rows: strips, or rows of one strip, that a block takes
-  std::int64_t split = 1;      ///< blocks an output
-  bool bulk = false;           ///< rows: many short 16-bit rows, by bulk copies to shared memory (sm_90)
-  int cluster = 1;             ///< rows: blocks an output that combine states in the first one's shared memory (sm_90), else 1
-  bool grouped = false;        ///< rows: a block joins its strips first; then per_block follows from the row's length
-  IndexMap kept{};             ///< output (columns: group of `columns` outputs) -> offset in input and output
-  IndexMap reduced{};          ///< position 0..length-1 -> offset in input
+  std::int64_t positions = 0;  ///< columns: elements of a column
+  int tile = 0;                ///< columns: columns of a tile
+  int repeat = 1;              ///< columns: neighbouring positions that are side by side as columns; 1: not folded by positions
+  std::int64_t cut = 0;        ///< columns: columns that exist in the last position
+  std::int64_t column_outputs = 0;    ///< columns: outputs of all tiles of a group
+  int outputs_of_tile = 0;            ///< columns
+  int results = 0, result_lanes = 0;  ///< columns: states of a part; lanes that read them
+  int fold_lanes = 0;                 ///< columns: threads that join one output's columns; 0: not folded
+  std::int64_t run = 0;               ///< rows: elements of a run; columns: neighbouring columns of one output
+  std::int64_t pieces = 0;            ///< rows: strips of a run where a row has several runs, else 0
+  std::int64_t last = 0;              ///< offset of the last element
+  std::int64_t chunk = 0;             ///< rows: 16-byte vectors a strip; columns: positions a part
+  std::int64_t strips = 1;            ///< rows: strips a row; columns: parts a column
+  std::int64_t per_block = 1;         ///< strips (parts), or rows of one strip, that a block takes
+  std::int64_t split = 1;             ///< blocks an output
+  bool early = false;                 ///< columns: few blocks, which may begin while the previous kernel ends
+  bool bulk = false;                  ///< rows: many short 16-bit rows, by bulk copies to shared memory (sm_90)
+  int cluster = 1;       ///< rows: blocks an output that combine states in the first one's shared memory (sm_90), else 1
+  bool grouped = false;  ///< rows: a block joins its strips first; then per_block follows from the row's length
+  IndexMap kept{};       ///< output (columns: group of `columns` outputs) -> offset in input and output
+  IndexMap reduced{};    ///< position 0..length-1 -> offset in input
   std::int64_t blocks = 0;
   std::uint32_t fill[4] = {};                          ///< 16 bytes of elements that change no result
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero

@@ -6,6 +6,7 @@ namespace xgemm::softmax {
 
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
   switch (plan.kernel) {
+    case Kernel::single: return launch_single(plan, in, out, stream);
     case Kernel::odd_rows: return launch_odd_rows(plan, in, out, stream);
     case Kernel::rows: return launch_rows(plan, in, out, stream);
     case Kernel::shared: return launch_shared(plan, in, out, stream);

@@ -17,6 +17,7 @@ void launch_masked(const Masked& plan, const void* in, const void* mask, void* o
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_short_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_single(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);

@@ -45,6 +45,12 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
 }
 
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+  if (plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
+    plan.kernel = Kernel::single;
+    plan.threads = kSingleThreads;
+    plan.blocks = ceil_div(plan.outer, kSingleThreads * kSingleSteps * width);
+    return;
+  }
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch

@@ -7,7 +7,8 @@ namespace xgemm::softmax {
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
 /// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
 /// in registers. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows };
+/// single: one element a row, contiguous.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, single };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
@@ -46,6 +47,8 @@ constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of a thread (more where 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
+/// single: threads of a CTA, 16-byte vectors of a thread.
+constexpr int kSingleThreads = 256, kSingleSteps = 4;
 /// two_pass: 16-byte pieces of one thread.
 constexpr int kPieces = 8;
 

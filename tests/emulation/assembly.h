@@ -22,11 +22,19 @@ inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
 inline void max_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : fmaxf(a, b); }
 template <class T>
 void pair_max_nan(unsigned& to, unsigned a, unsigned b) {
-  to = std::bit_cast<unsigned>(__hmax2_nan(std::bit_cast<T>(a), std::bit_cast<T>(b)));
+  T x, y;
+  std::memcpy(&x, &a, 4), std::memcpy(&y, &b, 4);
+  const auto larger = [](float a, float b) { return a != a || b != b ? NAN : fmaxf(a, b); };
+  const T maximum{larger(x.x, y.x), larger(x.y, y.y)};
+  std::memcpy(&to, &maximum, 4);
 }
 template <class T>
 void pair_fma(unsigned& to, unsigned a, unsigned b, unsigned c) {
-  to = std::bit_cast<unsigned>(__hfma2(std::bit_cast<T>(a), std::bit_cast<T>(b), std::bit_cast<T>(c)));
+  T x, y, z;
+  std::memcpy(&x, &a, 4), std::memcpy(&y, &b, 4), std::memcpy(&z, &c, 4);
+  const T sum{std::fma(static_cast<float>(x.x), static_cast<float>(y.x), static_cast<float>(z.x)),
+              std::fma(static_cast<float>(x.y), static_cast<float>(y.y), static_cast<float>(z.y))};
+  std::memcpy(&to, &sum, 4);
 }
 inline void permute(unsigned& to, unsigned a, unsigned b, unsigned selector) { to = __byte_perm(a, b, selector); }
 template <class To, class A, class B, class C>

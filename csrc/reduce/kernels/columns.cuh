@@ -1,5 +1,7 @@
 // Reduces a dim that is not the fastest. A CTA takes a tile of neighbouring columns: `lanes` threads of 16 bytes side by side,
-// and threads / lanes positions at a time. The last of the `split` CTAs of a tile adds their partial results in order.
+// and threads / lanes positions at a time. Long columns are cut into parts, of which a CTA takes one or several; the last of the
+// `split` CTAs of a tile adds the parts' results in order. Folded: neighbouring columns belong to one output (a run of an inner
+// reduced dim, or several short positions side by side) and are joined before a part's results are written.
 //
 // Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
 //   else element by element. A thread whose positions all have the same misalignment reads aligned blocks, and its sums move
@@ -8,6 +10,7 @@
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
+#include "device/ptx/grid.cuh"
 #include "reduce/kernels/common.cuh"
 
 namespace xgemm::reduce {
@@ -19,7 +22,7 @@ struct PartOf {
   static constexpr bool kIsLess = false;
 };
 template <class Op>
-  requires requires { typename Op::Part; }
+requires requires { typename Op::Part; }
 struct PartOf<Op> {
   using type = typename Op::Part;
   static constexpr bool kIsLess = true;
@@ -43,7 +46,7 @@ inline constexpr int kColumnBlocks = [] {
   constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
   constexpr int kMost = kThreads / kColumnThreads<Op>;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  if (PartOf<Op>::kIsLess && sizeof(T) == 4 && !kBlocks) return 1;  // else 8 bytes of spills
+  if (PartOf<Op>::kIsLess && (sizeof(T) == 4 ? !kBlocks : sizeof(T) == 8)) return 1;  // else 8 to 20 bytes of spills
 #endif
   return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
@@ -109,6 +112,26 @@ struct ColumnStates {
   }
 };
 
+/// Joins the columns of each of a folded tile's outputs and calls f(output, state); an output is run * repeat columns.
+/// of(v, position): the state of column v, which is `position` positions from the first of those side by side.
+template <class Op, class Of, class F>
+__device__ __forceinline__ void fold_columns(const Plan& plan, const Of& of, const F& f) {
+  using State = typename Op::State;
+  const int lanes = plan.fold_lanes, log2_lanes = 31 - __clz(lanes), lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int run = static_cast<int>(plan.run), pitch = plan.tile / plan.repeat, teams = kColumnThreads<Op> >> log2_lanes;
+#pragma unroll 1
+  for (int first = 0; first < plan.results; first += teams) {
+    const int output = first + (static_cast<int>(threadIdx.x) >> log2_lanes);
+    State s = Op::identity();
+    for (int i = lane; output < plan.outputs_of_tile && i < run * plan.repeat; i += lanes) {
+      const int position = i / run;
+      s = Op::merge(s, of(position * pitch + output * run + i - position * run, position));
+    }
+    for (int offset = lanes / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+    if (lane == 0 && output < plan.results) f(output, s);
+  }
+}
+
 /// Loads an aligned vector that is read once. Without L1 16-bit columns are 1 to 3 % faster, but 64 fp32 rows of millions of
 /// elements 2 % slower.
 template <class T>
@@ -129,169 +152,226 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>, kSteps = kColumnSteps<Op>;
+  // Only positions of argmax are folded, and these are whole blocks.
+  constexpr bool kFolds = std::is_same_v<typename Op::Extra, NoExtra> && (kBlocks || !PartOf<Op>::kIsLess);
   constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
   constexpr int kStatesAhead = sizeof(State) > 4 ? 2 : 4;  // as registers allow
   __shared__ alignas(16) State shared[kThreads * kWidth];
 
-  const Convert<T> convert(plan);
-  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
-  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = plan.span * kWidth;
-  // Neighbouring blocks read neighbouring tiles of the same positions. Divisions in 32 bits: 64-bit ones take long compared
-  // with a CTA that reads 64 KB.
-  const std::int64_t group = blockIdx.x / static_cast<unsigned>(plan.tiles), tile = blockIdx.x - group * plan.tiles;
-  const std::int64_t outer = static_cast<unsigned>(group) / static_cast<unsigned>(plan.split), part = group - outer * plan.split;
-  const IndexMap::Pair at = plan.kept.offsets(outer);
-  const std::int64_t column = tile * columns + lane * kWidth;
-  const T* base = in + at.in + (kBlocks ? column : column * plan.column_stride);
-  const std::int64_t begin = part * plan.chunk, end = min(begin + plan.chunk, plan.length);
-  ColumnStates<Op, Part<Op>> parts;
-  parts.clear(first);
-  // This thread's positions: begin + first + k * rows, k < count.
-  const int count = static_cast<int>((end - begin - first + rows - 1) >> (31 - __clz(rows)));
-  const auto add = [&](const uint4(&raw)[kUnroll], int k) {
-    if constexpr (PartOf<Op>::kIsLess) {
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) Op::push(parts.s, raw[j], first + (k + j) * rows, convert);
-    } else {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        typename Op::V x[kUnroll];
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
-        push<Op>(plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
-      }
-    }
-  };
-  const std::int64_t stride = plan.reduced.stride[0];
-  const T* const last = in + plan.last + 1;
-  int shift = 0;  // elements of a thread's blocks before its columns
   if constexpr (kBlocks) {
-    const T* p = base + (begin + first) * stride;
-    shift = static_cast<int>(misalignment(p) / sizeof(T));
-    p -= shift;
-    if (column - shift < min(plan.columns, (tile + 1) * columns)) {
-      // Where tiles start at any address the last position's block may reach past the tensor; the blocks of other positions end
-      // in the next position's elements.
-      const std::int64_t step = stride << (31 - __clz(rows));
-      const int whole = plan.span < lanes && p + (count - 1) * step + kWidth > last ? count - 1 : count;
-      int k = 0;
-      for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
-        uint4 raw[kSteps][kUnroll];
-#pragma unroll
-        for (int i = 0; i < kSteps * kUnroll; ++i) {
-          raw[i / kUnroll][i % kUnroll] = load_once16(p);
-          p += step;
-          // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the
-          // first sums.
-          asm("" : "+l"(p));
-        }
-#pragma unroll
-        for (int i = 0; i < kSteps; ++i) add(raw[i], k + i * kUnroll);
-      }
-#pragma unroll 1
-      for (; k < count; k += kUnroll) {
-        uint4 raw[kUnroll];
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j, p += step) {
-          raw[j] = padding<Op>(plan);
-          if (k + j < whole) raw[j] = load_once16(p);
-        }
-        if (whole < count && whole < k + kUnroll) {
-          const T* const block = p - (k + kUnroll - whole) * step;
-          const uint4 front =
-              load_front<T>(reinterpret_cast<const char*>(block), static_cast<unsigned>((last - block) * sizeof(T)));
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j)
-            if (k + j == whole) raw[j] = front;
-        }
-        add(raw, k);
-      }
-    }
-  } else if (column < plan.columns) {
-    const bool straight = plan.reduced.dims == 1;
-    for (int k = 0; k < count; k += kUnroll) {
-      const std::int64_t n = begin + first + k * static_cast<std::int64_t>(rows);
-      std::int64_t offset[kUnroll];
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * stride;
-      if (!straight) {
-#pragma unroll 1
-        for (int i = 0; i < kUnroll; ++i) {  // one copy of the map's code: the offsets move up
-#pragma unroll
-          for (int j = 1; j < kUnroll; ++j) offset[j - 1] = offset[j];
-          offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
-        }
-      }
-      // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would
-      // take too many registers).
-      bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && k + kUnroll <= count;
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;
-      uint4 raw[kUnroll];
-      if (blocks) {
-        uint4 behind[kUnroll];
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) {
-          const char* const from = reinterpret_cast<const char*>(base + offset[j]);
-          raw[j] = load_aligned16(from - misalignment(from));
-          behind[j] = load_aligned16(from - misalignment(from) + 16);
-        }
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) raw[j] = shift_bytes(raw[j], behind[j], misalignment(base + offset[j]));
-      } else {
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) {
-          raw[j] = padding<Op>(plan);
-          if (k + j >= count) continue;
-          const T* const from = base + offset[j];
-          if (plan.vector && column + kWidth <= plan.columns) {
-            raw[j] = load_shifted16(from);
-          } else {
-            Pack<T> pack = as_pack<T>(raw[j]);
-#pragma unroll
-            for (int e = 0; e < kWidth; ++e)
-              if (column + e < plan.columns) pack.values[e] = from[e * plan.column_stride];
-            raw[j] = as_raw(pack);
-          }
-        }
-      }
-      add(raw, k);
+    if (plan.early) {
+      ptx::grid_release();
+      in = ptx::grid_wait(in);
     }
   }
-
-  const auto finish = [&](int c, const State& sum) {
-    const std::int64_t to_column = tile * columns + c;
-    if (to_column >= plan.columns) return;
+  const Convert<T> convert(plan);
+  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
+  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = plan.tile;
+  // Neighbouring blocks read neighbouring tiles of the same positions. Divisions in 32 bits: 64-bit ones take long compared
+  // with a CTA that reads 64 KB. Computed again for each part and for the end, so that no register keeps it in between.
+  struct Place {
+    unsigned tile, outer, share;
+  };
+  const auto place = [&]() -> Place {
+    unsigned block = blockIdx.x;
+    if constexpr (kBlocks) asm volatile("" : "+r"(block));
+    const unsigned group = block / static_cast<unsigned>(plan.tiles), outer = group / static_cast<unsigned>(plan.split);
+    return {block - group * static_cast<unsigned>(plan.tiles), outer, group - outer * static_cast<unsigned>(plan.split)};
+  };
+  const auto finish = [&](const Place& of, int c, const State& sum) {
+    const std::int64_t to_column = static_cast<std::int64_t>(of.tile) * plan.outputs_of_tile + c;
+    if (c >= plan.outputs_of_tile || to_column >= plan.column_outputs) return;
+    const IndexMap::Pair at = plan.kept.offsets(of.outer);
     const std::int64_t to = at.out + to_column * plan.column_out;
     typename Op::Extra extra{};
     extra.aim(plan, to);
     extra.template look<false>(plan, in + at.in + to_column * plan.column_stride);
     Op::finish(plan, convert, sum, extra, out, to);
   };
-  const auto join_parts = [&](const auto& f) {
-    parts.join(lanes, columns, shift, reinterpret_cast<Part<Op>*>(shared), [&](int c, const Part<Op>& sum) {
-      if constexpr (PartOf<Op>::kIsLess)
-        f(c, Op::state(sum, begin));
-      else
-        f(c, sum);
-    });
+  const auto states_of = [&](const Place& of) {
+    return partials + (static_cast<std::int64_t>(of.outer) * plan.tiles + of.tile) * plan.strips * plan.results;
   };
-  if (plan.split == 1) return join_parts(finish);
 
-  State* const mine = partials + (outer * plan.tiles + tile) * plan.split * columns;
-  join_parts([&](int c, const State& sum) { mine[part * columns + c] = sum; });
-  if (!is_last_block(counters + outer * plan.tiles + tile, plan.split)) return;
+  int next = 0;  // of this CTA's parts; with other loads it takes one, as registers allow
+#pragma unroll 1
+  do {
+    const Place here = place();
+    const std::int64_t begin = (here.share * plan.per_block + next) * plan.chunk, end = min(begin + plan.chunk, plan.positions);
+    const std::int64_t column = static_cast<std::int64_t>(here.tile) * columns + lane * kWidth;
+    const T* const base = in + plan.kept.offsets(here.outer).in + (kBlocks ? column : column * plan.column_stride);
+    const std::int64_t stride = plan.reduced.stride[0];
+    const T* const last = in + plan.last + 1;
+    ColumnStates<Op, Part<Op>> parts;
+    parts.clear(first);
+    int shift = 0;  // elements of a thread's blocks before its columns
+    // This thread's positions: begin + first + k * rows, k < count.
+    const int count = static_cast<int>((end - begin - first + rows - 1) >> (31 - __clz(rows)));
+    const auto add = [&](const uint4(&raw)[kUnroll], int k) {
+      if constexpr (PartOf<Op>::kIsLess) {
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) Op::push(parts.s, raw[j], first + (k + j) * rows, convert);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) {
+          typename Op::V x[kUnroll];
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
+          push<Op>(
+              plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+        }
+      }
+    };
+    if constexpr (kBlocks) {
+      const T* p = base + (begin + first) * stride;
+      shift = static_cast<int>(misalignment(p) / sizeof(T));
+      p -= shift;
+      if (column - shift < min(plan.columns, (here.tile + std::int64_t{1}) * columns)) {
+        // Where tiles start at any address the last position's block may reach past the tensor; the blocks of other positions end
+        // in the next position's elements.
+        const std::int64_t step = stride << (31 - __clz(rows));
+        // Nor is the last position's block whole where fewer positions are left than stand side by side.
+        const bool is_cut = kFolds && plan.cut < plan.columns && begin + first + (count - 1) * rows == plan.positions - 1;
+        const int whole = is_cut || (plan.span < lanes && p + (count - 1) * step + kWidth > last) ? count - 1 : count;
+        int k = 0;
+        for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
+          uint4 raw[kSteps][kUnroll];
+#pragma unroll
+          for (int i = 0; i < kSteps * kUnroll; ++i) {
+            raw[i / kUnroll][i % kUnroll] = load_once16(p);
+            p += step;
+            // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the
+            // first sums.
+            asm("" : "+l"(p));
+          }
+#pragma unroll
+          for (int i = 0; i < kSteps; ++i) add(raw[i], k + i * kUnroll);
+        }
+#pragma unroll 1
+        for (; k < count; k += kUnroll) {
+          uint4 raw[kUnroll];
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j, p += step) {
+            raw[j] = padding<Op>(plan);
+            if (k + j < whole) raw[j] = load_once16(p);
+          }
+          if (whole < count && whole < k + kUnroll) {
+            const T* const block = p - (k + kUnroll - whole) * step;
+            const int readable = static_cast<int>(max(min(last - block, std::int64_t{kWidth}), std::int64_t{0}));
+            uint4 front = readable == kWidth ? load_aligned16(block)
+                                             : load_front<T>(reinterpret_cast<const char*>(block),
+                                                             static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
+            if (is_cut) front = first_elements<T>(front, static_cast<int>(plan.cut - column) + shift, padding<Op>(plan));
+#pragma unroll
+            for (int j = 0; j < kUnroll; ++j)
+              if (k + j == whole) raw[j] = front;
+          }
+          add(raw, k);
+        }
+      }
+    } else if (column < plan.columns) {
+      const bool straight = plan.reduced.dims == 1;
+      for (int k = 0; k < count; k += kUnroll) {
+        const std::int64_t n = begin + first + k * static_cast<std::int64_t>(rows);
+        std::int64_t offset[kUnroll];
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * stride;
+        if (!straight) {
+#pragma unroll 1
+          for (int i = 0; i < kUnroll; ++i) {  // one copy of the map's code: the offsets move up
+#pragma unroll
+            for (int j = 1; j < kUnroll; ++j) offset[j - 1] = offset[j];
+            offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
+          }
+        }
+        // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would
+        // take too many registers).
+        bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && k + kUnroll <= count;
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;
+        uint4 raw[kUnroll];
+        if (blocks) {
+          uint4 behind[kUnroll];
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j) {
+            const char* const from = reinterpret_cast<const char*>(base + offset[j]);
+            raw[j] = load_aligned16(from - misalignment(from));
+            behind[j] = load_aligned16(from - misalignment(from) + 16);
+          }
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j) raw[j] = shift_bytes(raw[j], behind[j], misalignment(base + offset[j]));
+        } else {
+#pragma unroll
+          for (int j = 0; j < kUnroll; ++j) {
+            raw[j] = padding<Op>(plan);
+            if (k + j >= count) continue;
+            const T* const from = base + offset[j];
+            if (plan.vector && column + kWidth <= plan.columns) {
+              raw[j] = load_shifted16(from);
+            } else {
+              Pack<T> pack = as_pack<T>(raw[j]);
+#pragma unroll
+              for (int e = 0; e < kWidth; ++e)
+                if (column + e < plan.columns) pack.values[e] = from[e * plan.column_stride];
+              raw[j] = as_raw(pack);
+            }
+          }
+        }
+        add(raw, k);
+      }
+    }
+
+    const Place there = place();
+    const std::int64_t part = there.share * plan.per_block + next;
+    const auto state = [&](const Part<Op>& sum, [[maybe_unused]] int position) {
+      if constexpr (PartOf<Op>::kIsLess)
+        return Op::state(sum, part * plan.chunk, plan.repeat, position);
+      else
+        return sum;
+    };
+    const auto store = [&](int c, const State& sum) {
+      if (plan.strips == 1)
+        finish(there, c, sum);
+      else
+        states_of(there)[part * plan.results + c] = sum;
+    };
+    Part<Op>* const sums = reinterpret_cast<Part<Op>*>(shared);
+    const bool folded = kFolds && plan.fold_lanes > 0;
+    parts.join(lanes, columns, shift, sums, [&](int c, const Part<Op>& sum) {
+      if (folded)
+        sums[c] = sum;  // in place of the first of those that were joined
+      else
+        store(c, state(sum, 0));
+    });
+    if constexpr (kFolds) {
+      if (folded) {
+        __syncthreads();
+        fold_columns<Op>(
+            plan, [&](int v, int position) { return state(sums[v], position); }, store);
+      }
+    }
+    ++next;
+  } while (kBlocks && next < plan.per_block && place().share * plan.per_block + next < plan.strips);
+  if (plan.strips == 1) return;
+
+  const Place here = place();
+  if (plan.split == 1)
+    __syncthreads();
+  else if (!is_last_block(counters + here.outer * plan.tiles + here.tile, plan.split))
+    return;
+  const State* const mine = states_of(here);
+  const int result_lanes = plan.result_lanes, log2_results = 31 - __clz(result_lanes),
+            result_lane = static_cast<int>(threadIdx.x) & (result_lanes - 1);
   ColumnStates<Op, State> states;
   states.clear(0);
-  if (lane < plan.span) {
+  if (result_lane * kWidth < plan.results) {
 #pragma unroll kStatesAhead
-    for (std::int64_t i = first; i < plan.split; i += rows) {
-      const State* const other = mine + i * columns + lane * kWidth;
+    for (std::int64_t i = static_cast<int>(threadIdx.x) >> log2_results; i < plan.strips; i += kThreads >> log2_results) {
+      const State* const other = mine + i * plan.results + result_lane * kWidth;
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) states.s[e] = Op::merge(states.s[e], load_state(other + e));
     }
   }
-  states.join(lanes, columns, 0, shared, finish);
+  states.join(result_lanes, plan.results, 0, shared, [&](int c, const State& sum) { finish(here, c, sum); });
 }
 
 }  // namespace xgemm::reduce

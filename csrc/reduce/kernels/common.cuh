@@ -83,7 +83,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
 template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
-  const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
+  const typename Op::V x[1] = {convert.template operator()<Op::kOrdered>(raw)};
   if constexpr (Op::kTotal) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
@@ -98,6 +98,17 @@ __device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4
 #pragma unroll
   for (int e = 0; e < Pack<T>::kCount - 1; ++e)
     if (e < count) pack.values[e] = p[e];
+  return as_raw(pack);
+}
+
+/// The first `count` elements of `raw`, then `fill`.
+template <class T>
+__device__ __forceinline__ uint4 first_elements(const uint4& raw, int count, const uint4& fill) {
+  Pack<T> pack = as_pack<T>(raw);
+  const Pack<T> other = as_pack<T>(fill);
+#pragma unroll
+  for (int e = 0; e < Pack<T>::kCount; ++e)
+    if (e >= count) pack.values[e] = other.values[e];
   return as_raw(pack);
 }
 

@@ -5,6 +5,7 @@
 #include "device/launch.h"
 #include "reduce/kernels/bulk_rows.cuh"
 #include "reduce/kernels/columns.cuh"
+#include "reduce/kernels/elements.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/launch.h"
 
@@ -15,6 +16,7 @@ template <class T>
 Runs runs_of(const Plan& plan, const void* in) {
   const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
+  if (plan.pieces > 0) return Runs::shifted_strips;
   if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
   if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
     return plan.lanes == kWarpSize ? Runs::warps : Runs::parts;
@@ -72,8 +74,7 @@ struct ForColumns {
   using type = Op;
 };
 template <class T>
-  requires(sizeof(T) <= 2)
-struct ForColumns<MaximumIndex<T>> {
+requires(sizeof(T) <= 2) struct ForColumns<MaximumIndex<T>> {
   using type = MaximumKey<T>;
 };
 
@@ -81,13 +82,17 @@ template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using Op = typename ForColumns<RowOp>::type;
   if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
+  if (plan.kernel == Kernel::elements) {
+    const Grid grid{
+        .blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
+    return enqueue(reduce_elements<RowOp>, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
+  }
   const auto go = [&](auto* kernel) {
-    const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>)};
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>), .early = plan.early};
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
             static_cast<typename Op::State*>(workspace.partials));
   };
-  const bool aligned = plan.aligned && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
-  if (aligned || plan.span < plan.lanes) return go(reduce_columns<Op, true>);
+  if (plan.blocks_loaded) return go(reduce_columns<Op, true>);
   go(reduce_columns<Op, false>);
 }
 

@@ -319,7 +319,10 @@ struct MaximumIndex {
       if (beats(x, s[e].value)) s[e] = {x, static_cast<std::uint32_t>(position)};
     }
   }
-  static __device__ __forceinline__ State state(Part s, std::int64_t first) { return {first + s.position, s.value}; }
+  /// The positions of a column are every `repeat`-th element, from element `offset` on.
+  static __device__ __forceinline__ State state(Part s, std::int64_t first, int repeat, int offset) {
+    return {(first + s.position) * repeat + offset, s.value};
+  }
   /// Which element of a step is the first to equal its maximum.
   static __device__ __forceinline__ int find(const uint4 (&step)[kUnroll], V maximum, const Convert<T>& convert) {
     constexpr int kWidth = Pack<T>::kCount;
@@ -437,8 +440,8 @@ struct MaximumKey {
       }
     }
   }
-  static __device__ __forceinline__ State state(Part s, std::int64_t first) {
-    return static_cast<State>(s >> 16) * (kLast + 1) + (kLast - first - (kFirst - (s & 0xffff)));
+  static __device__ __forceinline__ State state(Part s, std::int64_t first, int repeat, int offset) {
+    return static_cast<State>(s >> 16) * (kLast + 1) + (kLast - (first + (kFirst - (s & 0xffff))) * repeat - offset);
   }
   static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {

@@ -2,8 +2,9 @@
 // states are joined in order: by the row's block, or, when blocks share a row, by the last of them to finish.
 //
 // Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment;
-//   otherwise element by element. Which thread reads which element depends on the row's length and strides only, not on its
-//   address, and the order of additions not on how strips (or short rows) are shared out over warps and blocks.
+//   otherwise element by element. With plan.pieces a strip is part of one run. Which thread reads which element depends on the
+//   row's length and strides only, not on its address, and the order of additions not on how strips (or short rows) are shared
+//   out over warps and blocks.
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions, 32-bit ones within a strip.
 // Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and arithmetic overlap
 //   between warps: 32 an SM, each with 2 KB under way.
@@ -129,17 +130,20 @@ __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typen
   State total = Op::identity();
   if (plan.cluster > 1) {
     if (!meeting.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_block, units)) return;
-    total = join_block<Op>(plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(
+        plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
   } else if (plan.split == 1 || plan.grouped) {
     __syncthreads();
-    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(
+        units, [&](std::int64_t i) { return states[i]; }, warps);
   }
   if (plan.split > 1 && plan.cluster == 1) {
     if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
     if (!is_last_block(counters + row, plan.split)) return;
     const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
     const State* mine = partials + row * joined;
-    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+    total = join_block<Op>(
+        joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
   }
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
@@ -168,8 +172,8 @@ __device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
 }
 
 /// Layouts of reduce_runs, whose rows are evenly spaced. Whole vectors at aligned addresses, by all lanes of a warp (warps) or
-/// fewer (parts); any number of elements at any address, of one strip (shifted_rows) or several (shifted_strips). none: any
-/// other layout.
+/// fewer (parts); any number of elements at any address, of one strip (shifted_rows) or several (shifted_strips; these rows may
+/// lie anywhere and consist of several runs). none: any other layout.
 enum class Runs : std::uint8_t { none, warps, parts, shifted_rows, shifted_strips };
 
 /// Evenly spaced rows of stride 1, in the order of reduce_rows but without the code for other layouts, which would take most of
@@ -207,20 +211,35 @@ __global__ void __launch_bounds__(kRowThreads,
                              : plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first
                                                                : states;
   const std::int64_t pitch = plan.kept.stride[0], unit_pitch = whole ? pitch : plan.chunk * kWidth;
-  const T *const begin_of_row = in + row * pitch, *base = begin_of_row + (first + team) * unit_pitch;
+  constexpr bool kAnywhere = kRuns == Runs::shifted_strips;
+  IndexMap::Pair at{row * pitch, row};
+  if constexpr (kAnywhere) at = plan.kept.offsets(row);
+  const T* const begin_of_row = in + at.in;
+  // A strip's place within its run, where a row has several runs.
+  const auto piece_of = [&](int unit) {
+    const std::int64_t strip = first + unit;
+    return kAnywhere && plan.pieces > 0 ? strip - strip / plan.pieces * plan.pieces : strip;
+  };
+  const auto base_of = [&](int unit) {
+    if constexpr (kAnywhere)
+      if (plan.pieces > 0 && unit < units)
+        return begin_of_row + plan.reduced.offset((first + unit) / plan.pieces * plan.run) + piece_of(unit) * unit_pitch;
+    return begin_of_row + (first + unit) * unit_pitch;
+  };
+  const T* base = base_of(team);
   const auto vectors_of = [&](int unit) {
     if (unit >= units) return 0;
-    return static_cast<int>(whole ? plan.full : min(plan.chunk, plan.full - (first + unit) * plan.chunk));
+    return static_cast<int>(whole ? plan.full : min(plan.chunk, plan.full - piece_of(unit) * plan.chunk));
   };
-  const int rest = kShifted ? static_cast<int>(plan.length % kWidth) : 0;  // elements behind a row's last whole vector
-  const auto rest_of = [&](int unit) { return unit < units && (whole || first + unit == plan.strips - 1) ? rest : 0; };
+  const int rest = kShifted ? static_cast<int>(plan.run % kWidth) : 0;  // elements behind a run's last whole vector
+  const std::int64_t last_piece = (kAnywhere && plan.pieces > 0 ? plan.pieces : plan.strips) - 1;
+  const auto rest_of = [&](int unit) { return unit < units && (whole || piece_of(unit) == last_piece) ? rest : 0; };
 
   [[maybe_unused]] const ShiftedRows<T> shifted{lanes, lane};
   [[maybe_unused]] uint4 behind;
   uint4 raw[kUnroll];
   const auto fetch = [&](const T* p, int from, int vectors) {
-    if constexpr (kShifted)
-      return shifted.ask(p, from, vectors, raw, behind, [&] { return in + (plan.outputs - 1) * pitch + plan.length; });
+    if constexpr (kShifted) return shifted.ask(p, from, vectors, raw, behind, [&] { return in + plan.last + 1; });
     p += (from + lane) * kWidth;
     if (from + step <= vectors) {
 #pragma unroll
@@ -234,7 +253,7 @@ __global__ void __launch_bounds__(kRowThreads,
     }
   };
   typename Op::Extra extra{};  // of whole rows, that of the row that this lane finishes
-  if (whole ? lane == 0 && team < units : threadIdx.x == 0) extra.aim(plan, whole ? first + team : row);
+  if (whole ? lane == 0 && team < units : threadIdx.x == 0) extra.aim(plan, whole ? first + team : at.out);
   int vectors = vectors_of(team);
   fetch(base, 0, vectors);
 
@@ -263,7 +282,10 @@ __global__ void __launch_bounds__(kRowThreads,
     if (whole && lane == finisher && unit < units) extra.template look<true>(plan, base);
     const auto advance = [&] {
       if (last) return;
-      base += teams * unit_pitch;
+      if constexpr (kAnywhere)
+        base = base_of(unit + teams);
+      else
+        base += teams * unit_pitch;
       vectors = vectors_of(unit + teams);
       if (whole && lane == ((finisher + 1) & (lanes - 1)) && unit + teams < units) extra.aim(plan, first + unit + teams);
       fetch(base, 0, vectors);
@@ -305,7 +327,7 @@ __global__ void __launch_bounds__(kRowThreads,
   if constexpr (kWarp) {
     if (whole) return;
     if (threadIdx.x == 0) extra.template look<true>(plan, begin_of_row);
-    finish_row<Op>(plan, convert, units, row, states, extra, out, row, counters, partials, meeting);
+    finish_row<Op>(plan, convert, units, row, states, extra, out, at.out, counters, partials, meeting);
   }
 }
 

@@ -7,6 +7,15 @@
 
 #include "emulation.h"
 
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(Parameters...)) {
+  return cudaSuccess;
+}
+
 namespace xgemm {
 
 struct Grid {
