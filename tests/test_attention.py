@@ -127,10 +127,7 @@ def through_sdpa(query: torch.Tensor) -> bool:
 
 def rounds_weights(query: torch.Tensor) -> bool:
     """Whether the weights may be rounded to query's dtype before they multiply the values, as SDPA does."""
-    by_mma = query.device.type == "cuda" and os.environ.get("XGEMM_ATTENTION_PLAN") == "mma"
-    return through_sdpa(query) or (
-        (on_tensor_cores(query) or by_mma) and query.dtype in (torch.float16, torch.bfloat16)
-    )
+    return through_sdpa(query) or (on_tensor_cores(query) and query.dtype in (torch.float16, torch.bfloat16))
 
 
 def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,9 +30,8 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores and their tiles (simt/), "mma" prefers mma.sync for few rows; else
-/// Hopper's tensor cores serve what they can, and decode/ few rows in fp32. "fp16x1": fp32 in "high" and "medium" by one fp16
-/// part, which nobody has measured yet; else by two, as "highest".
+/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores and their tiles (simt/), "wgmma" leaves no rows to mma.sync; else
+/// Hopper's tensor cores serve what they can, and decode/ few rows in fp32.
 std::string_view wanted_plan() {
   const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
   return wanted == nullptr ? "" : wanted;
@@ -42,7 +41,7 @@ std::string_view wanted_plan() {
 struct TensorCores {
   bool wgmma, mma;
   explicit TensorCores(const DeviceProperties& gpu)
-      : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(gpu.major >= 8 && wanted_plan() == "mma") {}
+      : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(wgmma && wanted_plan() != "wgmma") {}
 };
 
 /// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
@@ -71,7 +70,7 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
   std::optional<WgmmaPlan> plan;
   if (cores.mma) plan = plan_mma(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   const bool mma = plan.has_value();
-  if (!mma && cores.wgmma) plan = plan_wgmma(problem);
+  if (!mma) plan = plan_wgmma(problem);
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
@@ -86,7 +85,7 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Pr
                                   std::array<std::optional<Tensor>, 2>& memory) {
   constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
   if (k.sk < kFewestKeys) return nullptr;
-  const int parts = precision != Precision::highest && wanted_plan() == "fp16x1" ? 1 : 2;
+  const int parts = precision == Precision::highest ? 2 : 1;
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
   memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
@@ -101,7 +100,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
   const TensorCores cores(scope.properties());
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
-  const bool tensor_cores = half_type && (cores.wgmma || cores.mma);
+  const bool tensor_cores = half_type && cores.wgmma;
   const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
     Call b = a;

@@ -11,7 +11,6 @@ struct MmaArguments : WgmmaArguments {
     std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
   } queries, keys, values;
   int d;
-  int row_warps;  ///< mma_row_warps()
 };
 
 }  // namespace xgemm::attention

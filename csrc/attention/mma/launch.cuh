@@ -10,9 +10,9 @@ template <class Element, int kIndex, Masking kMasking>
 void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
   constexpr auto kernel = attention_mma<Element, kIndex, kMasking>;
   constexpr WgmmaTile kTile = kMmaTiles[kIndex];
-  allow_shared<kernel, mma_shared_bytes(kTile, kMmaWarps)>();
-  const auto bytes = static_cast<std::size_t>(mma_shared_bytes(kTile, g.row_warps));
-  enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = bytes, .early = true}, stream, g);
+  constexpr int kBytes = mma_shared_bytes(kTile);
+  allow_shared<kernel, kBytes>();
+  enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = kBytes, .early = true}, stream, g);
 }
 
 template <class Element>

@@ -23,7 +23,7 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
                                             unsigned char* memory) {
   constexpr int kValueSize = kMmaTiles[kIndex].value_size, kQuads = kValueSize / 4;
   using Results = WarpResults<kValueSize>;
-  static_assert(Results::kBytes <= mma_shared_bytes(kMmaTiles[kIndex], 1));
+  static_assert(Results::kBytes <= mma_shared_bytes(kMmaTiles[kIndex]));
   const Results results(memory);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   warp.softmax.finish();
@@ -41,12 +41,12 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
   const bool whole = g.parts.divisor == 1;
 #pragma unroll 1
   for (int i = thread; i < g.part_rows * kQuads; i += kMmaThreads) {
-    const int row = i / kQuads, column = i % kQuads * 4, step = g.row_warps * kMmaRows;  // from a slice's row to the next's
+    const int row = i / kQuads, column = i % kQuads * 4;
     float maximum = -INFINITY, sum = 0;
-    for (int at = row; at < kMmaWarps * kMmaRows; at += step) maximum = fmaxf(maximum, results.states[at].x);
+    for (int at = row; at < kMmaWarps * kMmaRows; at += kMmaRows) maximum = fmaxf(maximum, results.states[at].x);
     const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
     Vector<float, 4> output = {};
-    for (int at = row; at < kMmaWarps * kMmaRows; at += step) {
+    for (int at = row; at < kMmaWarps * kMmaRows; at += kMmaRows) {
       const float2 state = results.states[at];
       const auto value = load_vector<4>(results.outputs + at * Results::kPitch + column);
       const float factor = exponentials.factor(state.x, g.scale_log2);

@@ -3,9 +3,10 @@
 namespace xgemm::attention {
 
 std::optional<WgmmaPlan> plan_mma(WgmmaProblem problem, std::int64_t shared_bytes) {
-  problem.table = kMmaTiles;  // those of one warpgroup: few rows only
+  if (problem.sq * problem.group > kMmaRows) return {};
+  problem.table = kMmaTiles;
   std::optional<WgmmaPlan> plan = plan_wgmma(problem);
-  if (!plan || mma_shared_bytes(plan->info(), mma_row_warps(plan->part_rows)) > shared_bytes) return {};
+  if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
   plan->ctas = static_cast<int>(plan->items());
   plan->through_memory = plan->parts > 1;
   return plan;

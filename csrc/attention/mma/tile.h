@@ -5,7 +5,6 @@
 namespace xgemm::attention {
 
 inline constexpr int kMmaWarps = 4, kMmaThreads = 32 * kMmaWarps;
-inline constexpr int kMmaRows = 16;      ///< of a warp
 inline constexpr int kMmaUnitKeys = 16;  ///< keys of one step of a warp's online softmax
 
 /// `keys`: of one stage, 32 KB of keys and values. Two CTAs an SM have 128 KB on their way; 40 KB at a time reach 4.8 TB/s.
@@ -15,16 +14,9 @@ inline constexpr std::array kMmaTiles = {
     WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 32, .query_slots = 0, .stages = 3, .ctas = 2},
 };
 
-/// Warps that share a key, 16 rows each: 1, 2 or 4. The other factor of kMmaWarps shares the keys.
-constexpr int mma_row_warps(int rows) { return rows <= kMmaRows ? 1 : rows <= 2 * kMmaRows ? 2 : 4; }
-
 constexpr int mma_stage_bytes(const WgmmaTile& tile) { return tile.key_bytes() + tile.value_bytes(); }
 /// Queries lie in shared memory where registers do not hold them beside the outputs.
-constexpr int mma_query_bytes(const WgmmaTile& tile, int row_warps) {
-  return tile.head_size <= 128 ? 0 : row_warps * kMmaRows * 2 * tile.head_size;
-}
-constexpr int mma_shared_bytes(const WgmmaTile& tile, int row_warps) {
-  return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile, row_warps);
-}
+constexpr int mma_query_bytes(const WgmmaTile& tile) { return tile.head_size <= 128 ? 0 : kMmaRows * 2 * tile.head_size; }
+constexpr int mma_shared_bytes(const WgmmaTile& tile) { return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile); }
 
 }  // namespace xgemm::attention

@@ -11,11 +11,10 @@ template <class Element, int kIndex, Masking kMasking>
 struct WarpRows {
   static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
-  static constexpr bool kHoldsQueries = mma_query_bytes(kTile, 1) == 0;
+  static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
 
   const MmaArguments& g;
-  int first;             ///< of its rows in the tile
-  int slice, slices;     ///< takes the units whose index among all keys is `slice` modulo `slices`
+  int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
   int begin[2], end[2];  ///< keys that this thread's rows see
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][4];  ///< A fragments
   uint4* shared_queries;                                 ///< or this lane's in shared memory, 32 apart
@@ -25,12 +24,11 @@ struct WarpRows {
   const TileReader<kTile.value_size, true> value_reader;
 
   __device__ __forceinline__ explicit WarpRows(const MmaArguments& arguments) : g(arguments) {
-    const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
-    first = warp % g.row_warps * kMmaRows, slice = warp / g.row_warps, slices = kMmaWarps / g.row_warps;
+    slice = warp_uniform(static_cast<int>(threadIdx.x) / 32);
 #pragma unroll
     for (float& output : outputs) output = 0;
   }
-  __device__ __forceinline__ int row(int h) const { return first + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h; }
+  __device__ __forceinline__ int row(int h) const { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h; }
 
   /// Queries from memory, zeros where there are none. `memory`: mma_query_bytes() in shared memory; a CTA barrier follows.
   __device__ __forceinline__ void load_queries(const RowTile& tile, unsigned char* memory) {
@@ -46,7 +44,7 @@ struct WarpRows {
                 position * x.row + 2 * (static_cast<int>(threadIdx.x) % 4);
       columns[h] = g.pack.divide(packed) < g.sq ? g.d : 0;
     }
-    shared_queries = reinterpret_cast<uint4*>(memory) + first / kMmaRows * (kSteps * 32) + threadIdx.x % 32;
+    shared_queries = reinterpret_cast<uint4*>(memory) + threadIdx.x % 32;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       std::uint32_t fragment[4];
@@ -102,7 +100,7 @@ struct WarpRows {
                                          const unsigned char* keys, const unsigned char* values) {
     const bool edge = walk.on_edge();
 #pragma unroll 1
-    for (int unit = (slice - walk.n * kUnits) & (slices - 1); unit < kUnits; unit += slices) {
+    for (int unit = (slice - walk.n * kUnits) & (kMmaWarps - 1); unit < kUnits; unit += kMmaWarps) {
       mask.load(g, walk.n, unit, walk.on_mask(), !edge);
       float scores[kMmaUnitKeys / 2];
       multiply_keys(scores, keys + unit * (2 * kMmaUnitKeys * kTile.head_size));

@@ -16,6 +16,8 @@ constexpr std::int64_t kSectionBytes = 32 << 20;
 constexpr std::int64_t kFewRows = 64;
 /// Up to so many, keys may be cut in long parts: there are too few tiles of rows to fill the GPU.
 constexpr std::int64_t kShortRows = 1024;
+/// Up to so many of these, two tiles, parts are shorter.
+constexpr std::int64_t kTwoTiles = 256;
 /// Rows of several heads share a tile where rows of one head fill less than this share of what they would fill.
 constexpr double kPackingGain = 0.9;
 
@@ -25,10 +27,13 @@ double filled(std::int64_t rows, std::int64_t tile) {
 }
 
 /// Keys of a part, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
-/// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never.
+/// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never. Measured on
+/// an H100 (docs/log/attention.md): a compromise between one sequence, which wants short parts, and many, which want none.
 std::int64_t part_keys(std::int64_t rows, std::int64_t sk) {
-  if (rows <= kFewRows) return sk <= 1024 ? 256 : sk <= 4096 ? 512 : sk <= 16384 ? 1024 : 2048;
-  return rows <= kShortRows && sk >= 8192 ? 4096 : 0;
+  if (rows <= kMmaRows) return sk <= 4096 ? 512 : sk <= 16384 ? 1024 : 2048;
+  if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
+  if (rows <= kTwoTiles) return sk < 4096 ? 0 : sk < 8192 ? 1024 : 2048;
+  return rows > kShortRows || sk < 8192 ? 0 : sk < 16384 ? 2048 : 4096;
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ enum class Serving {
   long_full      ///< not causal, more rows than that
 };
 
+inline constexpr int kMmaRows = 16;  ///< up to so many rows of a key head, mma.sync takes them (attention/mma)
+
 inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
 struct WgmmaTile {
