@@ -217,7 +217,7 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   // partial results and reads fewer rows at once. Else waves of at most kMaxSteps steps.
   const std::int64_t resident = (threads == 256 ? 3 : 2) * sms, blocks = threads == 512 && width == 8 ? sms : resident;
   const auto whole_steps = [&](std::int64_t positions) { return ceil_div(positions, kUnroll * rows) * kUnroll * rows; };
-  std::int64_t steps = std::max(ceil_div(plan.positions * tiles, rows * blocks), kMinSteps);
+  std::int64_t steps = std::max(ceil_div(plan.positions * (folded ? tiles : ceil_div(vectors, lanes)), rows * blocks), kMinSteps);
   const bool waves = steps > kMaxSteps && tiles > sms;
   if (waves) steps = kMaxSteps;
   if (many) steps = ceil_div(plan.positions, rows);

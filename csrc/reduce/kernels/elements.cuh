@@ -1,6 +1,6 @@
 // Reduces short rows whose elements are not neighbours, an element at a time: a row by 1 to 32 lanes, a row's lanes side by side.
 //
-// Layouts: any strides. A lane adds elements lane, lane + lanes, ... in order; then the lanes are joined.
+// Layouts: any strides. A lane adds elements lane, lane + lanes, ... in order, eight as a tree; then the lanes are joined.
 // Architectures: sm_80 and later. Limits: IndexMap's dims.
 // Floor: the sectors that hold an element, read once. Such problems are mostly a launch and one latency, so the kernel is short.
 #pragma once
@@ -30,9 +30,19 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
       if (e + j * lanes < length) x[j] = in[at.in + plan.reduced.offset(e + j * lanes)];
+    const auto is_there = [&](int j) { return e + j * lanes < length; };
+    if constexpr (Op::kFindsLater) {
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      if (e + j * lanes < length) push_single<Op>(convert, s, x[j], e, j * lanes, true);
+      for (int j = 0; j < kAhead; ++j)
+        if (is_there(j)) push_single<Op>(convert, s, x[j], e, j * lanes, true);
+    } else {
+      typename Op::V values[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j)
+        values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : value_of<Op>(convert, padding<Op>(plan), 0);
+      push<Op>(
+          plan, s, values, maximum_of(values), [&](int j) { return e + j * lanes; }, is_there);
+    }
   }
   if (exists && lane == 0) extra.template look<false>(plan, in + at.in);
   const auto again = [](uint4(&)[kUnroll], std::uint32_t) {};
