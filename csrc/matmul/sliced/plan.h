@@ -39,9 +39,8 @@ struct SlicedPlan {
   double seconds;       ///< predicted
 };
 
-/// Nothing where it does not apply: other GPUs and dtypes, all precisions but "highest" (unless `forced`: TF32 is faster),
-/// batch-invariant problems (splits depend on M), too large ones, at most four rows or columns (gemv/plan.h). `forced`: a tile's
-/// name, that and "_apart", or "sliced" for either.
+/// Nothing where it does not apply: other GPUs and dtypes, "ieee", batch-invariant problems (splits depend on M), too large ones,
+/// at most four rows or columns (gemv/plan.h). `forced`: a tile's name, that and "_apart", or "sliced" for either.
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul
