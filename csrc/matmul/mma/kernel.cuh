@@ -137,9 +137,7 @@ struct RawReader {
   template <class T>
   __device__ __forceinline__ RawReader(const T* from, std::int64_t line_stride, std::int64_t k_stride, int line, int lane) {
     const int first = lane / 4, k = lane % 4 * 2;
-    const auto shift = [&](int row) {
-      return static_cast<int>(misalignment(from + row * (kAlongK ? line_stride : k_stride)));
-    };
+    const auto shift = [&](int row) { return static_cast<int>(misalignment(from + row * (kAlongK ? line_stride : k_stride))); };
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       offset[i] = kAlongK ? (line + first) * Panel::kRawRow + shift(first) + 2 * (k + i)

@@ -35,11 +35,10 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
-    dispatch_layouts(a_along_k(p), b_along_k(p),
-                     [&]<bool kAlongKA, bool kAlongKB>() {
-                       plan.raw_a || plan.raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
-                                                : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
-                     });
+    dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+      plan.raw_a || plan.raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
+                               : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
+    });
   });
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
 constexpr double kTransposed = 1.5;  // a copy that transposes writes half sectors of L2 (counted, not measured)
-constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
+constexpr double kHidden = 0.2;      // of the shorter of products and memory that shows all the same
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);
