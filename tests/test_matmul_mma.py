@@ -8,7 +8,7 @@ from common import misaligned, poison, randn, sliced, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import HALVES, check, forced, has_wgmma, matmul
 
-TILES = ["mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
+TILES = ["mma_16x64", "mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
 EDGES = [
     (1, 1, 1),
     (31, 33, 15),

@@ -38,7 +38,17 @@ def test_what_tma_cannot_load_is_copied(plan: Ask) -> None:
 def test_what_is_not_k_major_goes_through_registers(plan: Ask) -> None:
     assert plan(512, 512, 512, layout="nn")["swap_ab"]
     assert not plan(512, 512, 512, layout="tt")["swap_ab"]
-    assert plan(512, 512, 512, layout="tn") is None
+
+
+def test_of_two_operands_along_their_lines_one_is_copied_along_k(plan: Ask) -> None:
+    def copied(*size: int, **how: int) -> tuple[bool, bool, bool]:
+        p = plan(*size, layout="tn", **how)
+        return "copied_a" in p, "copied_b" in p, bool(p["swap_ab"])
+
+    assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other stays as it lies
+    assert copied(256, 512, 512) == (True, False, True)
+    assert copied(514, 256, 512) == (True, False, True)  # the one that is copied anyway
+    assert copied(514, 254, 512) == (True, True, False)
 
 
 def test_large_products_take_the_widest_tile(plan: Ask) -> None:

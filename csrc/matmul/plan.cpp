@@ -16,6 +16,10 @@ struct Fastest {
   }
 };
 
+// Measured, docs/log/matmul.md, "Shapes that nobody listed": CUDA cores that load an element at a time, in the time of quads; of
+// TF32's time, what sliced's prediction must stay below where a cluster shares its k.
+constexpr double kSimtSingles = 2, kSlicedCluster = 0.8;
+
 /// The bits of the two are the same, so that the choice between them may look at M.
 Candidate choose_half(const Problem& p, const DeviceProperties& gpu) {
   const auto wgmma = plan_wgmma(p, gpu);
@@ -30,13 +34,17 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   const bool dot = gemv && gemv->kernel == GemvKernel::dot;
   const auto sweep = plan_sweep(p, gpu);
   if (sweep && !dot) return *sweep;  // reads what gemv reads in one launch: always faster
-  Fastest fastest{cuda, seconds(cuda)};
+  const auto* const simt = std::get_if<SimtPlan>(&cuda);
+  const bool singles = simt && simt->tile != SimtTile::t16x128 && !has_quads_by_size(p);
+  Fastest fastest{cuda, (singles ? kSimtSingles : 1) * seconds(cuda)};
   if (const auto wgmma = plan_wgmma(p, gpu); wgmma && wgmma_pays(p, gpu, *wgmma)) fastest = {*wgmma, wgmma->seconds};
   fastest.consider(plan_bf16x3(p, gpu));
   fastest.consider(plan_bf16x3(swap_ab(p), gpu));
   fastest.consider(sweep);
-  fastest.consider(plan_sliced(p, gpu));
   if (!dot) fastest.consider(plan_tf32(p, gpu));  // dot is as fast, and more exact
+  const auto sliced = plan_sliced(p, gpu);
+  const bool trusted = p.precision == Precision::highest || (sliced && sliced->splits == 1);
+  if (sliced && (trusted || sliced->seconds < kSlicedCluster * fastest.least)) fastest.consider(sliced);
   return fastest.best;
 }
 

@@ -88,6 +88,11 @@ inline bool has_vectors(const Problem& p, const OperandLines& x, std::int64_t co
          std::all_of(x.operand.batch_stride, x.operand.batch_stride + p.batch_dims, aligned);
 }
 
+/// Do A's and B's lines allow quads, by their sizes? For choices that bits depend on: they must not depend on addresses.
+inline bool has_quads_by_size(const Problem& p) {
+  return (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
+}
+
 /// Does the epilogue do nothing but multiply by alpha and add the bias?
 inline bool has_plain_epilogue(const Problem& p) {
   return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;

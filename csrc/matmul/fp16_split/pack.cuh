@@ -48,7 +48,8 @@ __device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>&
 
 inline constexpr int kPackThreads = 256, kPackBatch = 2;  // pieces that a thread has under way
 
-/// A thread two pieces of 16 bytes, neighbours along the inner dim in neighbouring threads.
+/// A thread two pieces of 16 bytes. Neighbouring threads read neighbours: along the inner dim, or, where it is not contiguous, in
+/// neighbouring lines.
 template <class Bits>
 __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ PackArguments<Bits> g) {
   constexpr int kPiece = ShiftedPiece<Bits>::kCount;
@@ -59,6 +60,7 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
   const unsigned block = second ? blockIdx.x - g.blocks_first : blockIdx.x,
                  blocks = second ? gridDim.x - g.blocks_first : g.blocks_first;
   const std::int64_t per_line = (x.inner + kPiece - 1) / kPiece;
+  const bool transposes = x.inner_stride != 1;
   constexpr std::int64_t kStep = kPackThreads * kPackBatch;
   for (std::int64_t base = block * kStep; base < x.pieces; base += blocks * kStep) {
     ShiftedPiece<Bits> pieces[kPackBatch];
@@ -68,13 +70,18 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
 #pragma unroll
     for (int j = 0; j < kPackBatch; ++j) {
       const std::int64_t i = min(base + j * kPackThreads + static_cast<int>(threadIdx.x), x.pieces - 1);
-      const std::int64_t line = x.pieces >> 32 ? i / per_line : static_cast<unsigned>(i) / static_cast<unsigned>(per_line);
-      const std::int64_t first = (i - line * per_line) * kPiece, batch = x.batches == 1 ? 0 : line / x.other;
+      const auto divide = [&](std::int64_t a, std::int64_t b) {
+        return x.pieces >> 32 ? a / b : std::int64_t{static_cast<unsigned>(a) / static_cast<unsigned>(b)};
+      };
+      const std::int64_t run = transposes ? x.other : per_line, row = divide(i, run), at = i - row * run;
+      const std::int64_t batch = x.batches == 1 ? 0 : divide(row, transposes ? per_line : x.other);
+      const std::int64_t piece = transposes ? row - batch * per_line : at, line = transposes ? at : row - batch * x.other;
+      const std::int64_t first = piece * kPiece;
       const Bits* const in = static_cast<const Bits*>(x.operand.data) + matrix_offset(g, x.operand, batch) +
-                             (line - batch * x.other) * x.other_stride + first * x.inner_stride;
+                             line * x.other_stride + first * x.inner_stride;
       count[j] = static_cast<int>(min(x.inner - first, std::int64_t{kPiece}));
-      to[j] = x.out + line * x.ld + first;  // beyond the last piece, it is written again
-      if (x.inner_stride == 1) {
+      to[j] = x.out + (batch * x.other + line) * x.ld + first;  // beyond the last piece, it is written again
+      if (!transposes) {
         shift[j] = misalignment(in);
         pieces[j].load(in, count[j], x.end);
       } else {

@@ -15,7 +15,9 @@ namespace {
 constexpr double kLaunch = 0.5, kFinish = 1.7;
 constexpr double kHidden = 0.3;  // of all but the longest of products, memory and L2 that shows all the same
 
-constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least
+constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least: adding a segment costs as much as about one
+// The same of up to kFewSegments by up to kFewColumns: the small products that take longest by their chain of k-blocks.
+constexpr std::int64_t kShortestOfFew = 8, kFewSegments = 4, kFewColumns = 1024;
 constexpr std::int64_t kMostSegments = 128;
 
 /// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
@@ -31,7 +33,8 @@ double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double 
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kFp64TileK));
   const std::int64_t wanted = std::clamp<std::int64_t>(128 / ceil_div(n, 64), 1, kMostSegments);
-  return ceil_div(blocks, std::clamp<std::int64_t>(blocks / kShortest, 1, wanted));
+  const std::int64_t few = n <= kFewColumns ? std::min(kFewSegments, blocks / kShortestOfFew) : 1;
+  return ceil_div(blocks, std::clamp(std::max(few, blocks / kShortest), std::int64_t{1}, wanted));
 }
 
 std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {

@@ -3,8 +3,9 @@
 // batch. Sizes and tiles under 2^30. Reasons: docs/matmul.md.
 //
 //   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 at once. Unaligned rows come as the
-//           aligned pieces that they lie in, and are shifted to their place before use.
+//           aligned pieces that they lie in (kRaw).
 //   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
+//           Unaligned rows are read an element at a time, or a pair where all pairs lie in aligned words.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
 //           where it does not split K (wgmma_splits).
 //   Store   through shared memory, each warp its own, in pieces of eight along a row.
@@ -38,7 +39,7 @@ struct Panel {
   static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
   static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // as copied from rows that start anywhere
   static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
-  static_assert(kStep % 8 == 0, "a thread's rows are swizzled alike");
+  static_assert(kStep % 8 == 0 && kCount * kStep == kRows, "a thread's rows are swizzled alike");
 
   const unsigned char* piece[kCount];  // the thread's, one a row, at the next block's k
   std::int64_t advance;                // bytes to the next block
@@ -62,7 +63,8 @@ struct Panel {
 
   /// Eight rows' pieces at one place of the row lie in different banks.
   static __device__ __forceinline__ int place(int row, int at) {
-    return row * kRow + (at ^ (kPieces == 4 ? row / 2 % 4 : row % 8)) * 16;
+    constexpr int kTurn = kPieces < 8 ? kPieces : 8;
+    return row * kRow + (at ^ (row / (8 / kTurn) % kTurn)) * 16;
   }
 
   __device__ __forceinline__ void step() {
@@ -102,23 +104,6 @@ struct Panel {
     }
     step();
   }
-
-  /// From a raw slot, whose block has `depth` of k, to where read() looks.
-  __device__ __forceinline__ void straighten(unsigned char* target, const unsigned char* slot, int depth) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const unsigned char* const from = slot + (first() + i * kStep) * kRawRow + 16 * at();
-      uint4 straight = shift_bytes(load_aligned16(from), load_aligned16(from + 16), misalignment(piece[i]));
-      if (kAlongK && depth < kMmaTileK) {  // what lies behind the rows is not k
-        const auto keep = [&](unsigned word, int at_word) {
-          const int left = depth - 8 * at() - 2 * at_word;
-          return left >= 2 ? word : left == 1 ? word & 0xffffu : 0u;
-        };
-        straight = {keep(straight.x, 0), keep(straight.y, 1), keep(straight.z, 2), keep(straight.w, 3)};
-      }
-      *reinterpret_cast<uint4*>(target + to + i * (kStep * kRow)) = straight;
-    }
-  }
 };
 
 /// Where a lane reads kFragments of 16 lines from `line` on. Four 8 x 8 matrices each: kLinesFirst: (lines 0-7, k 0-7),
@@ -144,6 +129,41 @@ struct Reader {
   }
 };
 
+/// The same from a raw slot. A row lies there as far behind 16 aligned bytes as it does in memory: rows eight apart equally far.
+template <class Panel, bool kAlongK, bool kLinesFirst>
+struct RawReader {
+  int offset[2];  // of the lane's first element, and (not along k) of the next k
+  bool words;     // pairs along k lie in aligned words
+  template <class T>
+  __device__ __forceinline__ RawReader(const T* from, std::int64_t line_stride, std::int64_t k_stride, int line, int lane) {
+    const int first = lane / 4, k = lane % 4 * 2;
+    const auto shift = [&](int row) { return static_cast<int>(misalignment(from + row * (kAlongK ? line_stride : k_stride))); };
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      offset[i] = kAlongK ? (line + first) * Panel::kRawRow + shift(first) + 2 * (k + i)
+                          : (k + i) * Panel::kRawRow + shift(k + i) + 2 * (line + first);
+    words = kAlongK && line_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0;
+  }
+  /// `depth`: k that the block has.
+  __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step, int lane,
+                                       int depth) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int line = 16 * fragment + 8 * (kLinesFirst ? i % 2 : i / 2), k = 16 * step + 8 * (kLinesFirst ? i / 2 : i % 2);
+      const unsigned char* const at = panel + (kAlongK ? line * Panel::kRawRow + 2 * k : k * Panel::kRawRow + 2 * line);
+      if (words)
+        r[i] = *reinterpret_cast<const std::uint32_t*>(at + offset[0]);
+      else
+        r[i] = *reinterpret_cast<const std::uint16_t*>(at + offset[0]) |
+               static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(at + offset[1])) << 16;
+      if (kAlongK && depth < kMmaTileK) {  // what lies behind the rows is not k
+        const int left = depth - k - lane % 4 * 2;
+        r[i] = left >= 2 ? r[i] : left == 1 ? r[i] & 0xffffu : 0u;
+      }
+    }
+  }
+};
+
 template <MmaTile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
   static constexpr MmaTileInfo kInfo = info(kTile);
@@ -155,8 +175,7 @@ struct Shape {
   static constexpr int kSums = 4 * kWarps * kRows * kPitch;
   static constexpr int shared_bytes(int slots, bool raw_a, bool raw_b) {
     const int slot = (raw_a ? A::kRawBytes : A::kBytes) + (raw_b ? B::kRawBytes : B::kBytes);
-    const int all = slots * slot + (raw_a || raw_b ? A::kBytes + B::kBytes : 0);
-    return all > kSums ? all : kSums;
+    return slots * slot > kSums ? slots * slot : kSums;
   }
 };
 
@@ -173,7 +192,8 @@ __device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index,
 
 }  // namespace mma_detail
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
+/// kRaw: g.raw_a or g.raw_b.
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kRaw>
 __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::kThreads, info(kTile).beside)
     mma_gemm(const __grid_constant__ MmaArguments g) {
   using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
@@ -193,18 +213,20 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
   mma_detail::each_batch_dim(p, batch,
                              [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
-  const bool raw_a = g.raw_a, raw_b = g.raw_b;
+  const bool raw_a = kRaw && g.raw_a, raw_b = kRaw && g.raw_b;
   A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
   B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
   const int slot_a = raw_a ? A::kRawBytes : A::kBytes, slot_bytes = slot_a + (raw_b ? B::kRawBytes : B::kBytes);
   const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
-            whole = raw_a || raw_b ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
+            whole = kRaw ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
   const int ring_bytes = g.slots * slot_bytes;
   int next = 0, slot = 0;  // to be filled, to be used
 
   const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
   const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
   const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
+  const mma_detail::RawReader<A, kAlongKA, true> raw_reader_a(a, p.a.row_stride, p.a.col_stride, warp_row, lane);
+  const mma_detail::RawReader<B, kAlongKB, false> raw_reader_b(b, p.b.col_stride, p.b.row_stride, warp_column, lane);
   const int k = static_cast<int>(p.k);
   const auto start_copy = [&](int block) {
     unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
@@ -223,17 +245,13 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     cp_async_commit();  // an empty group too: the wait counts groups
   };
   const unsigned char *panel_a, *panel_b;
+  int depth = kMmaTileK;  // of the block that is read
   // Everyone's copies of the next block are there, and everyone has read the one before.
   const auto meet = [&](int block) {
     __syncthreads();
     panel_a = ring + slot, panel_b = panel_a + slot_a;
     slot = slot + slot_bytes == ring_bytes ? 0 : slot + slot_bytes;
-    if (raw_a || raw_b) {
-      unsigned char* const straight = ring + ring_bytes;
-      if (raw_a) of_a.straighten(straight, panel_a, k - block * kMmaTileK), panel_a = straight;
-      if (raw_b) of_b.straighten(straight + A::kBytes, panel_b, k - block * kMmaTileK), panel_b = straight + A::kBytes;
-      __syncthreads();
-    }
+    if (kRaw) depth = k - block * kMmaTileK;
   };
   constexpr int kSteps = kMmaTileK / 16;
   // Blocks that are read before they are multiplied: a small tile's few products would wait for each read.
@@ -241,9 +259,11 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's
   const auto read = [&](int step) {
 #pragma unroll
-    for (int i = 0; i < kRows / 16; ++i) reader_a.read(fa[step][i], panel_a, i, step);
+    for (int i = 0; i < kRows / 16; ++i)
+      raw_a ? raw_reader_a.read(fa[step][i], panel_a, i, step, lane, depth) : reader_a.read(fa[step][i], panel_a, i, step);
 #pragma unroll
-    for (int j = 0; j < kColumns / 16; ++j) reader_b.read(fb[step][j], panel_b, j, step);
+    for (int j = 0; j < kColumns / 16; ++j)
+      raw_b ? raw_reader_b.read(fb[step][j], panel_b, j, step, lane, depth) : reader_b.read(fb[step][j], panel_b, j, step);
   };
 
   ptx::grid_wait();

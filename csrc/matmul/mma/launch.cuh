@@ -10,11 +10,11 @@
 
 namespace xgemm::matmul {
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kRaw>
 void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
-  constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB>;
-  allow_shared<kGemm, Shape::shared_bytes(Shape::kInfo.stages, true, true)>();
+  constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kRaw>;
+  allow_shared<kGemm, Shape::shared_bytes(Shape::kInfo.stages, kRaw, kRaw)>();
   const std::int64_t columns = ceil_div(p.n, Shape::kInfo.columns), tiles = ceil_div(p.m, Shape::kInfo.rows) * columns;
   const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kInfo.stages, ceil_div(p.k, kMmaTileK)));
   const MmaArguments args{.problem = p,
@@ -35,8 +35,10 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
-    dispatch_layouts(a_along_k(p), b_along_k(p),
-                     [&]<bool kAlongKA, bool kAlongKB>() { launch_mma<T, kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+    dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+      plan.raw_a || plan.raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
+                               : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
+    });
   });
 }
 

@@ -13,8 +13,9 @@ namespace {
 constexpr double kStart = 1.0;
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
-constexpr double kRaw = 3.5;                  // a k-block whose pieces are shifted to their places, in k-blocks
-constexpr double kRawStart = 0.9, kRawMore = 1.5;  // and what the first tile, a further one costs more
+// Of an operand that is read an element at a time: a k-block, in k-blocks; the first tile and a further one (counted by reads of
+// shared memory, not measured).
+constexpr double kRaw = 0.6, kRawStart = 0.1, kRawMore = 0.1;
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -34,7 +35,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
                .seconds = 0};
   double best_us = 1e30;
   const Machine machine = machine_of(gpu);
-  const bool raw = best.raw_a || best.raw_b;
+  const int raw = best.raw_a + best.raw_b;
   const bool whole =
       (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
   if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
@@ -48,9 +49,9 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
     if (forced.find('_') != forced.npos && forced != t.name) continue;
-    const double block = (raw ? kRaw : 1) * blocks;
+    const double block = (1 + kRaw * raw) * blocks;
     const double busy =
-        t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + (raw ? kRawMore : 0) + t.more_block * block);
+        t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + kRawMore * raw + t.more_block * block);
     // Each tile takes in its rows and columns, from L2 at best.
     const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +
@@ -58,7 +59,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double floor =
         kStart +
         std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));  // tiles that all reach it: the one with the least to do
-    const double us = (raw ? kRawStart : 0) + std::max(busy, floor) + 0.01 * std::min(busy, floor);
+    const double us = kRawStart * raw + std::max(busy, floor) + 0.01 * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile

@@ -16,10 +16,9 @@ constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;
 
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (!serves_one_launch_fp32(p, gpu) || (!forced.empty() && !forced.starts_with("sliced"))) return {};
-  if (forced.empty() && (p.precision != Precision::highest || std::min(p.m, p.n) <= kGemvLines)) return {};
+  if (forced.empty() && std::min(p.m, p.n) <= kGemvLines) return {};
   const Machine machine = machine_of(gpu);
-  // By sizes, not by addresses: the splits, and with them bits, do not depend on alignment.
-  const bool vectors = (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
+  const bool vectors = has_quads_by_size(p);
   std::optional<SlicedPlan> best;
   for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
     const SlicedTileInfo& t = kSlicedTiles[i];

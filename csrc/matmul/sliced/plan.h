@@ -26,7 +26,7 @@ inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block
 inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
 inline constexpr int kSlicedApart = 128;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTileInfo, 2> kSlicedTiles{{
-    {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 3000},
+    {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 2500},
     {"sliced_32x64", 32, 64, 3, 3300, 4000, 900, 3500},
 }};
 constexpr const SlicedTileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
@@ -39,9 +39,8 @@ struct SlicedPlan {
   double seconds;       ///< predicted
 };
 
-/// Nothing where it does not apply: other GPUs and dtypes, all precisions but "highest" (unless `forced`: TF32 is faster),
-/// batch-invariant problems (splits depend on M), too large ones, at most four rows or columns (gemv/plan.h). `forced`: a tile's
-/// name, that and "_apart", or "sliced" for either.
+/// Nothing where it does not apply: other GPUs and dtypes, "ieee", batch-invariant problems (splits depend on M), too large ones,
+/// at most four rows or columns (gemv/plan.h). `forced`: a tile's name, that and "_apart", or "sliced" for either.
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

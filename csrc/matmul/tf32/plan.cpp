@@ -11,10 +11,11 @@ namespace {
 // Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
-constexpr double kHidden = 0.2;                                 // of the shorter of products and memory that shows all the same
+constexpr double kTransposed = 1.5;  // a copy that transposes writes half sectors of L2 (counted, not measured)
+constexpr double kHidden = 0.2;      // of the shorter of products and memory that shows all the same
 
-TensorOperand place(const Problem& p, const OperandLines& x) {
-  TensorOperand t = tensor_operand(p, x, 4);
+TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
+  TensorOperand t = tensor_operand(p, x, 4, along_k);
   if (t.copied) place_copy(t, round_up(t.inner, kTf32TileK));  // whole lines of L2
   return t;
 }
@@ -31,15 +32,21 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   const Machine machine = machine_of(gpu);
   Tf32Plan plan{};
   plan.a = place(p, lines_of_a(p)), plan.b = place(p, lines_of_b(p));
-  if (!plan.a.k_major && !plan.b.k_major) return {};
-  plan.seconds = 1e30;
   const auto bytes_of = [](const TensorOperand& x) { return 4.0 * static_cast<double>(x.ld * x.other * x.batches); };
+  const TensorOperand* transposed = nullptr;
+  if (!plan.a.k_major && !plan.b.k_major) {  // the one that is copied anyway, or else the smaller one
+    const bool of_a = plan.a.copied != plan.b.copied ? plan.a.copied : bytes_of(plan.a) < bytes_of(plan.b);
+    TensorOperand& x = of_a ? plan.a : plan.b;
+    x = place(p, of_a ? lines_of_a(p) : lines_of_b(p), true);
+    transposed = &x;
+  }
+  plan.seconds = 1e30;
   const double bytes =
       bytes_of(plan.a) + bytes_of(plan.b) + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
   double copying = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
-    copying = std::max(copying, kCopyLaunch) + 2 * bytes_of(*x) / machine.copy_bytes_fp32;
+    copying = std::max(copying, kCopyLaunch) + (x == transposed ? kTransposed : 1) * 2 * bytes_of(*x) / machine.copy_bytes_fp32;
     x->copy = plan.workspace_bytes;
     plan.workspace_bytes = round_up(plan.workspace_bytes + 4 * x->plane * x->batches, 256);
   }

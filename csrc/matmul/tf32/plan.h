@@ -46,8 +46,8 @@ struct Tf32Plan {
   double seconds;                ///< predicted
 };
 
-/// Nothing where it does not apply: other GPUs, dtypes and precisions, operands that are both contiguous along their lines,
-/// batch-invariant problems (parts of K depend on M), gated ones, prepared weights.
+/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (parts of K depend on M), gated
+/// ones, prepared weights. Of operands that are both contiguous along their lines one is copied along k.
 std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

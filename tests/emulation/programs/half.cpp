@@ -73,7 +73,8 @@ void check_mma(int m, int n, int k, bool epilogue, std::uint64_t seed, int align
     const auto plan = plan_mma(p, kGpu, info(kTile).name);
     require(plan.has_value(), "a plan");
     emulation::launch_options() = {.seed = seed};
-    launch_mma<T, kTile, kAlongKA, kAlongKB>(p, *plan, nullptr);
+    plan->raw_a || plan->raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
+                               : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
   });
 }
 
@@ -90,6 +91,10 @@ int main(int argc, char** argv) {
       check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
       check_mma<half, MmaTile::t32x32, true, true>(40, 50, 130, false, seed, 8);
       check_mma<bf16, MmaTile::t64x64, false, true>(70, 67, 100, true, seed, 1);
+      check_mma<half, MmaTile::t32x32, true, false>(33, 41, 77, false, seed, 1);
+      check_mma<half, MmaTile::t16x64, true, false>(16, 72, 136, false, seed, 8);
+      check_mma<half, MmaTile::t16x64, true, true>(9, 70, 102, false, seed, 1);
+      check_mma<bf16, MmaTile::t16x64, false, false>(5, 87, 131, true, seed, 1);
     }
   });
 }
