@@ -48,7 +48,7 @@ constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
 /// single: threads of a CTA, 16-byte vectors of a thread.
-constexpr int kSingleThreads = 256, kSingleSteps = 4;
+constexpr int kSingleThreads = 256, kSingleSteps = 2;
 /// two_pass: 16-byte pieces of one thread.
 constexpr int kPieces = 8;
 

@@ -1,7 +1,7 @@
 // Softmax over one element: 1 (log: 0), and NaN for NaN and infinities, as a copy would run.
 //
 // Layouts: contiguous input of any alignment, contiguous output. Architectures: sm_80 and later. Limits: none.
-// Floor: one read, one write; four 16-byte loads of a thread are in flight.
+// Floor: one read, one write; two 16-byte loads of a thread are in flight.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
@@ -16,10 +16,8 @@ __global__ void __launch_bounds__(kSingleThreads)
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kSingleSteps * kStep) + threadIdx.x * kWidth;
   ptx::grid_release();
   in = ptx::grid_wait(in);
-  const auto result = [&](T x) {
-    const V zero = convert<V>(x) - convert<V>(x);
-    return log ? zero : zero + V{1};
-  };
+  const V one = log ? V{0} : V{1};
+  const auto result = [one](T x) { return convert<V>(x) - convert<V>(x) + one; };
   uint4 raw[kSingleSteps] = {};
 #pragma unroll
   for (int j = 0; j < kSingleSteps; ++j)
