@@ -30,7 +30,7 @@ double filled(std::int64_t rows, std::int64_t tile) {
 /// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never. Measured on
 /// an H100 (docs/log/attention.md): a compromise between one sequence, which wants short parts, and many, which want none.
 std::int64_t part_keys(std::int64_t rows, std::int64_t sk) {
-  if (rows <= kMmaRows) return sk <= 4096 ? 512 : sk <= 16384 ? 1024 : 2048;
+  if (rows <= kMmaRows) return sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048;
   if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
   if (rows <= kTwoTiles) return sk < 4096 ? 0 : sk < 8192 ? 1024 : 2048;
   return rows > kShortRows || sk < 8192 ? 0 : sk < 16384 ? 2048 : 4096;
