@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import math
-import os
 import warnings
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@ struct PartOf {
   static constexpr bool kIsLess = false;
 };
 template <class Op>
-requires requires { typename Op::Part; }
+  requires requires { typename Op::Part; }
 struct PartOf<Op> {
   using type = typename Op::Part;
   static constexpr bool kIsLess = true;
@@ -216,8 +216,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
           typename Op::V x[kUnroll];
 #pragma unroll
           for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
-          push<Op>(
-              plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+          push<Op>(plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
         }
       }
     };
@@ -345,8 +344,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
     if constexpr (kFolds) {
       if (folded) {
         __syncthreads();
-        fold_columns<Op>(
-            plan, [&](int v, int position) { return state(sums[v], position); }, store);
+        fold_columns<Op>(plan, [&](int v, int position) { return state(sums[v], position); }, store);
       }
     }
     ++next;

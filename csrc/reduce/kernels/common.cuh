@@ -83,7 +83,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
 template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
-  const typename Op::V x[1] = {convert.template operator()<Op::kOrdered>(raw)};
+  const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
   if constexpr (Op::kTotal) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));

@@ -40,8 +40,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
       for (int j = 0; j < kAhead; ++j)
         values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : value_of<Op>(convert, padding<Op>(plan), 0);
-      push<Op>(
-          plan, s, values, maximum_of(values), [&](int j) { return e + j * lanes; }, is_there);
+      push<Op>(plan, s, values, maximum_of(values), [&](int j) { return e + j * lanes; }, is_there);
     }
   }
   if (exists && lane == 0) extra.template look<false>(plan, in + at.in);

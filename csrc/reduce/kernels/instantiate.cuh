@@ -74,7 +74,8 @@ struct ForColumns {
   using type = Op;
 };
 template <class T>
-requires(sizeof(T) <= 2) struct ForColumns<MaximumIndex<T>> {
+  requires(sizeof(T) <= 2)
+struct ForColumns<MaximumIndex<T>> {
   using type = MaximumKey<T>;
 };
 

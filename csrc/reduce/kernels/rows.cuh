@@ -130,20 +130,17 @@ __device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typen
   State total = Op::identity();
   if (plan.cluster > 1) {
     if (!meeting.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_block, units)) return;
-    total = join_block<Op>(
-        plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
   } else if (plan.split == 1 || plan.grouped) {
     __syncthreads();
-    total = join_block<Op>(
-        units, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
   }
   if (plan.split > 1 && plan.cluster == 1) {
     if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
     if (!is_last_block(counters + row, plan.split)) return;
     const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
     const State* mine = partials + row * joined;
-    total = join_block<Op>(
-        joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
   }
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
