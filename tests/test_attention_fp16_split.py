@@ -93,7 +93,7 @@ def test_what_the_parts_do_not_carry_goes_to_cuda_cores(attend: Callable[[list[C
 
 
 def test_one_part_is_as_accurate_as_tf32(attend: Callable[[list[Case]], list[Served]]) -> None:
-    sizes = dict(zip((NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL), 3 * (64, 128, 256), strict=False))
+    sizes = dict(zip((NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL), 4 * (64, 128), strict=False))
     served = attend([Case(data, sk=500, d=d, dv=d, data=data, parts=1) for data, d in sizes.items()])
     assert not any(s.failed for s in served) and max(s.error for s in served) < 1.05, served
 
@@ -107,13 +107,11 @@ def test_what_one_part_does_not_carry_goes_to_cuda_cores(attend: Callable[[list[
 def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Served]]) -> None:
     cases = [
         Case(seed, 3, 1, 2, 2, 200, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
-        for seed, (d, dv, mask) in enumerate(
-            (d, dv, mask) for d, dv in ((64, 40), (100, 128), (256, 133)) for mask in ((0, 1, 2) if d <= 128 else (0,))
-        )
+        for seed, (d, dv, mask) in enumerate((d, dv, mask) for d, dv in ((64, 40), (100, 128)) for mask in (0, 1, 2))
     ]
     cases.append(Case(sm_count=7, sq=70, sk=8300, dv=50, causal=1, shift=8230, parts=1))
     served = attend(cases)
-    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 6, 3] and served[-1].parts == 3
+    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 3] and served[-1].parts == 5
     assert not any(s.failed for s in served)
 
 
@@ -170,12 +168,12 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -
 
 
 def test_keys_in_parts(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Of 4096 keys where rows are few, merged in memory."""
+    """Of 2048 keys where rows are few, merged in memory."""
     cases = [
         Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
         Case(seed=6, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
     ]
-    assert [served.parts for served in attend(cases)] == [3, 3]
+    assert [served.parts for served in attend(cases)] == [5, 5]
 
 
 def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
@@ -213,21 +211,20 @@ def to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
 def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
     """TF32's error, but for the head with a NaN, which CUDA cores compute."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for sm_90")
-    if mask is not None and d > 128:
-        pytest.skip("masks with large heads stay on CUDA cores")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
     k[1, 1, 100, 3] = math.nan
     seen = torch.rand(300, 300, device="cuda") < 0.7
     options = {} if mask is None else {"attn_mask": seen if mask is torch.bool else torch.where(seen, 0.5, -math.inf)}
     exact, ieee = (torch_ext.attention(q, k, v, precision=precision, **options) for precision in ("highest", "ieee"))
     one = torch_ext.attention(q, k, v, precision="high", **options)
-    assert torch.equal(torch_ext.attention(q, k, v, precision="medium", **options)[0], one[0])
+    for _ in range(20):
+        assert torch.equal(torch_ext.attention(q, k, v, precision="medium", **options)[0], one[0])
     assert torch.equal(torch_ext.attention(q, k, v, precision="highest", **options)[0], exact[0])
     assert torch.equal(one[1, 1].nan_to_num(7), ieee[1, 1].nan_to_num(7))
     assert torch.equal(torch_ext.attention(q[:1], k[:1], v[:1], precision="high", **options), one[:1])
@@ -243,3 +240,16 @@ def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
     expected = attend(*heads, lambda x: x)
     tf32 = (attend(*heads, to_tf32) - expected).norm()
     assert 0.5 * tf32 < (one.flatten(0, 1)[:3] - expected).norm() < 1.1 * tf32
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["high", "highest"])
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_equal_bits_on_repeat(d: int, precision: str) -> None:
+    """Several tiles of rows and of keys a CTA: a slot that is overwritten too early would show."""
+    q, k, v = (torch.randn(2, 4, 1500, d, device="cuda") for _ in range(3))
+    first = torch_ext.attention(q, k, v, precision=precision)
+    for _ in range(100):
+        assert torch.equal(torch_ext.attention(q, k, v, precision=precision), first)
+    if d > 128:
+        assert torch.equal(first, torch_ext.attention(q, k, v, precision="highest"))

@@ -111,7 +111,7 @@ def test_long_keys_in_parts(attend: Attend) -> None:
         Case(seed=5, sm_count=7, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
     ]
     parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
-    assert parts == [5, 5, 2, 1, 1]
+    assert parts == [10, 5, 2, 1, 1]
 
 
 PROGRAM = r"""

@@ -66,7 +66,7 @@ struct WarpRows {
   /// The scores of 16 keys. Two chains of products, of even and odd steps: a product waits for the one before in its chain.
   __device__ __forceinline__ void multiply_keys(float (&scores)[kMmaUnitKeys / 2], const unsigned char* keys) {
     float sums[2][2][4] = {};
-#pragma unroll(kHoldsQueries ? kSteps : kMasking == Masking::edges ? 4 : 2)
+#pragma unroll(kHoldsQueries ? kSteps : 4)
     for (int step = 0; step < kSteps; ++step) {
       std::uint32_t fragment[4];
       ptx::ldmatrix(fragment, keys + key_reader.at(step));

@@ -22,7 +22,7 @@ struct Case {
   std::uint64_t seed;
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
   double softcap;
-  int sinks;
+  int sinks, aligned, shared;  ///< the last two: of a mask that TMA reads, nothing here
 };
 
 struct Results {
@@ -228,7 +228,7 @@ int main() {
   Case c;
   int failed = 0;
   while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
-         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks)
+         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks >> c.aligned >> c.shared)
     failed += run_checks([&] { check(c); });
   return failed;
 }
