@@ -166,7 +166,5 @@ def test_every_page_with_python_is_run() -> None:
     assert called and all(callable(getattr(lab, name)) for name in called)
 
 
-def test_the_speed_that_a_page_quotes_is_the_measured_one() -> None:
-    quoted = re.search(r"`torch: (.* in (\w+) on (.*))`", (ROOT / "docs" / "python.md").read_text())
-    ratio = min(table[quoted[2]] for table in speed.SPEED[quoted[3]].values() if quoted[2] in table)
-    assert quoted[1] == f"{1 / ratio:.1f} times as fast in {quoted[2]} on {quoted[3]}"
+def test_a_page_says_whether_an_operator_is_measured_slower() -> None:
+    assert ("None is below 1 today." in (ROOT / "docs" / "python.md").read_text()) == (not speed.MEASURED)

@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import pickle
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -471,6 +472,7 @@ def test_include_and_exclude(block: Block, device: torch.device) -> None:
 @torch.no_grad()
 def test_what_is_measured_slower_stays_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(speed.SPEED, "cpu", {"attention": {"float32": 0.5}})
+    monkeypatch.setattr(sys.modules["torch_ext.replace.functions"], "MEASURED", {"attention"})
     speed._known.clear()
     block, x = Block().eval(), randn(3, 5, 16)
     expected = block(x)
@@ -492,17 +494,27 @@ def test_what_is_measured_slower_stays_on_torch(monkeypatch: pytest.MonkeyPatch)
 def test_speeds_are_those_of_the_results() -> None:
     replace_defaults = pytest.importorskip("benchmarks.replace_defaults")
     assert replace_defaults.text() == replace_defaults.MODULE.read_text()
-    h200 = speed.SPEED["NVIDIA H200"]
-    assert set(h200) == set(replace_defaults.OPS)
-    with mock.patch.object(torch.cuda, "get_device_name", lambda device: "another GPU"):
-        gpu = torch.device("cuda:7")
-        measured = h200["attention"]
-        for dtype, ratio in {  # of the GPU measured; float16 as bfloat16 where it has not been
-            torch.bfloat16: measured["bfloat16"],
-            torch.float16: measured.get("float16", measured["bfloat16"]),
-        }.items():
-            assert (speed.slower("attention", dtype, gpu) is not None) == (ratio < 1)
-        assert speed.slower("attention", torch.float64, gpu) is None
+    assert set(speed.SPEED["NVIDIA H200"]) == set(replace_defaults.OPS)
+
+
+def test_speeds_of_a_gpu_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By operator, the first GPU that was; float16 as bfloat16 where it was not."""
+    first = {"attention": {"bfloat16": 0.5, "float32": 2.0}}
+    second = {"attention": {"bfloat16": 2.0}, "linear": {"bfloat16": 0.25, "float16": 2.0}}
+    gpu, known = torch.device("cuda:7"), torch.device("cuda:3")
+    names = {gpu: "another GPU", known: "second GPU"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
+    speed._known.clear()
+    with mock.patch.dict(speed.SPEED, {"first GPU": first, "second GPU": second}, clear=True):
+        assert speed.slower("attention", torch.bfloat16, gpu) == "2.0 times as fast in bfloat16 on first GPU"
+        assert speed.slower("attention", torch.float16, gpu) == "2.0 times as fast in float16 on first GPU"
+        assert speed.slower("linear", torch.bfloat16, gpu) == "4.0 times as fast in bfloat16 on second GPU"
+        assert speed.slower("attention", torch.bfloat16, known) is None
+        for op, dtype in (
+            ("attention", torch.float32), ("attention", torch.float64),
+            ("linear", torch.float16), ("softmax", torch.float32),
+        ):  # fmt: skip
+            assert speed.slower(op, dtype, gpu) is None, (op, dtype)
     speed._known.clear()
 
 
@@ -515,7 +527,7 @@ def test_ratios_are_of_the_same_accuracy() -> None:
             ("a", "highest", {"xgemm": 1.0, "torch": 2.0, "torch_tf32": 0.5, "torch_compile": 0.1}),
             ("b", "highest", {"xgemm": 1.0, "sdpa_math": 9.0, "sdpa_flash": 8.0}),
             ("c", "high", {"xgemm": 1.0, "torch_tf32": 100.0}),
-            ("d", None, {"xgemm": 1.0}),
+            ("d", None, {"xgemm": 1.0, "xgemm_unmasked": 0.5, "fa3": 0.5}),
         )
         for contender, us in times.items()
     ]

@@ -25,13 +25,17 @@ _known: dict[tuple[str, torch.dtype, torch.device], str | None] = {}
 
 
 def slower(operator: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """The reason to leave a call to torch, or None. A GPU that was not measured counts as the first that was."""
+    """The reason to leave a call to torch, or None.
+
+    Where the operator was not measured on a GPU, the first GPU on which it was stands for it.
+    """
     key = operator, dtype, device
     if key not in _known:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        if device.type == "cuda" and name not in SPEED:
-            name = next(iter(SPEED))
-        speeds = SPEED.get(name, {}).get(_LIKE.get(operator, operator), {})
+        measured = _LIKE.get(operator, operator)
+        if device.type == "cuda" and measured not in SPEED.get(name, {}):
+            name = next((gpu for gpu, table in SPEED.items() if gpu != "cpu" and measured in table), name)
+        speeds = SPEED.get(name, {}).get(measured, {})
         own = str(dtype).removeprefix("torch.")
         ratio = speeds.get(own, speeds.get(_LIKE.get(own, own), 1.0))
         _known[key] = f"{1 / ratio:.1f} times as fast in {own} on {name}" if ratio < 1 else None
