@@ -19,6 +19,7 @@ struct Fastest {
 // Measured, docs/log/matmul.md, "Shapes that nobody listed": CUDA cores that load an element at a time, in the time of quads; of
 // TF32's time, what sliced's prediction must stay below where a cluster shares its k.
 constexpr double kSimtSingles = 2, kSlicedCluster = 0.8;
+constexpr double kWgmmaPays = 1.1;  // of its time, what CUDA cores must take at least
 
 /// The bits of the two are the same, so that the choice between them may look at M.
 Candidate choose_half(const Problem& p, const DeviceProperties& gpu) {
@@ -106,7 +107,7 @@ Candidate plan_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::st
 
 bool wgmma_pays(const Problem& p, const DeviceProperties& gpu, const WgmmaPlan& wgmma) {
   const double products = p.gated ? 2 : 1;
-  return 1.1 * wgmma.seconds <= products * seconds(plan_cuda_cores(p.batch_invariant ? with_many_rows(p) : p, gpu));
+  return kWgmmaPays * wgmma.seconds <= products * seconds(plan_cuda_cores(p.batch_invariant ? with_many_rows(p) : p, gpu));
 }
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {

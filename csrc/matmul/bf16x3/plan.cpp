@@ -10,6 +10,7 @@ namespace {
 
 // Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
 constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
+constexpr double kWithoutTma = 3;  // where producers load B an element at a time: of the time by TMA
 
 /// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
 constexpr std::int64_t kLeastDepth = 64;
@@ -66,7 +67,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
     }
   }
   if (plan.seconds >= 1e30) return {};
-  if (!plan.b_tma()) plan.seconds *= 3;  // here, so that tiles, and with them bits, do not depend on alignment
+  if (!plan.b_tma()) plan.seconds *= kWithoutTma;  // here, so that tiles, and with them bits, do not depend on alignment
   return plan;
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 // Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
 constexpr double kStart = 1.0;
+constexpr double kHidden = 0.01;  // of the shorter of tiles and memory: of equal ones the tile with the least to do
+constexpr double kPays = 0.85;    // of the other kernel's prediction, which is 1.1 to 1.3 times what such small products take
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
 // Of an operand that is read an element at a time: a k-block, in k-blocks; the first tile and a further one (counted by reads of
@@ -56,10 +58,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +
                          elements;
-    const double floor =
-        kStart +
-        std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));  // tiles that all reach it: the one with the least to do
-    const double us = kRawStart * raw + std::max(busy, floor) + 0.01 * std::min(busy, floor);
+    const double floor = kStart + std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));
+    const double us = kRawStart * raw + std::max(busy, floor) + kHidden * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile
@@ -67,7 +67,6 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   return best;
 }
 
-// The other's prediction is 1.1 to 1.3 times what such small products take (docs/log/matmul.md).
-bool mma_pays(const MmaPlan& mma, const WgmmaPlan& tensor) { return mma.seconds < 0.85 * tensor.seconds; }
+bool mma_pays(const MmaPlan& mma, const WgmmaPlan& tensor) { return mma.seconds < kPays * tensor.seconds; }
 
 }  // namespace xgemm::matmul

@@ -17,6 +17,7 @@ constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and th
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
+constexpr double kMergeCyclesFp32 = 5000, kAddCyclesFp32 = 600;
 // Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
 // Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
@@ -24,7 +25,18 @@ constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateS
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
 // wgmma_64x64 where one row of tiles is all: a block, and all else.
-constexpr double kFewRowsBlock = 150, kFewRowsFixed = 400;
+constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
+
+// few_rows.cuh, seconds: a slot of 128 k of up to so many rows, or of a split; then what a product, a copy of A and a cluster
+// take.
+constexpr double kSlot16 = 0.26e-6, kSlot32 = 0.28e-6, kSlot64 = 0.36e-6, kSlot128 = 0.45e-6, kSlotSplit = 0.90e-6;
+constexpr double kFewRowsStart = 2.4e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
+
+// The pass that splits fp32 operands, seconds: a block's row, eight a multiprocessor at once; a cluster's strip of 32 columns.
+constexpr double kSplitRow = 2e-6, kSplitStrip = 5.5e-6;
+constexpr double kSplitSingles = 2;   // element by element, in the time of quads (of two parts not measured)
+constexpr double kOnePart = 1.40;     // the model's time of one part, measured beside tf32/kernel.cuh
+constexpr double kCopyPays = 0.97;    // of the time without a copy
 constexpr double kPairCycles = 1200;  // a cluster's start
 constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
 
@@ -130,7 +142,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
       if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const bool one_row = half && few && t == WgmmaTile::t64x64;
-      const double fixed = one_row ? kFewRowsFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
+      const double fixed = one_row ? kOneRowFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
@@ -146,7 +158,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
       const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
         if (!half) return tile.block_fp32;
-        double block = (one_row ? kFewRowsBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
+        double block = (one_row ? kOneRowBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
                      from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
                                 lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
@@ -178,8 +190,8 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         // One CTA for two multiprocessors, which share their way to L2, is faster.
         const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
         const double extra = memory_splits > 1 ? bytes / kPartialRate
-                             : cluster > 1     ? (half ? kMergeCycles + crowd + bytes / kPartialRate : 5000)
-                                               : static_cast<double>(cut - 1) * (half ? kAddCycles : 600);
+                             : cluster > 1     ? (half ? kMergeCycles + crowd + bytes / kPartialRate : kMergeCyclesFp32)
+                                               : static_cast<double>(cut - 1) * (half ? kAddCycles : kAddCyclesFp32);
         const std::int64_t waves =
             pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * memory_splits, clusters_at_once(cluster, sm_count));
         const double cycles =
@@ -233,11 +245,12 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
 /// itself costs more, as it brings all of its B.
 double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
-  const double slot = cut ? 0.90e-6 : p.m <= 16 ? 0.26e-6 : p.m <= 32 ? 0.28e-6 : p.m <= 64 ? 0.36e-6 : 0.45e-6;
+  const double slot = cut ? kSlotSplit : p.m <= 16 ? kSlot16 : p.m <= 32 ? kSlot32 : p.m <= 64 ? kSlot64 : kSlot128;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
-  return 2.4e-6 + (plan.a.copied ? 2.0e-6 : 0) + (cut ? 4e-6 : 0) + static_cast<double>(waves * ceil_div(part, 128)) * slot;
+  return kFewRowsStart + (plan.a.copied ? kFewRowsCopy : 0) + (cut ? kFewRowsCluster : 0) +
+         static_cast<double>(waves * ceil_div(part, 128)) * slot;
 }
 
 /// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
@@ -256,13 +269,13 @@ bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying,
 
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice, const Machine& machine) {
-  // A block a row, eight a multiprocessor; or a cluster of eight a strip of 32 columns, two blocks a multiprocessor: short ones
-  // cost their start.
+  // A block a row, eight a multiprocessor; or a cluster of eight a strip, two blocks a multiprocessor: short ones cost their
+  // start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
     if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
-    const double blocks = x.k_major ? all / (8 * 132) * 2e-6 : all / 32 * 8 / (2 * 132) * 5.5e-6;
-    const double slower = plan.parts == 1 && !vectors ? 2 : 1;  // element by element (of two parts not measured)
+    const double blocks = x.k_major ? all / (8 * 132) * kSplitRow : all / 32 * 8 / (2 * 132) * kSplitStrip;
+    const double slower = plan.parts == 1 && !vectors ? kSplitSingles : 1;
     return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / machine.wgmma_bytes, blocks);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
@@ -270,7 +283,7 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choic
                          passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
                          passes(plan.b, p.n, has_vectors(p, lines_of_b(p), 4)) +
                          (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0);
-  return plan.parts == 1 ? 1.40 * seconds : seconds;  // measured beside tf32/kernel.cuh: docs/log/matmul.md
+  return plan.parts == 1 ? kOnePart * seconds : seconds;
 }
 
 }  // namespace
@@ -343,7 +356,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
       if (copies & 2) x[1] = place(p, lines_of_b(p), true, false);
       const Choice other = choose_for(x[0], x[1]);
       const double seconds = half_seconds(p, other, x[0], x[1], machine);
-      if (seconds < 0.97 * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
+      if (seconds < kCopyPays * least) least = seconds, choice = other, plan.a = x[0], plan.b = x[1];
     }
   }
   plan.tile = choice.tile, plan.splits = choice.splits, plan.columns = choice.columns;
