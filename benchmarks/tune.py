@@ -4,20 +4,30 @@
 
 The variable (XGEMM_<OP>_PLAN unless --env names another) is set around a variant's blocks, in one process, so the
 library must read it on every call. The library's own choice always runs too, and torch beside it.
+
+    python -m benchmarks.tune matmul --candidates candidates.json
+
+times the kernels that `python -m tools.plan_costs list` names for each of its products, and keeps the rows in
+matmul_plans.json, which `python -m tools.plan_costs fit` reads.
 """
 
 import contextlib
 import dataclasses
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+
+import torch
 
 from benchmarks import common, matmul
 from benchmarks.results import grouped
 
 CHOICE = "chosen"  # the library's own plan
+MATMUL_PLANS = "matmul_plans"  # the result file of --candidates
 
 
 @contextlib.contextmanager
@@ -58,22 +68,55 @@ def matmul_cases(shapes: str, options: common.Options) -> list[common.Case]:
     return found
 
 
+def candidate_cases(file: Path, options: common.Options) -> list[common.Case]:
+    """The products of a list of `tools.plan_costs`, each with a contender for each of its kernels, and torch."""
+    found = []
+    for product in json.loads(file.read_text()):
+        shape = matmul.Shape(*(product[name] for name in ("m", "n", "k", "batch", "layout")))
+        case = matmul.case(shape, getattr(torch, product["dtype"]), product["mode"], options)
+        case = variants(case, "XGEMM_MATMUL_PLAN", [CHOICE, *product["plans"]])
+        contenders = [
+            dataclasses.replace(contender, fields={"plan": plan})
+            if (plan := product["plans"].get(contender.name))
+            else contender
+            for contender in case.contenders
+        ]
+        found.append(dataclasses.replace(case, contenders=contenders, rotating=True, eager=False))
+    return found
+
+
+def measured(
+    op: str, sources: list[str], cases: list[common.Case], options: common.Options, keep: bool | None = None
+) -> common.Benchmark:
+    """The cases, run."""
+    benchmark = common.Benchmark(op, sources, options, common.machine(options.device), keep=keep)
+    benchmark.run(cases, lambda text: print(f"… {text}", file=sys.stderr))
+    return benchmark
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser((__doc__ or "").splitlines()[0])
     parser.add_argument("op", help="a benchmark's name, e.g. matmul")
-    parser.add_argument("--plans", required=True, help="comma-separated values of the variable")
+    parser.add_argument("--plans", default="", help="comma-separated values of the variable")
     parser.add_argument("--env", help="the variable (default: XGEMM_<OP>_PLAN)")
     parser.add_argument("--shapes", help="matmul: comma-separated MxNxK[:layout] instead of the benchmark's cases")
+    parser.add_argument("--candidates", type=Path, help="matmul: a list of products and kernels, instead of both")
     arguments = parser.parse_args(argv)
+    if bool(arguments.plans) == bool(arguments.candidates) or (arguments.candidates and arguments.op != "matmul"):
+        parser.error("expected --plans, or with matmul --candidates")
     if importlib.util.find_spec(f"benchmarks.{arguments.op}") is None:
         parser.error(f"there is no benchmark {arguments.op}")
     options = common.options_of(arguments)
+    if arguments.candidates:
+        benchmark = measured(MATMUL_PLANS, matmul.SOURCES, candidate_cases(arguments.candidates, options), options)
+        print("\n".join([f"{len(benchmark.rows)} rows", *benchmark.notes, *benchmark.failures]))
+        return 1 if benchmark.wrong else 0
     variable = arguments.env or f"XGEMM_{arguments.op.upper()}_PLAN"
     module = importlib.import_module(f"benchmarks.{arguments.op}")
     cases = matmul_cases(arguments.shapes, options) if arguments.shapes else module.cases(options)
     plans = [CHOICE, *arguments.plans.split(",")]
-    benchmark = common.Benchmark(arguments.op, module.SOURCES, options, common.machine(options.device), keep=False)
-    benchmark.run([variants(case, variable, plans) for case in cases], lambda text: print(f"… {text}", file=sys.stderr))
+    cases = [variants(case, variable, plans) for case in cases]
+    benchmark = measured(arguments.op, module.SOURCES, cases, options, keep=False)
     show(benchmark, plans)
     if options.measurements:
         common.save_measurements(options.measurements, benchmark.measurements)

@@ -230,7 +230,7 @@ class Benchmark:
                     "gbps": round((case.read + case.written) / us / 1e3, 1) if bandwidth else None,
                     "floor_us": round(floor, 3) if floor is not None else None,
                 }
-            row |= runner.condition() | case.fields
+            row |= runner.condition() | case.fields | runner.contender.fields
             groups = {"groups": list(case.groups)} if case.groups else {}
             measurement.metadata = row | errors[runner.contender.name] | groups
             rows.append(measurement.metadata)

@@ -23,6 +23,7 @@ class Contender:
     call: Callable[..., torch.Tensor]
     context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
     tolerance: float = 0.0  # where wider than the case's, e.g. a TF32 product beside an fp32 case
+    fields: dict[str, Any] = field(default_factory=dict, compare=False)  # that its rows have beside the usual ones
 
 
 @dataclass(frozen=True)

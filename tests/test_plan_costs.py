@@ -1,0 +1,182 @@
+"""tools/plan_costs: the costs are found where they stand, the program predicts as the planners do, and a fit finds the
+costs that made the times."""
+
+import json
+import math
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from matmul_plans import Ask, plan_fixture
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("scipy")
+
+from benchmarks import common, tune  # noqa: E402
+from tools.plan_costs import costs  # noqa: E402
+from tools.plan_costs.__main__ import candidates, main  # noqa: E402
+from tools.plan_costs.fit import Fit, Timed, halves, losses, read  # noqa: E402
+from tools.plan_costs.planner import Planner, Product  # noqa: E402
+
+mma = plan_fixture("mma")
+choice = plan_fixture("choice")
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler")
+    return Planner()
+
+
+def products(count: int, kinds: list[tuple[str, str | None]], most: int = 2048) -> list[Product]:
+    draw = random.Random(7)
+
+    def size() -> int:
+        return int(2 ** draw.uniform(5, math.log2(most))) // 8 * 8
+
+    return [
+        Product(size(), size(), size(), 1, draw.choice(["nn", "nt", "tn", "tt"]), *draw.choice(kinds))
+        for _ in range(count)
+    ]
+
+
+def times(planner: Planner, asked: list[Product], values: list[float], noise: float) -> list[Timed]:
+    """What kernels would take whose costs are `values`, each time off by about `noise`."""
+    draw, found = random.Random(8), []
+    for product in candidates(planner, asked, within=3):
+        plans = product.pop("plans")
+        timed = Timed(Product(**product), plans=plans)
+        for offer in planner.offers([(timed.product, name) for name in plans], values):
+            assert offer
+            timed.us[offer.name] = offer.us * math.exp(draw.gauss(0, noise))
+        found.append(timed)
+    return found
+
+
+def test_every_cost_is_found_where_it_stands() -> None:
+    found = costs.find()
+    values = {cost.name: cost.value for cost in found}
+    assert len(values) == len(found) > 150
+    text = (costs.CSRC / "matmul" / "mma" / "plan.cpp").read_text()
+    assert f"kStart = {values['mma.kStart']:.1f};" in text
+    assert {name.split(".")[0] for name in values} == {
+        *("machine", "plan", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "wgmma"),
+    }
+    for tile in ("wgmma.wgmma_256x64.line", "fp64_mma.fp64_16x64.busy", "simt.simt_16x128.rate", "mma.mma_16x64.start"):
+        assert values[tile] > 0
+    for file in costs.CSRC.glob("matmul/**/plan.cpp"):
+        for name in re.findall(r"constexpr double (?:.*, )?(k\w+) = ", file.read_text()):
+            assert any(cost.endswith(f".{name}") for cost in values), name
+
+
+def test_what_is_written_is_read_back() -> None:
+    found = costs.find()
+    values = [cost.value * (1.25 if i % 3 else 1.0) for i, cost in enumerate(found)]
+    texts = costs.write(found, values)
+    for file, text in texts.items():
+        again = {cost.name: cost.value for cost in found if cost.file == file}
+        new = {cost.name: cost.value for cost in costs.of_text(file, text)}
+        assert new.keys() == again.keys()
+        for cost, value in zip(found, values, strict=True):
+            if cost.file == file:
+                assert new[cost.name] == pytest.approx(value, rel=5e-3), cost.name
+    assert costs.write(found, [cost.value for cost in found]) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2600, "2600"), (0.3125, "0.312"), (1.65e9, "1.65e9"), (2.4e-6, "2.4e-6"), (3e12, "3e12"), (2, "2")],
+)
+def test_literals(value: float, text: str) -> None:
+    assert costs.literal(value) == text and float(text) == pytest.approx(value, rel=5e-3)
+
+
+def test_predictions_are_the_planners(planner: Planner, mma: Ask, choice: Ask) -> None:
+    for product in products(30, [("bfloat16", None)], most=700):
+        sizes = {"layout": product.layout, "dtype": 2}
+        offer, answer = planner.offers([(product, "mma_32x32")])[0], None
+        answer = mma(product.m, product.n, product.k, **sizes, forced="mma_32x32")
+        assert (offer is None) == (answer is None)
+        if offer and answer:
+            assert offer.us == pytest.approx(1e6 * answer["seconds"]) and offer.plan.startswith("mma_32x32 ")
+        (name,) = planner.choices([product])
+        assert choice(product.m, product.n, product.k, **sizes).startswith(name)
+
+
+def test_costs_are_those_that_are_given(planner: Planner) -> None:
+    product = Product(256, 256, 256, 1, "nn", "bfloat16", None)
+    (before,) = planner.offers([(product, "mma_64x64")])
+    index = [cost.name for cost in planner.costs].index("mma.mma_64x64.start")
+    values = list(planner.initial)
+    values[index] += 10  # microseconds of the first tile of a multiprocessor
+    (after,) = planner.offers([(product, "mma_64x64")], values)
+    assert before and after and after.us == pytest.approx(before.us + 10, abs=0.05)
+
+
+def test_a_fit_finds_the_costs_behind_the_times(planner: Planner) -> None:
+    """Times of kernels whose costs are others than the planners' by up to 1.6: the fit halves what choices lose."""
+    asked = products(60, [("bfloat16", None), ("float64", None)])
+    draw = random.Random(9)
+    truth = [value * math.exp(draw.uniform(-0.5, 0.5)) for value in planner.initial]
+    timed = times(planner, asked, truth, noise=0.01)
+    train, held_out = halves(timed)
+    assert len(train) + len(held_out) == len(timed) and min(len(train), len(held_out)) > 20
+    fit = Fit(planner, train)
+    values = fit.fit(rounds=5)
+
+    def size(error: "np.ndarray") -> float:
+        return float(np.median(np.abs(error)))
+
+    assert size(fit.error(values)) < 0.05 < 0.1 < size(fit.error(planner.initial))
+    unseen = Fit(planner, held_out)
+    assert size(unseen.error(values)) < 0.5 * size(unseen.error(planner.initial))
+
+    def lost(costs: object) -> float:
+        return sum(loss.share for loss in losses(planner, held_out, costs)) / len(held_out)
+
+    assert lost(values) < 0.5 * lost(planner.initial)
+
+
+def test_from_a_list_to_a_report(
+    planner: Planner, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that the commands hand to each other: a list, its cases, result rows, a report."""
+    monkeypatch.setattr("tools.plan_costs.__main__.Planner", lambda: planner)
+    monkeypatch.setattr("tools.plan_costs.__main__.draw", lambda seeds, count: products(8, [("float64", None)], 256))
+    file = tmp_path / "candidates.json"
+    assert main(["list", "--seeds", "1", "--out", str(file)]) == 0
+    listed = json.loads(file.read_text())
+    cases = tune.candidate_cases(file, common.options_of(common.parser().parse_args(["--device", "cpu"])))
+    assert [case.shape["m"] for case in cases] == [product["m"] for product in listed]
+    rows = []
+    for case, product in zip(cases, listed, strict=True):
+        assert [c.name for c in case.contenders] == [tune.CHOICE, *product["plans"], "torch"]
+        rows += [
+            {"shape": case.shape, "dtype": "float64", "mode": None, "contender": c.name, "us": 5.0 + i, **c.fields}
+            for i, c in enumerate(case.contenders)
+        ]
+    results = tmp_path / "matmul_plans.json"
+    results.write_text(json.dumps({"rows": rows}))
+    read_back = read([results])
+    assert {t.product.m for t in read_back} <= {product["m"] for product in listed} and all(
+        t.plans.keys() == t.us.keys() and tune.CHOICE not in t.us and "torch" not in t.us for t in read_back
+    )
+    before = {source: source.read_text() for source in costs.sources()}
+    assert main(["fit", str(results), "--rounds", "1"]) == 0
+    report = capsys.readouterr().out
+    assert "costs as they are" in report and "float64" in report and "costs fitted to all products" in report
+    assert before == {source: source.read_text() for source in costs.sources()}  # without --write
+    results.write_text(json.dumps({"rows": rows[:1]}))
+    assert main(["fit", str(results)]) == 1
+
+
+def test_one_of_plans_and_candidates_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    run: Callable[[list[str]], int] = tune.main
+    for arguments in (["matmul"], ["matmul", "--plans", "simt", "--candidates", "x"], ["softmax", "--candidates", "x"]):
+        with pytest.raises(SystemExit):
+            run(arguments)
+        assert "expected --plans, or with matmul --candidates" in capsys.readouterr().err
