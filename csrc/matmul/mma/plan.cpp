@@ -15,9 +15,9 @@ constexpr double kHidden = 0.01;  // of the shorter of tiles and memory: of equa
 constexpr double kPays = 0.85;    // of the other kernel's prediction, which is 1.1 to 1.3 times what such small products take
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
-// Of an operand that is read an element at a time: a k-block, in k-blocks; the first tile and a further one (counted by reads of
-// shared memory, not measured).
-constexpr double kRaw = 0.6, kRawStart = 0.1, kRawMore = 0.1;
+// Of an operand that is read an element at a time: a k-block, in k-blocks ("Unaligned operands, raw"); the first tile and a
+// further one.
+constexpr double kRaw = 1.4, kRawStart = 0.1, kRawMore = 0.1;
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
