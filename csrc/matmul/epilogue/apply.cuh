@@ -15,6 +15,21 @@ __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a,
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 
+/// 1 / x by the special-function unit: relative error 2^-22.
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// x / (1 + e^-x). In fp32 without a division, whose code for huge and tiny quotients is a call: with t = e^-|x| it is x or x t
+/// over 1 + t, which is in [1, 2], and one Newton step makes the reciprocal as good as a division.
+__device__ __forceinline__ float silu(float x) {
+  const float t = expf(-fabsf(x)), d = plus(1.f, t), r = fast_reciprocal(d);
+  return times(x > 0 ? x : times(x, t), fmaf(r, fmaf(-d, r, 1.f), r));
+}
+__device__ __forceinline__ double silu(double x) { return x / plus(1., exp(-x)); }
+
 template <class Acc>
 __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
   switch (activation) {
@@ -24,16 +39,9 @@ __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
       const Acc cubic = fma(times(Acc(0.044715), times(x, x)), x, x);
       return times(times(Acc(0.5), x), plus(Acc(1), tanh(times(Acc(0.79788456080286535588), cubic))));
     }
-    case Activation::silu: return x / plus(Acc(1), exp(-x));
+    case Activation::silu: return silu(x);
     default: return x;
   }
-}
-
-/// 1 / x by the special-function unit: relative error 2^-22.
-__device__ __forceinline__ float fast_reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 /// For half-precision results: relative error under 2^-15 everywhere, the tails included, in a third of the instructions.
@@ -139,13 +147,25 @@ struct Epilogue {
     return convert<T>(exact(sum, row, col));
   }
 
-  /// (row, col) .. (row, col + 3), of which the first `count` exist.
+  /// (row, col) .. (row, col + 3), of which the first `count` exist. Each operand is asked for once, so that its four loads and
+  /// the four activations overlap; what does not exist repeats the first column.
   template <class Out>
   __device__ __forceinline__ Quad<Out> quad(const Quad<Acc>& sum, std::int64_t row, std::int64_t col, int count) const {
     Quad<Out> q{};
+    if (count <= 0) return q;
+    const auto column = [=](int j) { return j < count ? col + j : col; };
+    Acc x[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      if (j < count) q.v[j] = convert<Out>(exact(sum.v[j], row, col + j));
+    for (int j = 0; j < 4; ++j) x[j] = scaled(alpha, sum.v[j]);
+    apply<T>(
+        x, *this, [&](int j) { return c[row * c_row + column(j) * c_col]; }, [&](int j) { return bias[column(j) * bias_col]; },
+        [&](int j) { return residual[row * residual_row + column(j) * residual_col]; });
+    if (factor) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = fma(x[j], factor[row * factor_row + column(j)], Acc(0));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) q.v[j] = convert<Out>(x[j]);
     return q;
   }
 };
