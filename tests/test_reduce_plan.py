@@ -316,6 +316,21 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         assert p["kernel"] == kernel and {f: p[f] for f in wanted} == wanted, (sizes, p)
 
 
+def test_a_reduction_over_nothing_reads_nothing(planner):
+    """Also where a row of the other reduced dims would be runs, or the columns folded."""
+    for what, dtype in itertools.product((SUM, LOGSUMEXP, CROSS_ENTROPY), (F32, BF16, F64)):
+        for sizes, strides, reduced in (
+            ([0, 500], [500, 1], 0b11),
+            ([0, 500], [500, 1], 0b01),
+            ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111),
+            ([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110),
+            ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011),
+        ):
+            p = reduce_plan(planner, what, dtype, reduced, sizes, strides)
+            assert p["kernel"] == ROWS and p["length"] == p["run"] == p["pieces"] == 0, (sizes, p)
+            assert p["strips"] == 1 and p["workspace"] == 0 and p["blocks"] > 0
+
+
 def test_keys_of_argmax_have_16_bits_of_position(planner):
     for dtype, n in itertools.product((BF16, I16, I8, BOOL), (100, 70001, 1 << 24, (1 << 31) + 3)):
         assert reduce_plan(planner, ARGMAX, dtype, 1, [n, 40])["chunk"] <= 1 << 16

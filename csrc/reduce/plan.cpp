@@ -334,6 +334,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // argmax returns an index in logical order, so its dims keep that order.
   if (state_of(kind) != State::index) sort_by_stride(gone);
   merge(gone);
+  if (empty) gone.count = 0;  // no run of the other reduced dims may be read
   plan.outputs = kept.product();
   plan.length = empty ? 0 : gone.product();
 
