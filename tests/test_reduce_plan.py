@@ -331,6 +331,17 @@ def test_a_reduction_over_nothing_reads_nothing(planner):
             assert p["strips"] == 1 and p["workspace"] == 0 and p["blocks"] > 0
 
 
+def test_states_of_a_cluster_fit_shared_memory(planner):
+    """48 KiB, of which row_shared_bytes() takes a state a strip; no attribute allows the row kernels more."""
+    clusters = 0
+    for what, dtype, bytes_ in ((SMOOTH_CROSS_ENTROPY, F64, 32), (SMOOTH_CROSS_ENTROPY, F32, 16), (ARGMAX, F64, 16)):
+        for rows, vectors in itertools.product((1, 60, 130, 260, 300, 500, 527, 600), (5000, 300000, 800000, 1 << 20)):
+            p = reduce_plan(planner, what, dtype, 0b10, [rows, vectors * WIDTH[dtype]])
+            clusters += p["cluster"] > 1
+            assert (p["strips"] if p["cluster"] > 1 else p["per_block"]) * bytes_ <= 40 << 10, (what, rows, vectors, p)
+    assert clusters > 0
+
+
 def test_keys_of_argmax_have_16_bits_of_position(planner):
     for dtype, n in itertools.product((BF16, I16, I8, BOOL), (100, 70001, 1 << 24, (1 << 31) + 3)):
         assert reduce_plan(planner, ARGMAX, dtype, 1, [n, 40])["chunk"] <= 1 << 16
