@@ -12,9 +12,11 @@ DRIVER = r"""
 #include <iostream>
 #include <vector>
 #include "reduce/plan.h"
+#include "softmax/masked.h"
 #include "softmax/plan.h"
 using namespace xgemm;
-// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division
+// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
+// 19 scaled_masked_softmax
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -33,6 +35,11 @@ int main() {
       std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
                   (long long)p.tiles, (long long)p.blocks, p.team, p.items);
+      continue;
+    }
+    if (what == 19) {
+      auto p = softmax::make_masked("test", source.dtype, softmax::MaskKind::boolean, 1, sizes, strides, strides, mask);
+      std::printf("%lld\n", static_cast<long long>(p.blocks));
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
@@ -72,7 +79,17 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 9, 17, 18
+SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE, MASKED = (
+    0,
+    4,
+    6,
+    7,
+    8,
+    9,
+    17,
+    18,
+    19,
+)
 ROWS, COLUMNS, ELEMENTS, COPY = range(4)  # kernels
 REDUCE_FIELDS = [
     "kernel",
@@ -111,7 +128,9 @@ SOFTMAX_FIELDS += ["team", "items"]
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp")
+    program = compile_program(
+        tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp", "softmax/masked.cpp"
+    )
 
     def run(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)
@@ -340,6 +359,23 @@ def test_states_of_a_cluster_fit_shared_memory(planner):
             clusters += p["cluster"] > 1
             assert (p["strips"] if p["cluster"] > 1 else p["per_block"]) * bytes_ <= 40 << 10, (what, rows, vectors, p)
     assert clusters > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "sizes", "strides"),
+    [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])],
+)
+def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
+    """A launch takes 32 bits of a number of CTAs: 2^32 + 1 of them would be one. An expanded dim takes no memory."""
+
+    def plan(outer):
+        mask = 0b10 if what == SUM else 1
+        return planner([line(what, BF16, mask, [outer, *sizes], [0, *strides])])
+
+    plan(2**24)
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        plan(2**32 + 1)
+    assert "fewer than 2^31 CTAs" in error.value.stderr
 
 
 def test_keys_of_argmax_have_16_bits_of_position(planner):

@@ -403,6 +403,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     else
       plan_rows(plan, gpu);
   }
+  check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   fill_map(op, plan.reduced, gone);
   fill_map(op, plan.kept, kept);
   fill_padding(plan);
