@@ -11,6 +11,13 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 MATMUL = [CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3", "mma")]
 
+SOFTMAX = [
+    *sorted((CSRC / "softmax").glob("*.cu")),
+    *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
+    *(CSRC / "reduce" / name for name in ("plan.cpp", "launch.cpp", "reduce_logsumexp.cu")),
+]
+TOPK_SOFTMAX = [CSRC / "topk_softmax" / name for name in ("topk_rounds.cu", "topk_select.cu", "plan.cpp", "launch.cpp")]
+
 
 def run(path: Path, seeds: int) -> str:
     return subprocess.run([path, str(seeds)], capture_output=True, text=True, timeout=600).stdout
@@ -24,6 +31,8 @@ def run(path: Path, seeds: int) -> str:
         ("half", MATMUL),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
         ("reduce", [CSRC / "reduce" / "plan.cpp", CSRC / "reduce" / "cast.cu"]),
+        ("softmax", SOFTMAX),
+        ("topk_softmax", TOPK_SOFTMAX),
     ],
 )
 def test_kernels_that_are_right_on_a_gpu(emulated, name, more):

@@ -84,6 +84,12 @@ def test_integers_become_float32(device):
     x = torch.arange(12, device=device).view(3, 4)
     for source in (x, x.to(torch.uint8), x > 5):
         torch.testing.assert_close(op.logsumexp(source, [1]), torch.logsumexp(source, 1))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # on every device and as a fake has it
+    try:
+        assert op.logsumexp(x, [1]).dtype == op.logsumexp(x.to("meta"), [1]).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_bad_arguments(device):

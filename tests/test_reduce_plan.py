@@ -12,9 +12,11 @@ DRIVER = r"""
 #include <iostream>
 #include <vector>
 #include "reduce/plan.h"
+#include "softmax/masked.h"
 #include "softmax/plan.h"
 using namespace xgemm;
-// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division
+// a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
+// 19 scaled_masked_softmax
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -33,6 +35,11 @@ int main() {
       std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
                   (long long)p.tiles, (long long)p.blocks, p.team, p.items);
+      continue;
+    }
+    if (what == 19) {
+      auto p = softmax::make_masked("test", source.dtype, softmax::MaskKind::boolean, 1, sizes, strides, strides, mask);
+      std::printf("%lld\n", static_cast<long long>(p.blocks));
       continue;
     }
     auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
@@ -72,7 +79,17 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE = 0, 4, 6, 7, 8, 9, 17, 18
+SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE, MASKED = (
+    0,
+    4,
+    6,
+    7,
+    8,
+    9,
+    17,
+    18,
+    19,
+)
 ROWS, COLUMNS, ELEMENTS, COPY = range(4)  # kernels
 REDUCE_FIELDS = [
     "kernel",
@@ -111,7 +128,9 @@ SOFTMAX_FIELDS += ["team", "items"]
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp")
+    program = compile_program(
+        tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp", "softmax/masked.cpp"
+    )
 
     def run(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)
@@ -314,6 +333,49 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
     ):
         p = reduce_plan(planner, what, dtype, reduced, sizes)
         assert p["kernel"] == kernel and {f: p[f] for f in wanted} == wanted, (sizes, p)
+
+
+def test_a_reduction_over_nothing_reads_nothing(planner):
+    """Also where a row of the other reduced dims would be runs, or the columns folded."""
+    for what, dtype in itertools.product((SUM, LOGSUMEXP, CROSS_ENTROPY), (F32, BF16, F64)):
+        for sizes, strides, reduced in (
+            ([0, 500], [500, 1], 0b11),
+            ([0, 500], [500, 1], 0b01),
+            ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111),
+            ([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110),
+            ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011),
+        ):
+            p = reduce_plan(planner, what, dtype, reduced, sizes, strides)
+            assert p["kernel"] == ROWS and p["length"] == p["run"] == p["pieces"] == 0, (sizes, p)
+            assert p["strips"] == 1 and p["workspace"] == 0 and p["blocks"] > 0
+
+
+def test_states_of_a_cluster_fit_shared_memory(planner):
+    """48 KiB, of which row_shared_bytes() takes a state a strip; no attribute allows the row kernels more."""
+    clusters = 0
+    for what, dtype, bytes_ in ((SMOOTH_CROSS_ENTROPY, F64, 32), (SMOOTH_CROSS_ENTROPY, F32, 16), (ARGMAX, F64, 16)):
+        for rows, vectors in itertools.product((1, 60, 130, 260, 300, 500, 527, 600), (5000, 300000, 800000, 1 << 20)):
+            p = reduce_plan(planner, what, dtype, 0b10, [rows, vectors * WIDTH[dtype]])
+            clusters += p["cluster"] > 1
+            assert (p["strips"] if p["cluster"] > 1 else p["per_block"]) * bytes_ <= 40 << 10, (what, rows, vectors, p)
+    assert clusters > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "sizes", "strides"),
+    [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])],
+)
+def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
+    """A launch takes 32 bits of a number of CTAs: 2^32 + 1 of them would be one. An expanded dim takes no memory."""
+
+    def plan(outer):
+        mask = 0b10 if what == SUM else 1
+        return planner([line(what, BF16, mask, [outer, *sizes], [0, *strides])])
+
+    plan(2**24)
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        plan(2**32 + 1)
+    assert "fewer than 2^31 CTAs" in error.value.stderr
 
 
 def test_keys_of_argmax_have_16_bits_of_position(planner):

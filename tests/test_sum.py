@@ -102,6 +102,8 @@ def test_special_values(device):
     assert op.sum(torch.zeros(0, device=device)).item() == 0
     assert op.sum(torch.zeros(3, 0, device=device), 0).shape == (0,)
     assert op.sum(torch.zeros(0, 3, dtype=torch.int8, device=device), 0).tolist() == [0, 0, 0]
+    runs = torch.zeros(3, 0, 2, 1000, device=device)[..., :500]  # of no rows
+    assert op.sum(runs).item() == 0 and op.sum(runs, (1, 2, 3)).tolist() == [0, 0, 0]
 
 
 def test_expanded_and_overlapping(device):

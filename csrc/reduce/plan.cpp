@@ -80,6 +80,7 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8,
                          kMaxStrips = 4096;
   constexpr std::int64_t kLeastBulk = 65, kMostBulk = 256, kManyVectors = 4096, kCluster = 8, kMaxCluster = 16;
+  constexpr std::int64_t kMostStateBytes = 40 << 10;  // of a cluster: a CTA's shared memory without an attribute is 48 KiB
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
   const std::int64_t vectors = plan.vectors, runs = plan.pieces > 0 ? plan.length / plan.run : 1;
   plan.kernel = Kernel::rows;
@@ -137,7 +138,8 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   }
   plan.threads = static_cast<int>(warps * kWarp);
   plan.split = ceil_div(plan.strips, plan.per_block);
-  if (gpu.major == 9 && !plan.grouped && plan.split <= (waited_for ? kMaxCluster : kCluster))
+  const bool held = plan.strips * static_cast<std::int64_t>(state_bytes(state_of(plan.kind), plan.in)) <= kMostStateBytes;
+  if (gpu.major == 9 && !plan.grouped && held && plan.split <= (waited_for ? kMaxCluster : kCluster))
     plan.cluster = static_cast<int>(plan.split);
   plan.blocks = plan.outputs * plan.split;
 }
@@ -334,6 +336,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // argmax returns an index in logical order, so its dims keep that order.
   if (state_of(kind) != State::index) sort_by_stride(gone);
   merge(gone);
+  if (empty) gone.count = 0;  // no run of the other reduced dims may be read
   plan.outputs = kept.product();
   plan.length = empty ? 0 : gone.product();
 
@@ -400,6 +403,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     else
       plan_rows(plan, gpu);
   }
+  check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   fill_map(op, plan.reduced, gone);
   fill_map(op, plan.kept, kept);
   fill_padding(plan);

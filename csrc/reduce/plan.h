@@ -66,7 +66,7 @@ constexpr int column_threads(std::size_t part, std::size_t width) { return part 
 /// 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
 
-/// The arguments of both kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
+/// The arguments of all kernels. The order in which one output's elements are added is fixed by `length`, the strides, the dtype
 /// and the GPU (columns: and by the number of neighbouring columns); never by how many outputs there are beside it.
 struct Plan {
   Kind kind = Kind::sum;

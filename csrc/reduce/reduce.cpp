@@ -97,7 +97,7 @@ Tensor run_cpu(const Call& call, const std::optional<ScalarType>& dtype) {
     case Kind::mean: return aten("mean", "dim", x, Dims(dims), call.keepdim, dtype);
     case Kind::amax: return aten("amax", "", x, dims, call.keepdim);
     case Kind::amin: return aten("amin", "", x, dims, call.keepdim);
-    case Kind::logsumexp: return aten("logsumexp", "", x, dims, call.keepdim);
+    case Kind::logsumexp: return aten("logsumexp", "", converted(x, call.compute), dims, call.keepdim);
     case Kind::argmax:
     case Kind::argmin: {
       const std::optional<std::int64_t> dim = call.all || dims.empty() ? std::nullopt : std::optional(dims[0]);

@@ -4,6 +4,7 @@
 
 #include "device/integer.h"
 #include "reduce/plan.h"
+#include "torch/error.h"
 
 namespace xgemm::softmax {
 
@@ -51,6 +52,7 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
     plan.tiles = ceil_div(plan.columns, plan.lanes);
     plan.blocks = plan.outer * plan.tiles;
   }
+  check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   return plan;
 }
 

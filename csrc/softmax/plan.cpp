@@ -166,6 +166,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     plan.threads = 256;
     plan.blocks = ceil_div(plan.outer * cells * plan.tiles, plan.threads);
   }
+  check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   return plan;
 }
 

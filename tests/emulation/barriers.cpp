@@ -140,7 +140,7 @@ void barrier_init(std::uint32_t address, std::uint32_t count, Where where) {
   if (found != block.mbarriers.end() && (!found->second.waiters.empty() || found->second.bytes != 0))
     fail("an mbarrier is initialised again while it is in use", where);
   Mbarrier& barrier = block.mbarriers[place];
-  barrier = {count, count, 0, 0, cookie_of(block, place, 0), where, {}};
+  barrier = {count, count, 0, 0, cookie_of(block, place, 0), where, {}, false};
   std::memcpy(block.window + place, &barrier.cookie, 8);
 }
 
@@ -157,6 +157,7 @@ void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where wh
 void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Where where) {
   Mbarrier& barrier = mbarrier_at(block, address, where);
   barrier.bytes -= bytes;
+  barrier.used = true;
   if (barrier.pending == 0 && barrier.bytes < 0)
     fail("more bytes have come than the mbarrier of " + describe(barrier.where) + " expected", where);
   maybe_complete(block, address & 0xffffff, barrier);
@@ -172,7 +173,9 @@ void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where wh
 bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where) {
   shared_pointer(address, 8, 8, where);
   yield(true);
-  return (mbarrier_at(block_at(address), address, where).phase & 1) != parity;
+  Mbarrier& barrier = mbarrier_at(block_at(address), address, where);
+  barrier.used = true;
+  return (barrier.phase & 1) != parity;
 }
 
 void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
@@ -181,6 +184,7 @@ void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
   Block& home = block_at(address);
   maybe_yield();
   Mbarrier& barrier = mbarrier_at(home, address, where);
+  barrier.used = true;
   if ((barrier.phase & 1) != parity) return;
   const std::uint32_t phase = barrier.phase;
   barrier.waiters.push_back(current);

@@ -8,8 +8,9 @@
 //   order of threads and its own delays, from "at once" to "as late as possible". While a wgmma is in flight its accumulators
 //   read as NaN and its registers must not change.
 // Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
-//   counts; a phase completed twice while a thread waited; copies in flight or bytes outstanding at the end; shared-memory
-//   addresses out of bounds in emulated instructions, and writes behind the dynamic shared memory; divergent collectives.
+//   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier that
+//   a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and writes
+//   behind the dynamic shared memory; divergent collectives.
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
 //   emulated instructions, so missing fences and missing volatile are not found, nor are proxy fences. Tensor cores: products are
 //   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms), in fp64 a chain of

@@ -82,7 +82,7 @@ void check_end(Block& block) {
   }
   if (block.cluster->loads != 0) fail("a copy to shared memory is under way when its cluster has ended" + name);
   for (const auto& [place, barrier] : block.mbarriers)
-    if (barrier.bytes != 0)
+    if (barrier.bytes != 0 && barrier.used)
       fail("the mbarrier of " + describe(barrier.where) + " has " + std::to_string(barrier.bytes) +
            " bytes outstanding at the end" + name);
   for (int id = 0; id < 16; ++id)

@@ -147,6 +147,7 @@ struct Mbarrier {
   std::uint64_t cookie;
   Where where;
   std::vector<Fiber*> waiters;
+  bool used;  ///< a thread has waited or bytes have come
 };
 
 struct Block {

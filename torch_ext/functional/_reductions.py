@@ -141,7 +141,7 @@ def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bo
         dim, keepdim: as in :func:`sum`.
 
     Returns:
-        The input's dtype (torch's default dtype for integers); -inf where no element is summed.
+        The input's dtype (float32 for integers); -inf where no element is summed.
 
     Raises:
         IndexError: a dim out of range.

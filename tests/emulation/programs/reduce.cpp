@@ -13,8 +13,10 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { retur
 
 namespace {
 
-// CTAs that share a row meet through counters: in a cluster all arm a barrier, of which the emulator wants all used at the end.
-constexpr DeviceProperties kGpu{.major = 8, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+/// Compute capability 8.0, where the CTAs that share a row meet through counters, and 9.0, where they form clusters.
+DeviceProperties gpu_of(std::uint64_t seed) {
+  return {.major = seed / 2 % 2 == 0 ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+}
 
 struct Problem {
   Kind kind;
@@ -29,11 +31,12 @@ std::string text_of(const Problem& p, const Plan& plan, DType dtype) {
     text += " " + std::to_string(p.sizes[d]) + (p.reduced >> d & 1 ? "r" : "") + ":" + std::to_string(p.strides[d]);
   return text + " offset " + std::to_string(p.offset) + " kernel " + std::to_string(int(plan.kernel)) + " run " +
          std::to_string(plan.run) + " repeat " + std::to_string(plan.repeat) + " pieces " + std::to_string(plan.pieces) +
-         " strips " + std::to_string(plan.strips) + " split " + std::to_string(plan.split) + " lanes " +
-         std::to_string(plan.lanes) + " blocks " + std::to_string(plan.blocks);
+         " strips " + std::to_string(plan.strips) + " cluster " + std::to_string(plan.cluster) + " split " +
+         std::to_string(plan.split) + " lanes " + std::to_string(plan.lanes) + " blocks " + std::to_string(plan.blocks);
 }
 
-int ran[6];  // columns, folded runs, folded positions, rows of runs, elements, copies: all must have been tested
+int ran[8];  // columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows: all must have been
+             // tested
 
 /// The bytes of the result.
 template <class Op, class Out>
@@ -73,11 +76,13 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
     }
   const T* const in = memory.data() + p.offset;
   const Source source{in, dtype, p.sizes, p.strides};
-  const Plan plan = make_plan("test", p.kind, source, p.reduced, to, kGpu);
+  const Plan plan = make_plan("test", p.kind, source, p.reduced, to, gpu_of(seed));
   if (plan.kernel == Kernel::columns) ++ran[plan.repeat > 1 ? 2 : plan.fold_lanes > 0 ? 1 : 0];
   if (plan.kernel == Kernel::rows && plan.pieces > 0) ++ran[3];
   if (plan.kernel == Kernel::elements) ++ran[4];
   if (plan.kernel == Kernel::copy) ++ran[5];
+  if (plan.cluster > 1) ++ran[6];
+  if (plan.bulk) ++ran[7];
 
   std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
@@ -135,7 +140,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
     if (p.strides[d] * p.sizes[d] > p.strides[0] || (p.strides[d] == 0 && p.sizes[d] > 1)) return;
   Problem one = p;
   one.sizes[0] = 1;
-  const Plan alone = make_plan("test", p.kind, {in, dtype, one.sizes, one.strides}, p.reduced, to, kGpu);
+  const Plan alone = make_plan("test", p.kind, {in, dtype, one.sizes, one.strides}, p.reduced, to, gpu_of(seed));
   // Rows that are neighbours of one another in memory as columns are not a batch.
   if (plan.kernel == Kernel::columns && (alone.kernel != Kernel::columns || alone.column_outputs != plan.column_outputs)) return;
   const Buffer<Out> row = run<Op, Out>(one, alone, in, outputs / p.sizes[0], seed);
@@ -184,12 +189,13 @@ int main(int argc, char** argv) {
     std::uint64_t reduced;
   };
   // Shapes of each plan: folded runs (one tile, several), folded positions with a cut last one, both, rows of runs, many parts a
-  // CTA, elements, copies.
+  // CTA, elements, copies, clusters, bulk copies of rows.
   const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
                          {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},
                          {{2, 700, 130}, 0b010}, {{6, 3, 109, 1}, 0b1010}, {{1, 110, 78}, 0b001},    {{4, 1558}, 0b01},
-                         {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101}};
+                         {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
+                         {{2, 35001}, 0b10},     {{256, 520}, 0b10},       {{1, 66000}, 0b10}};
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       for (std::size_t i = 0; i < std::size(given); ++i)
