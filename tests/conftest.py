@@ -64,9 +64,9 @@ def emulated() -> Callable[..., Path]:
     folder = Path(__file__).resolve().parents[1] / "build" / f"emulation{WORKER}"  # builds do not take turns
 
     @functools.cache
-    def make(name: str, *more: Path) -> Path:
+    def make(name: str, *more: Path, reads: bool = False) -> Path:
         source = Path(__file__).resolve().parent / "emulation" / "programs" / f"{name}.cpp"
-        return build([source, *more], folder / name, folder)
+        return build([source, *more], folder / (f"{name}_reads" if reads else name), folder, reads=reads)
 
     return make
 

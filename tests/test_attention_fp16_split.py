@@ -59,8 +59,8 @@ class Served:
 
 @pytest.fixture(scope="module")
 def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[Served]]:
-    """Runs cases in the emulator."""
-    program = emulated("attention_fp16_split", *SOURCES)
+    """Runs cases in the emulator, which also sees that scales are read before a copy overwrites them."""
+    program = emulated("attention_fp16_split", *SOURCES, reads=True)
 
     def run(cases: list[Case]) -> list[Served]:
         lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)

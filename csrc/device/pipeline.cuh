@@ -62,7 +62,9 @@ struct Pipeline {
     return ptx::barrier_test(&full[at.slot], at.parity);
   }
 
-  /// Consumer: one arrival. The calling thread, and the threads for which it arrives, must have finished reading the slot.
+  /// Consumer: one arrival. The calling thread, and the threads for which it arrives, must have finished reading the slot. Each
+  /// of them that has read by plain loads or ldmatrix what TMA or a bulk copy writes again calls fence_async_shared() first,
+  /// unless instructions in front of the arrival have used all that it has read.
   __device__ __forceinline__ void release(int slot) const { ptx::barrier_arrive(&empty[slot]); }
 };
 

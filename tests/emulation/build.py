@@ -29,6 +29,8 @@ FLAGS = [
     "-w",
     "-Wfatal-errors",
 ]
+# Calls of functions that reads.cpp has, for each access to memory; its library is not linked.
+SEES_READS = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
 
 
 def cuda_include() -> Path:
@@ -73,8 +75,8 @@ def _compile(source: Path, out: Path, includes: list[str], more: list[str]) -> N
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = ()) -> Path:
-    """Compiles and links `sources`; `folder` keeps what later builds use again."""
+def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
+    """Compiles and links `sources`; `folder` keeps what later builds use again. `reads`: reads.cpp sees plain loads."""
     cuda = cuda_include()
     folder.mkdir(parents=True, exist_ok=True)
     places = _translated(folder, [p.resolve() for p in sources])
@@ -98,6 +100,7 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = ())
         "-include",
         str(HERE / "assembly.h"),
         *(f"-D{d}" for d in defines),
+        *(SEES_READS if reads else ()),
     ]
     linked = []
     for place in places:
@@ -117,8 +120,11 @@ if __name__ == "__main__":
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("-o", dest="out", type=Path, required=True)
     parser.add_argument("-D", dest="defines", action="append", default=[])
+    parser.add_argument("--reads", action="store_true")
     arguments = parser.parse_args()
     try:
-        build(arguments.sources, arguments.out.resolve(), ROOT / "build" / "emulation", arguments.defines)
+        build(
+            arguments.sources, arguments.out.resolve(), ROOT / "build" / "emulation", arguments.defines, arguments.reads
+        )
     except RuntimeError as error:
         sys.exit(str(error))

@@ -124,6 +124,7 @@ void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   void* const target = shared_pointer(to, bytes, 16, where);
   shared_pointer(barrier, 8, 8, where);
   Block& home = block_at(barrier);
+  check_unfenced(home, to & 0xffffff, bytes, where);
   start([=, &home] {
     std::memcpy(target, from, bytes);
     complete_bytes(home, barrier, bytes, where);
@@ -146,6 +147,7 @@ void tensor_load(std::uint32_t to, const void* map_bytes, std::uint32_t barrier,
     shared_pointer(place, static_cast<std::size_t>(map.box_bytes()), 128, where);
     shared_pointer(on, 8, 8, where);
     Block& home = block_at(place);
+    check_unfenced(home, place & 0xffffff, static_cast<std::size_t>(map.box_bytes()), where);
     start([=, &home] {
       each_row(map, from.data(), [&](std::int64_t offset, const unsigned char* row, int first, int last) {
         const int bytes = map.box[0] * map.element_bytes;

@@ -12,9 +12,11 @@
 //   a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and writes
 //   behind the dynamic shared memory; divergent collectives.
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
-//   emulated instructions, so missing fences and missing volatile are not found, nor are proxy fences. Tensor cores: products are
-//   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms), in fp64 a chain of
-//   fma.
+//   emulated instructions, so missing fences and missing volatile are not found. One kind of missing proxy fence is found: that
+//   between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites what it
+//   has read.
+//   Tensor cores: products are exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned
+//   terms), in fp64 a chain of fma.
 //
 // A test's kernel is launched by
 //   emulation::launch(kernel, grid, block, shared_bytes, {.seed = 1, .cluster = 2, .concurrent_ctas = 4}, arguments...);
@@ -123,6 +125,10 @@ void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where wh
 bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where);
 void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where);
 void registers_changed(int registers);
+
+// Plain reads of shared memory before copies that overwrite it (reads.cpp).
+void plain_read(const void* from, std::size_t bytes);
+void proxy_fence();
 
 // Asynchronous copies.
 void cp_async(void* to, const void* from, int bytes, int count, Where where);

@@ -98,6 +98,7 @@ void multiply_f64(Arguments32 lanes) {
 
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where) {
   Matrices mine{registers, nullptr, address, where};
+  plain_read(shared_pointer(address, 16, 16, where), 16);
   warp_collective(~0u, &mine, transposed ? load<true> : load<false>, "ldmatrix", where);
 }
 void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where) {

@@ -80,6 +80,9 @@ struct Wait {
   Where where;
 };
 
+/// A CTA's window in the emulator's memory, and the pieces of it for which reads.cpp keeps account.
+constexpr std::uint32_t kWindowBytes = 320 * 1024, kPieceBytes = 16;
+
 struct Fiber : ThreadView {
   void* sp = nullptr;
   unsigned char* stack = nullptr;
@@ -98,6 +101,9 @@ struct Fiber : ThreadView {
   bool wgmma_fenced = false;
   std::deque<std::uint64_t> wgmma_groups;
   std::list<InFlight> in_flight;
+  // Pieces of shared memory that the thread has read since its last proxy fence (reads.cpp).
+  std::unique_ptr<std::bitset<kWindowBytes / kPieceBytes>> has_read;
+  std::vector<std::uint32_t> unfenced;
 };
 
 struct Collective {
@@ -151,7 +157,7 @@ struct Mbarrier {
 };
 
 struct Block {
-  static constexpr std::uint32_t kFirst = 1024, kStatic = 240 * 1024, kWindow = 320 * 1024, kGuard = 1024;
+  static constexpr std::uint32_t kFirst = 1024, kStatic = 240 * 1024, kWindow = kWindowBytes, kGuard = 1024;
   uint3 index;
   unsigned rank;
   Cluster* cluster;
@@ -163,6 +169,7 @@ struct Block {
   std::vector<std::unique_ptr<Warpgroup>> warpgroups;
   std::array<NamedBarrier, 16> named;
   std::unordered_map<std::uint32_t, Mbarrier> mbarriers;
+  std::vector<std::uint16_t> unfenced;  ///< reads.cpp: threads that have read a piece since their last proxy fence
   int live = 0;
 };
 
@@ -190,6 +197,8 @@ void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::siz
 void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Where where);
 void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where where);
 std::string describe_barrier(const Fiber& fiber);
+/// Fails if a thread has read some of the bytes, which TMA is about to write, without a proxy fence after it.
+void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where);
 
 // When a thread has exited: what others wait for may be complete.
 void recheck_collectives(Block& block, int warp);

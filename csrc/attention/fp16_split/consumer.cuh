@@ -16,6 +16,7 @@
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/wgmma/consumer.cuh"
+#include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/named_barrier.cuh"
 
 namespace xgemm::attention {
@@ -59,9 +60,10 @@ struct SplitConsumer {
     shared.ring.wait(second());
     ptx::wgmma_fence();
   }
-  /// A warp's part of giving the parts back to the producer. __syncwarp orders all lanes' reads of the scales before the first
-  /// lane's arrival, and that (release) orders them before the producer's wait (acquire), behind which TMA overwrites them.
+  /// A warp's part of giving the parts back to the producer. The scales are read by plain loads and written by bulk copies: the
+  /// proxy fence keeps the arrival behind the loads (docs/log/attention.md), __syncwarp that of the first lane behind all lanes'.
   __device__ __forceinline__ void release_parts() {
+    ptx::fence_async_shared();
     if constexpr (kParts == 2) {
       const PipelineState<kTile.stages> low = second();
       __syncwarp();

@@ -13,6 +13,7 @@
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"
+#include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
 
@@ -130,6 +131,7 @@ struct Consumer {
     if (walk.on_mask()) {
       add_mask_slot<Element>(scores, ptx::shared_address(shared.mask(warpgroup, mask_slot.slot)), g.mask.slot_rows,
                              g.score_scale);
+      ptx::fence_async_shared();  // the arrival stays behind ldmatrix: TMA fills the slot again
       __syncwarp();
       release(shared.mask_slots(warpgroup), mask_slot);
     } else {

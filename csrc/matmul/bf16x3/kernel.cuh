@@ -245,6 +245,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         } else {
           lost |= SlotReader<Config>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
         }
+        // No proxy fence: TMA fills the slot again after A's slot of this block has come back, so after the fragments' products.
         release(pipeline_b.empty[state_b.slot], kSwapAB || g.tma ? 1 : 32);
         state_b.advance();
         pipeline_a.wait(state_a);

@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
         ptx::wgmma_pin(sums);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);  // alive until here
-        release(state.slot);
+        release(state.slot);  // no proxy fence: the products have used all that was loaded
       }
     }
     if constexpr (kConfig.k_major_x) {

@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                 ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
             }
           }
-          release(slot, true);
+          release(slot, true);  // no proxy fence: the products have used all that was loaded from it
         }
       } else {
         int previous = 0;

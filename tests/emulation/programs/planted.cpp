@@ -18,6 +18,7 @@ enum class Mistake {
   no_wait_for_empty,
   wrong_parity,
   early_release,
+  no_proxy_fence,
   early_read,
   changed_operand,
   too_many_arrivals,
@@ -37,6 +38,7 @@ constexpr const char* kNames[] = {"none",
                                   "no_wait_for_empty",
                                   "wrong_parity",
                                   "early_release",
+                                  "no_proxy_fence",
                                   "early_read",
                                   "changed_operand",
                                   "too_many_arrivals",
@@ -116,6 +118,7 @@ __global__ void __launch_bounds__(256, 1) product(const __grid_constant__ Argume
     ptx::wgmma_commit();
     if (kMistake == Mistake::changed_operand) fragments[3][0] ^= 1;
     const auto release = [&] {
+      if (kMistake != Mistake::no_proxy_fence) ptx::fence_async_shared();  // the fragments were read by plain loads
       __syncwarp();
       if (lane < (kMistake == Mistake::too_many_arrivals ? 2 : 1)) ptx::barrier_arrive(&empty[ring.slot]);
     };

@@ -15,6 +15,9 @@ template <int kPending>
 void tma_store_wait_read() {
   emulation::bulk_wait_read(kPending);
 }
-inline void fence_async_shared() { emulation::maybe_yield(); }
+inline void fence_async_shared() {
+  emulation::proxy_fence();
+  emulation::maybe_yield();
+}
 
 }  // namespace xgemm::ptx
