@@ -9,7 +9,8 @@
 //   read as NaN and its registers must not change.
 // Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
 //   counts; a phase completed twice while a thread waited; copies in flight or bytes outstanding at the end; shared-memory
-//   addresses out of bounds in emulated instructions, and writes behind the dynamic shared memory; divergent collectives.
+//   addresses out of bounds in emulated instructions, and writes behind the dynamic shared memory; divergent collectives. A
+//   vector at an address that is no multiple of its size ends the program (build.py).
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
 //   emulated instructions, so missing fences and missing volatile are not found, nor are proxy fences. Tensor cores: products are
 //   exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned terms), in fp64 a chain of
