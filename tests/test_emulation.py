@@ -25,6 +25,7 @@ def run(path: Path, seeds: int) -> str:
     [
         ("tf32", [CSRC / "matmul" / "tf32" / "plan.cpp"]),
         ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
+        ("bf16x3", [CSRC / "matmul" / "bf16x3" / "plan.cpp"]),
         ("half", MATMUL),
         ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
