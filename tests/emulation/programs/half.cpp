@@ -1,6 +1,6 @@
 // Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, pairs of CTAs with
-// multicast, K split over a cluster), matmul/mma/kernel.cuh and the copies of operands (pack.cuh), through csrc's own plans and host
-// code.
+// multicast, K split over a cluster), matmul/mma/kernel.cuh and the copies of operands (pack.cuh), through csrc's own plans and
+// host code.
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/mma/launch.cuh"
 #include "matmul/wgmma/launch.cuh"
