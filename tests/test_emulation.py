@@ -10,6 +10,10 @@ from emulation.translate import translate
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 MATMUL = [CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3", "mma")]
+CUDA_CORES = [CSRC / "matmul" / family / "plan.cpp" for family in ("simt", "gemv", "sliced")] + [
+    CSRC / "matmul" / name
+    for name in ("simt/float.cu", "simt/half.cu", "simt/double.cu", "gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")
+]
 
 SOFTMAX = [
     *sorted((CSRC / "softmax").glob("*.cu")),
@@ -37,7 +41,9 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
     [
         ("tf32", [CSRC / "matmul" / "tf32" / "plan.cpp"]),
         ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
+        ("bf16x3", [CSRC / "matmul" / "bf16x3" / "plan.cpp"]),
         ("half", MATMUL),
+        ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
         ("reduce", [CSRC / "reduce" / "plan.cpp", CSRC / "reduce" / "cast.cu"]),
         ("softmax", SOFTMAX),

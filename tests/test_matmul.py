@@ -148,6 +148,13 @@ def test_shapes(device: torch.device, dtype: torch.dtype, shapes: tuple[tuple[in
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
+def test_more_batch_dims_than_a_kernel_takes_at_odd_steps(device: torch.device, dtype: torch.dtype) -> None:
+    """The first matrices may be loaded as vectors, those of the outermost dim's next step may not."""
+    a = randn(2, 2**4 * 8 * 8 + 1, dtype=dtype, device=device)[:, :-1].unflatten(1, (2, 2, 2, 2, 8, 8))
+    check(a, randn(2, 1, 2, 1, 2, 8, 8, dtype=dtype, device=device))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout_b", LAYOUTS)
 @pytest.mark.parametrize("layout_a", LAYOUTS)
 def test_layouts(device: torch.device, dtype: torch.dtype, layout_a: str, layout_b: str) -> None:

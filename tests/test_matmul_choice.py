@@ -131,7 +131,7 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
     for name in in_use:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
-    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "wgmma_", "Simt"):
+    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x64/", "fp64_64x64/two", "wgmma_", "Simt"):
         assert names(64, 64, 64, forced=name).startswith("unknown: "), name
 
 

@@ -122,7 +122,11 @@ Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_
 }
 
 bool is_plan_name(std::string_view forced) {
-  if (forced.starts_with("fp64_")) forced = forced.substr(0, forced.find('/'));  // and the number of splits
+  if (const auto slash = forced.find('/'); forced.starts_with("fp64_") && slash != forced.npos) {  // and the number of splits
+    const std::string_view splits = forced.substr(slash + 1);
+    if (splits.empty() || splits.find_first_not_of("0123456789") != splits.npos) return false;
+    forced = forced.substr(0, slash);
+  }
   const auto& names = all_names();
   return std::find(names.begin(), names.end(), forced) != names.end();
 }

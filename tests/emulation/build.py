@@ -26,6 +26,8 @@ FLAGS = [
     "-march=native",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
+    "-fsanitize=alignment",  # a vector at an address that a GPU would refuse ends the program
+    "-fsanitize-undefined-trap-on-error",
     "-w",
     "-Wfatal-errors",
 ]

@@ -18,7 +18,7 @@ class Buffer {
  public:
   explicit Buffer(std::size_t count, T value = {}) : count_(count) {
     constexpr std::size_t kPage = 4096;
-    const std::size_t bytes = (count * sizeof(T) + 127) / 128 * 128, pages = (bytes + kPage - 1) / kPage * kPage;
+    const std::size_t bytes = (count * sizeof(T) + 15) / 16 * 16, pages = (bytes + kPage - 1) / kPage * kPage;
     room_ = pages + kPage;
     memory_ = static_cast<char*>(mmap(nullptr, room_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(memory_ + pages, kPage, PROT_NONE);

@@ -10,7 +10,8 @@
 // Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
 //   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier that
 //   a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and writes
-//   behind the dynamic shared memory; divergent collectives.
+//   behind the dynamic shared memory; divergent collectives. A vector at an address that is no multiple of its size ends the
+//   program (build.py).
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
 //   emulated instructions, so missing fences and missing volatile are not found. One kind of missing proxy fence is found: that
 //   between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites what it

@@ -46,7 +46,9 @@ void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::siz
   const std::uint32_t place = address & 0xffffff;
   const std::size_t end = place + bytes;
   const bool dynamic = home.dynamic_begin != 0 && place >= home.dynamic_begin && end <= home.dynamic_end;
-  if (!dynamic && !(place >= Block::kStatic && end <= home.static_end))
+  std::uint32_t static_end = 0;  // the CTA itself may not have come to its declaration yet
+  for (const auto& block : home.cluster->blocks) static_end = std::max(static_end, block->static_end);
+  if (!dynamic && !(place >= Block::kStatic && end <= static_end))
     fail("shared addresses " + std::to_string(place) + " to " + std::to_string(end) +
              " are out of bounds (dynamic shared memory: " + std::to_string(home.dynamic_begin) + " to " +
              std::to_string(home.dynamic_end) + ")",

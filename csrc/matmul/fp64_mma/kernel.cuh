@@ -11,6 +11,7 @@
 // Floors: 2 m n k flop at 256 a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and C once. Shared memory gives a
 // warp of 64 x 32 768 bytes a k, 48 of 128 a cycle; a tile of 128 x 128 takes 16 bytes a cycle from L2.
 #pragma once
+#include <climits>
 #include <type_traits>
 
 #include "device/index_map.h"
@@ -63,7 +64,7 @@ class Panel {
       const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
       src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
       to_ = kAlongK ? place(first, along) : place(along, first);
-      rows_ = kAlongK ? lines - first : along < lines ? first : kFp64TileK;
+      rows_ = kAlongK ? lines - first : along < lines ? first : INT_MAX;
     };
     vectors ? set.template operator()<2>() : set.template operator()<1>();
   }
@@ -119,7 +120,7 @@ class Panel {
   }
 
   const double* src_;  ///< the thread's first piece of the next block
-  int to_, rows_;      ///< its place; lines that exist from it on, or ([k][line]) its k
+  int to_, rows_;      ///< its place; lines that exist from it on, or ([k][line]) its k, of lines that do not exist none
 };
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>

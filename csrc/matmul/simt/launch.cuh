@@ -1,6 +1,7 @@
 // Host side of simt/kernel.cuh and gemv/gemv.cuh: grid and shared memory.
 #pragma once
 #include <algorithm>
+#include <climits>
 
 #include "device/launch.h"
 #include "matmul/dispatch.h"
@@ -10,12 +11,16 @@
 
 namespace xgemm::matmul {
 
+/// Blocks of a grid. A launch of 2^31 and more fails; so does one that would wrap round.
+constexpr unsigned grid_of(std::int64_t blocks) { return static_cast<unsigned>(std::min<std::int64_t>(blocks, UINT_MAX)); }
+static_assert(grid_of(7) == 7 && grid_of((std::int64_t{1} << 32) + 7) > INT_MAX);
+
 template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
 void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   constexpr Tile kTile = info(kSimtTile).tile;
   const Problem& p = args.problem;
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
-  const auto blocks = static_cast<unsigned>(tiles * p.batches * args.splits);
+  const unsigned blocks = grid_of(tiles * p.batches * args.splits);
   constexpr int kShared = kTile.shared_bytes(sizeof(Accumulator<T>));
   constexpr auto kGemm = simt_gemm<T, kSimtTile, kVector, kAlongA, kAlongB>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemm, kShared>();
@@ -52,7 +57,7 @@ void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   constexpr int kShared = gemv::kSharedBytes<T, kLines>;
   constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
-  kGemv<<<static_cast<unsigned>(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
+  kGemv<<<grid_of(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
 }
 
 template <class T>
@@ -95,7 +100,9 @@ template <class T>
 void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
   SimtArguments args = simt_arguments(p, plan, workspace);
   args.only = only;
-  plan.vector ? launch_kernel<T, true>(plan.tile, args, stream) : launch_kernel<T, false>(plan.tile, args, stream);
+  // The plan is that of the first address: the host's loop over further batch dims (run.cpp) may have left it by odd steps.
+  const bool vector = plan.vector && has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4);
+  vector ? launch_kernel<T, true>(plan.tile, args, stream) : launch_kernel<T, false>(plan.tile, args, stream);
   launch_finish<T>(args, stream);
 }
 

@@ -38,12 +38,15 @@ struct Matrix {
     if (kind < 4) return {1, lines + more + (lines + more) % 2 * (kind % 2), std::int64_t{k} * (lines + 4)};
     return {2 * k + 1, 2, std::int64_t{lines} * (2 * k + 1)};
   }
-  Matrix(const Layout& l, int offset, int batches, int, int, std::uint64_t seed)
+  /// The last element, or the one behind it, is the last of its page: nothing behind may be read.
+  Matrix(const Layout& l, int behind, int batches, int lines, int k, std::uint64_t seed)
       : line_stride(l.line_stride),
         k_stride(l.k_stride),
-        batch_stride(l.elements + offset % 2),
-        offset(offset),
-        values(random_numbers<double>(static_cast<std::size_t>((l.elements + 1) * batches + 4), seed)) {}
+        batch_stride(l.elements + behind % 2),
+        values(random_numbers<double>(static_cast<std::size_t>(l.elements * batches + 32) / 16 * 16, seed)) {
+    const std::int64_t last = (batches - 1) * batch_stride + (lines - 1) * line_stride + (k - 1) * k_stride;
+    offset = static_cast<std::int64_t>(values.size()) - 1 - last - behind % 2;
+  }
 };
 
 Buffer<double> product(const Problem& asked, std::string_view tile, std::int64_t share, std::uint64_t seed, bool& splits) {

@@ -1,8 +1,10 @@
 // Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, pairs of CTAs with
-// multicast, K split over a cluster) and matmul/mma/kernel.cuh, through csrc's own plans and host code.
-#include "check.h"
+// multicast, K split over a cluster), matmul/mma/kernel.cuh and the copies of operands (pack.cuh), through csrc's own plans and
+// host code.
+#include "matmul/fp16_split/pack.cuh"
 #include "matmul/mma/launch.cuh"
 #include "matmul/wgmma/launch.cuh"
+#include "random_product.h"
 
 using namespace xgemm;
 using namespace xgemm::matmul;
@@ -67,15 +69,56 @@ void check_wgmma(int m, int n, int k, bool epilogue, std::uint64_t seed, const C
   });
 }
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
-void check_mma(int m, int n, int k, bool epilogue, std::uint64_t seed, int alignment) {
-  check<T>("mma", {m, n, k, kAlongKA, kAlongKB, epilogue}, seed, alignment, [&](const Problem& p, std::uint64_t) {
-    const auto plan = plan_mma(p, kGpu, info(kTile).name);
-    require(plan.has_value(), "a plan");
-    emulation::launch_options() = {.seed = seed};
-    plan->raw_a || plan->raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
-                               : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
+/// Any sizes, strides and bases, batches and epilogues.
+template <class T, MmaTile kTile>
+void check_mma(std::uint64_t seed) {
+  Random random{seed * 7919 + static_cast<std::uint64_t>(kTile)};
+  constexpr MmaTileInfo kInfo = info(kTile);
+  const int m = random(1, 2 * kInfo.rows), n = random(1, 2 * kInfo.columns), k = random(1, random.one_in(3) ? 600 : 140);
+  const RandomProduct<T> product(random, {.any_strides = false}, m, n, k, seed);
+  const auto plan = plan_mma(product.problem, kGpu, kInfo.name);
+  if (!plan) return;  // an operand of which neither stride is 1
+  emulation::launch_options() = {.seed = seed};
+  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
+    dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+      plan->raw_a || plan->raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
+                                 : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
+    });
   });
+}
+
+/// Copies of both operands in one launch, as wgmma wants them: the same bits, contiguous along k or along their lines.
+void check_copies(std::uint64_t seed) {
+  Random random{seed * 7919 + 9};
+  const int m = random(1, 40), n = random(1, 40), k = random(1, random.one_in(2) ? 1200 : 80);
+  const RandomProduct<half> product(random, {.few_batches = k < 100}, m, n, k, seed);
+  const Problem& p = product.problem;
+  const OperandLines lines[2] = {lines_of_a(p), lines_of_b(p)};
+  std::optional<Buffer<std::uint16_t>> copies[2];
+  PackOperand<std::uint16_t> operands[2];
+  TensorOperand placed[2];
+  for (int i = 0; i < 2; ++i) {
+    TensorOperand& t = placed[i];
+    t = tensor_operand(p, lines[i], 2, random.one_in(2));
+    place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
+    copies[i].emplace(static_cast<std::size_t>(t.plane * t.batches), std::uint16_t{0xffff});
+    operands[i] = pack_operand<std::uint16_t>(p, lines[i], t, reinterpret_cast<unsigned char*>(copies[i]->data()));
+  }
+  emulation::launch_options() = {.seed = seed};
+  launch_pack(p, operands[0], operands[1], nullptr);
+  for (int i = 0; i < 2; ++i)
+    for (std::int64_t batch = 0; batch < placed[i].batches; ++batch)
+      for (std::int64_t line = 0; line < lines[i].count; ++line)
+        for (std::int64_t at = 0; at < k; ++at) {
+          const TensorOperand& t = placed[i];
+          const std::int64_t second = batch % p.batch[1], first = batch / p.batch[1];
+          const auto* const from = static_cast<const std::uint16_t*>(lines[i].operand.data) + line * lines[i].stride +
+                                   at * lines[i].k_stride +
+                                   (p.batch_dims > 1 ? first : batch) * lines[i].operand.batch_stride[0] +
+                                   (p.batch_dims > 1 ? second : 0) * lines[i].operand.batch_stride[1];
+          const std::int64_t to = batch * t.plane + (t.k_major ? line * t.ld + at : at * t.ld + line);
+          require((*copies[i])[static_cast<std::size_t>(to)] == *from, "copy, seed " + std::to_string(seed));
+        }
 }
 
 }  // namespace
@@ -89,12 +132,12 @@ int main(int argc, char** argv) {
       check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed,
                                                          [](WgmmaPlan& plan) { plan.multicast = true; });
       check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
-      check_mma<half, MmaTile::t32x32, true, true>(40, 50, 130, false, seed, 8);
-      check_mma<bf16, MmaTile::t64x64, false, true>(70, 67, 100, true, seed, 1);
-      check_mma<half, MmaTile::t32x32, true, false>(33, 41, 77, false, seed, 1);
-      check_mma<half, MmaTile::t16x64, true, false>(16, 72, 136, false, seed, 8);
-      check_mma<half, MmaTile::t16x64, true, true>(9, 70, 102, false, seed, 1);
-      check_mma<bf16, MmaTile::t16x64, false, false>(5, 87, 131, true, seed, 1);
+      check_copies(seed);
+      check_mma<half, MmaTile::t16x64>(seed);
+      check_mma<bf16, MmaTile::t32x32>(seed);
+      check_mma<half, MmaTile::t32x64>(seed);
+      check_mma<bf16, MmaTile::t64x64>(seed);
+      check_mma<half, MmaTile::t128x32>(seed);
     }
   });
 }

@@ -1,7 +1,7 @@
 // csrc/matmul/tf32/launch.cu, host code and kernels, against products in double: ragged sizes, all layouts (of two operands along
-// their lines one is copied), K split over CTAs that meet, every epilogue.
-#include "check.h"
+// their lines one is copied), K split over CTAs that meet, every epilogue; and random ones, also of what TMA cannot load.
 #include "matmul/tf32/launch.cu"
+#include "random_product.h"
 
 using namespace xgemm;
 using namespace xgemm::matmul;
@@ -58,12 +58,33 @@ void check(const Case& c, std::uint64_t seed) {
                 std::string(c.tile) + " split " + std::to_string(plan->splits) + " seed " + std::to_string(seed));
 }
 
+void check_any(std::uint64_t seed) {
+  Random random{seed * 7919 + 4};
+  const int k = random(1, random.one_in(2) ? 400 : 40);
+  // All CTAs run at once, also those that copy: not too many of them.
+  const RandomProduct<float> product(random, {.few_batches = k < 128}, random(1, 150), random(1, 150), k, seed);
+  Problem asked = product.problem;
+  asked.precision = Precision::high;
+  const DeviceProperties gpu{.major = 9, .sm_count = random(1, 8)};
+  const auto plan = plan_tf32(asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name);
+  require(plan.has_value(), "a plan");
+  Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes), 0xff);  // NaN
+  Buffer<unsigned> counters(static_cast<std::size_t>(plan->counter_bytes / 4 + 1));
+  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  emulation::launch_options() = {.seed = seed, .all_ctas = true};
+  product.check(std::string(info(plan->tile).name) + " seed " + std::to_string(seed), 0x1p-10, [&](const Problem& p) {
+    require(launch_tf32(p, *plan, workspace.data(), counters.data(), partials.data(), nullptr), "a launch");
+  });
+  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      check_any(seed);
       check({"tf32_64x64x128", 61, 70, 300, 1, true, true, false}, seed);
       check({"tf32_64x64x128", 61, 67, 140, 2, false, true, true}, seed);
       check({"tf32_128x128x32", 140, 133, 100, 1, true, false, true}, seed);

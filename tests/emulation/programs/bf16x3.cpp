@@ -1,0 +1,40 @@
+// csrc/matmul/bf16x3/launch.cu, host code and kernels (not the fallback's), against products in double: random sizes, strides,
+// batches and epilogues, swapped and not, k-blocks of a tile in one CTA and in several that meet.
+#include "matmul/bf16x3/launch.cu"
+#include "random_product.h"
+
+using namespace xgemm;
+using namespace xgemm::matmul;
+
+namespace {
+
+void check(std::uint64_t seed) {
+  Random random{seed * 7919 + 3};
+  const int m = random(1, 150), n = random(1, 280), k = random(1, random.one_in(2) ? 520 : 130);
+  const RandomProduct<float> product(random, {}, m, n, k, seed);
+  const DeviceProperties gpu{.major = 9, .sm_count = random(1, 6), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+  const auto& tile = kBf16x3Tiles[seed % kBf16x3Tiles.size()];
+  for (const bool swapped : {false, true}) {
+    const Problem asked = swapped ? swap_ab(product.problem) : product.problem;
+    const auto plan = plan_bf16x3(asked, gpu, swapped ? tile.swap_ab_name : tile.name);
+    if (!plan) continue;  // swapped: without TMA
+    Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
+    Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+    emulation::launch_options() = {.seed = seed, .all_ctas = true};
+    product.check(
+        std::string(swapped ? tile.swap_ab_name : tile.name) + " seed " + std::to_string(seed), 0x1p-20, [&](const Problem& p) {
+          require(launch_bf16x3(swapped ? swap_ab(p) : p, *plan, counters.data(), partials.data(), nullptr), "a launch");
+        });
+    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4,
+                      first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
+  return run_checks([&] {
+    for (std::uint64_t seed = first; seed < first + seeds; ++seed) check(seed);
+  });
+}

@@ -1,0 +1,185 @@
+// For test programs: a random product with all that a matmul::Problem can say, its operands in memory of their own whose end is a
+// page that nobody may touch, and what comes out of it in double.
+#pragma once
+#include <optional>
+
+#include "check.h"
+#include "matmul/problem.h"
+
+struct Random {
+  std::uint64_t state;
+  int operator()(int from, int to) {  // inclusive
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return from + static_cast<int>((state >> 33) % static_cast<std::uint64_t>(to - from + 1));
+  }
+  bool one_in(int count) { return (*this)(1, count) == 1; }
+};
+
+template <class T>
+double number(T x) {
+  if constexpr (std::is_same_v<T, double>)
+    return x;
+  else
+    return static_cast<float>(x);
+}
+template <class T>
+constexpr xgemm::DType dtype_of() {
+  using xgemm::DType;
+  return std::is_same_v<T, float>    ? DType::f32
+         : std::is_same_v<T, double> ? DType::f64
+         : std::is_same_v<T, __half> ? DType::f16
+                                     : DType::bf16;
+}
+
+template <class T>
+constexpr double ulp = sizeof(T) == 8              ? 0x1p-52
+                       : sizeof(T) == 4            ? 0x1p-23
+                       : std::is_same_v<T, __half> ? 0x1p-10
+                                                   : 0x1p-7;
+
+/// What sizes and strides may be.
+struct Choices {
+  bool any_strides = true;  ///< else contiguous along rows or columns
+  bool few_batches = true;  ///< up to two batch dims
+  int aligned_one_in = 2;   ///< strides and bases of whole 16 bytes
+};
+
+/// Matrices of a batch of up to two dims. What lies between their elements is NaN, and the last element's end is the page's, or
+/// lies up to seven elements before it.
+template <class T>
+class RandomMatrices {
+ public:
+  RandomMatrices(Random& random, const Choices& choices, std::int64_t rows, std::int64_t columns, const std::int64_t (&batch)[4],
+                 int broadcasts, std::uint64_t seed) {
+    const bool aligned = random.one_in(choices.aligned_one_in);
+    const int multiple = aligned ? 16 / static_cast<int>(sizeof(T)) : 1;
+    const auto line = [&](std::int64_t size) {
+      return (size + (random.one_in(2) ? 0 : random(1, 9)) + multiple - 1) / multiple * multiple;
+    };
+    const int kind = random(0, choices.any_strides ? 5 : 3);
+    if (kind < 2)
+      operand.row_stride = line(columns), operand.col_stride = 1;
+    else if (kind < 4)
+      operand.row_stride = 1, operand.col_stride = line(rows);
+    else
+      operand.row_stride = line(2 * columns), operand.col_stride = 2;
+    if (random.one_in(broadcasts)) operand.row_stride = 0;
+    if (random.one_in(2 * broadcasts)) operand.col_stride = 0;
+    std::int64_t step = rows * operand.row_stride + columns * operand.col_stride;
+    for (int d = 1; d >= 0; --d) {
+      step = (step + multiple - 1) / multiple * multiple;
+      operand.batch_stride[d] = random.one_in(3) ? 0 : step;
+      if (operand.batch_stride[d]) step *= batch[d];
+    }
+    std::int64_t last = (rows - 1) * operand.row_stride + (columns - 1) * operand.col_stride;
+    for (int d = 0; d < 2; ++d) last += (batch[d] - 1) * operand.batch_stride[d];
+    const std::int64_t behind = random.one_in(2) ? 0 : random(0, 7), kRound = 128;
+    values_.emplace(static_cast<std::size_t>((last + 1 + behind + 16 + kRound - 1) / kRound * kRound), static_cast<T>(NAN));
+    first_ = static_cast<std::int64_t>(values_->size()) - 1 - last - behind;
+    if (aligned && random.one_in(2)) first_ -= first_ % multiple;
+    operand.data = values_->data() + first_;
+    const Buffer<T> numbers = random_numbers<T>(static_cast<std::size_t>(last + 1), seed);
+    for (std::int64_t i = 0; i < batch[0]; ++i)
+      for (std::int64_t j = 0; j < batch[1]; ++j)
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t c = 0; c < columns; ++c) {
+            const std::int64_t at =
+                i * operand.batch_stride[0] + j * operand.batch_stride[1] + r * operand.row_stride + c * operand.col_stride;
+            (*values_)[static_cast<std::size_t>(first_ + at)] = numbers[static_cast<std::size_t>(at)];
+          }
+  }
+  T& at(std::int64_t i, std::int64_t j, std::int64_t r, std::int64_t c) const {
+    return (*values_)[static_cast<std::size_t>(first_ + i * operand.batch_stride[0] + j * operand.batch_stride[1] +
+                                               r * operand.row_stride + c * operand.col_stride)];
+  }
+  xgemm::matmul::Operand operand;
+
+ private:
+  std::optional<Buffer<T>> values_;
+  std::int64_t first_;
+};
+
+/// A product and its operands. `out` has kBehind elements more, which must stay as they are.
+template <class T>
+class RandomProduct {
+ public:
+  RandomProduct(Random& random, const Choices& choices, int m, int n, int k, std::uint64_t seed) : m_(m), n_(n), k_(k) {
+    using namespace xgemm::matmul;
+    problem.dtype = dtype_of<T>();
+    problem.m = m, problem.n = n, problem.k = k;
+    if (choices.few_batches && random.one_in(2)) {
+      problem.batch_dims = random(1, 2);
+      for (int d = 0; d < problem.batch_dims; ++d) problem.batch[d] = random(1, 3), problem.batches *= problem.batch[d];
+    }
+    const auto matrices = [&](int rows, int columns, int broadcasts, std::uint64_t more) {
+      return RandomMatrices<T>(random, choices, rows, columns, problem.batch, broadcasts, seed + more);
+    };
+    a_.emplace(matrices(m, k, 16, 1)), b_.emplace(matrices(k, n, 16, 2));
+    c_.emplace(matrices(m, n, 4, 3)), bias_.emplace(matrices(1, n, 4, 4)), residual_.emplace(matrices(m, n, 4, 5));
+    if (random.one_in(3)) a_->at(0, 0, random(0, m - 1), random(0, k - 1)) = static_cast<T>(random.one_in(2) ? NAN : INFINITY);
+    if (random.one_in(3)) b_->at(0, 0, random(0, k - 1), random(0, n - 1)) = static_cast<T>(random.one_in(2) ? NAN : -INFINITY);
+    problem.a = a_->operand, problem.b = b_->operand;
+    if (random.one_in(2)) problem.alpha = random.one_in(4) ? 0 : -0.75;
+    if (random.one_in(2)) {
+      problem.bias = bias_->operand, problem.bias.row_stride = 0;
+      for (auto& step : problem.bias.batch_stride) step = 0;
+    }
+    if (random.one_in(2)) {
+      if (random.one_in(2)) problem.c = c_->operand, problem.beta = 0.5;
+      if (random.one_in(2)) problem.residual = residual_->operand;
+      if (random.one_in(2)) problem.activation = Activation::relu;
+    }
+  }
+
+  std::string name() const {
+    const auto& p = problem;
+    const auto text = [](std::int64_t x) { return std::to_string(x); };
+    return text(m_) + "x" + text(n_) + "x" + text(k_) + " of " + text(p.batch[0]) + " by " + text(p.batch[1]) + ", A " +
+           text(p.a.row_stride) + " " + text(p.a.col_stride) + ", B " + text(p.b.row_stride) + " " + text(p.b.col_stride) +
+           (has_plain_epilogue(p) ? "" : ", epilogue");
+  }
+
+  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. The results.
+  template <class Launch>
+  Buffer<T> check(const std::string& kernel, double error, const Launch& launch) const {
+    constexpr std::size_t kBehind = 64;
+    const std::size_t count = static_cast<std::size_t>(problem.batches * m_ * n_);
+    Buffer<T> out(count + kBehind, static_cast<T>(INFINITY));
+    auto p = problem;
+    p.out = out.data();
+    launch(p);
+    const std::string what = kernel + " " + name();
+    std::size_t at = 0;
+    for (std::int64_t i = 0; i < p.batch[0]; ++i)
+      for (std::int64_t j = 0; j < p.batch[1]; ++j)
+        for (std::int64_t r = 0; r < m_; ++r)
+          for (std::int64_t c = 0; c < n_; ++c, ++at) {
+            double sum = 0, most = 0;
+            for (std::int64_t k = 0; k < k_; ++k) {
+              const double term = number(a_->at(i, j, r, k)) * number(b_->at(i, j, k, c));
+              sum += term, most += std::abs(term);
+            }
+            double y = 0, largest = 0;  // of what is rounded on the way
+            const auto plus = [&](double x) { y += x, largest = std::max({largest, std::abs(x), std::abs(y)}); };
+            plus(p.alpha * sum);
+            if (p.c.data) plus(p.beta * number(c_->at(i, j, r, c)));
+            if (p.bias.data) plus(number(bias_->at(0, 0, 0, c)));
+            if (p.activation == xgemm::matmul::Activation::relu) y = y > 0 || std::isnan(y) ? y : 0;
+            if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
+            const double got = number(out[at]),
+                         step = (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01);
+            const bool right = std::isnan(y)   ? std::isnan(got)
+                               : std::isinf(y) ? got == y
+                                               : std::abs(got - y) <= std::abs(p.alpha) * error * most + step;
+            require(right, what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y));
+          }
+    for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " leaves what lies behind C");
+    return out;
+  }
+
+  xgemm::matmul::Problem problem;
+
+ private:
+  int m_, n_, k_;
+  std::optional<RandomMatrices<T>> a_, b_, c_, bias_, residual_;
+};
