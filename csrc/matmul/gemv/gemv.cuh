@@ -15,8 +15,10 @@
 #pragma once
 #include <cuda_pipeline.h>
 
+#include "device/warp.cuh"
+#include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
-#include "matmul/simt/kernel.cuh"
+#include "matmul/simt/loader.cuh"
 
 namespace xgemm::matmul {
 
