@@ -8,7 +8,7 @@ namespace xgemm::matmul {
 template <class Acc>
 __device__ __forceinline__ Quad<Acc> load_quad(const Acc* p) {
   Quad<Acc> q;
-  constexpr int kWidth = kVectorWidth<Acc>;
+  constexpr int kWidth = kVectorWidth<Acc> < 4 ? kVectorWidth<Acc> : 4;
 #pragma unroll
   for (int i = 0; i < 4; i += kWidth) {
     const auto part = load_vector<kWidth>(p + i);
@@ -20,7 +20,7 @@ __device__ __forceinline__ Quad<Acc> load_quad(const Acc* p) {
 
 template <class Acc>
 __device__ __forceinline__ void store_quad(Acc* p, const Quad<Acc>& q) {
-  constexpr int kWidth = kVectorWidth<Acc>;
+  constexpr int kWidth = kVectorWidth<Acc> < 4 ? kVectorWidth<Acc> : 4;
 #pragma unroll
   for (int i = 0; i < 4; i += kWidth) {
     Vector<Acc, kWidth> part;
@@ -34,10 +34,7 @@ __device__ __forceinline__ void store_quad(Acc* p, const Quad<Acc>& q) {
 template <class T>
 __device__ __forceinline__ void store_row_quad(T* p, const Quad<T>& q, int count, std::int64_t n) {
   if (n % 4 == 0) {  // the base is the allocator's, so every quad of every row is aligned and whole
-    if constexpr (sizeof(T) == 2)
-      store_vector(p, Vector<T, 4>{{q.v[0], q.v[1], q.v[2], q.v[3]}});
-    else
-      store_quad(p, q);
+    store_quad(p, q);
   } else {
 #pragma unroll
     for (int j = 0; j < 4; ++j)

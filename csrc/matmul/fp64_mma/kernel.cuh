@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
     if (g.partial) {
       fp64_detail::store_plain<Shape, true>(sums, g, block / g.segment);
     } else if (g.totals) {
-      double* const totals = ring + slots * Shape::kSlot + 2 * fp64_detail::thread_index();  // pairs, kInfo.threads() apart
+      double* const totals = ring + slots * Shape::kSlot + 2 * thread_index();  // pairs, kInfo.threads() apart
       int at = 0;
       fp64_detail::each_pair<Shape>([&](int i, int j, int h) {
         double* const total = totals + 2 * kInfo.threads() * at++;

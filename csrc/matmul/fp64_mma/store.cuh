@@ -3,17 +3,11 @@
 #include <type_traits>
 
 #include "device/vector.cuh"
+#include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/fp64_mma/tile.cuh"
 
 namespace xgemm::matmul::fp64_detail {
-
-/// threadIdx.x, read anew, so that what follows from it does not wait in registers through the main loop.
-__device__ __forceinline__ int thread_index() {
-  unsigned thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return static_cast<int>(thread);
-}
 
 /// The warp's sums to rows of n from the registers: a segment's to the workspace, or C's where there is nothing but alpha and
 /// bias.

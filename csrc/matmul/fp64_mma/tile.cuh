@@ -62,7 +62,7 @@ template <class Shape>
 struct Item {
   int split, batch, row, column;  ///< row, column: the tile's first
   __device__ __forceinline__ explicit Item(const Fp64Arguments& g) {
-    unsigned block;  // read anew, as thread_index()
+    unsigned block;  // read anew, as thread_index() (device/warp.cuh)
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     split = g.per_split.divide(static_cast<int>(block));
     const int in_split = static_cast<int>(block) - split * static_cast<int>(g.per_split.divisor);

@@ -53,15 +53,8 @@ struct Line {
   /// w: read once, so that it need not push x out of L1.
   template <bool kWhole>
   __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
-    Vector<float, 4> v;
-    if constexpr (kLoads == Loads::vectors) {
-      asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                   : "l"(data + std::int64_t{4} * quad));
-    } else {
-      v = load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
-    }
-    return v;
+    if constexpr (kLoads == Loads::vectors) return stream_vector(data + std::int64_t{4} * quad);
+    return load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
   }
 
   template <bool kWhole>

@@ -75,9 +75,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
       v = Quad{};
       if (!kWhole && i >= depth) continue;
       if constexpr (kVector) {
-        asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                     : "l"(from));
+        v = stream_vector(from);
       } else {
 #pragma unroll
         for (int j = 0; j < 4; ++j) v[j] = from[min(32 * j, lines - 1 - min(line_of(0), lines - 1))];

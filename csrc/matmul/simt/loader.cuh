@@ -57,16 +57,7 @@ class Loader {
       if constexpr (kVector) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) registers_[i].v[j] = T(0);
-        if (at.line < lines_ && at.k < depth) {
-          const auto v = load_vector < sizeof(T) == 8 ? 2 : 4 > (next_[i]);
-          if constexpr (sizeof(T) == 8) {
-            const auto w = load_vector<2>(next_[i] + 2);
-            registers_[i] = {v[0], v[1], w[0], w[1]};
-          } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) registers_[i].v[j] = v[j];
-          }
-        }
+        if (at.line < lines_ && at.k < depth) registers_[i] = load_quad(next_[i]);
       } else {
         const int inside = along_k() ? (at.line < lines_ ? depth - at.k : 0) : (at.k < depth ? lines_ - at.line : 0);
         const std::int64_t step = along_k() ? access_.k_stride : access_.line_stride;

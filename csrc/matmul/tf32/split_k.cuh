@@ -3,9 +3,7 @@
 #include "device/ptx/named_barrier.cuh"
 #include "matmul/tf32/arguments.cuh"
 
-namespace xgemm::matmul {
-
-namespace tf32_detail {
+namespace xgemm::matmul::tf32_detail {
 
 inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one a warpgroup
 
@@ -66,6 +64,4 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
   return true;
 }
 
-}  // namespace tf32_detail
-
-}  // namespace xgemm::matmul
+}  // namespace xgemm::matmul::tf32_detail

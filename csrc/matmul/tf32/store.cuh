@@ -1,11 +1,10 @@
 // tf32: where a warp's sums lie, and how they leave for C.
 #pragma once
+#include "device/warp.cuh"
 #include "matmul/epilogue/quad.cuh"
 #include "matmul/tf32/arguments.cuh"
 
-namespace xgemm::matmul {
-
-namespace tf32_detail {
+namespace xgemm::matmul::tf32_detail {
 
 /// Where a thread's sums lie in C: rows l / 4 and l / 4 + 8 of its warp stand for lines `first` and `second` of the warpgroup's
 /// 64 lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
@@ -14,9 +13,8 @@ struct Lines {
   static constexpr bool kKMajor = Config::kValue.k_major_x;
   int lane, warp, quad, octet;
   __device__ __forceinline__ Lines() {
-    unsigned thread;  // read anew, so that no register holds all this through the main loop
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    lane = static_cast<int>(thread) % 32, warp = static_cast<int>(thread) / 32 % 4, quad = lane % 4, octet = lane / 4;
+    const int thread = thread_index();
+    lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
   }
   /// Of the warp's 16 lines, in the order in which `stage` has them: quads of neighbours, and the line at a place.
   __device__ __forceinline__ int of_quad(int i) const {
@@ -146,6 +144,4 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
   }
 }
 
-}  // namespace tf32_detail
-
-}  // namespace xgemm::matmul
+}  // namespace xgemm::matmul::tf32_detail
