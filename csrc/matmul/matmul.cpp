@@ -52,7 +52,7 @@ Call call_like(const TensorView& x, const Text& precision) {
   return call;
 }
 
-/// `x` as a matrix operand: its last two dims given as strides, and the batch strides under `batch`.
+/// `x` as a matrix operand of these strides.
 Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_stride) {
   return {.data = x.data, .row_stride = row_stride, .col_stride = col_stride};
 }
@@ -60,13 +60,8 @@ Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_s
 /// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims, batch strides. `row`,
 /// `column`: the output has no such dim, because an operand is a vector; under the full (batch, m, n) shape it is one.
 Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides, bool row = false, bool column = false) {
-  const char* const op = x.op;
-  bool ok = x.sizes.size() <= out_shape.size();
-  for (std::size_t i = 0; ok && i < x.sizes.size(); ++i) {
-    const std::int64_t size = x.sizes[x.sizes.size() - 1 - i];
-    ok = size == 1 || size == out_shape[out_shape.size() - 1 - i];
-  }
-  check(ok, op, "expected ", x.name, " to broadcast to the output's shape ", to_string(out_shape), ", got ", to_string(x.sizes));
+  check(broadcasts_to(x.sizes, out_shape), x.op, "expected ", x.name, " to broadcast to the output's shape ",
+        to_string(out_shape), ", got ", to_string(x.sizes));
   strides = broadcast_strides(x.sizes, x.strides, out_shape);
   const auto take_last = [&]() -> std::int64_t {
     if (strides.empty()) return 0;

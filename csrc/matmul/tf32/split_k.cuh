@@ -1,6 +1,7 @@
 // tf32: the reduction of the splits of K.
 #pragma once
-#include "device/ptx/named_barrier.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/vector.cuh"
 #include "matmul/tf32/arguments.cuh"
 
 namespace xgemm::matmul::tf32_detail {
