@@ -62,6 +62,19 @@ def attend_fixture(program: str, sources: list[Path]) -> Callable:
     return attend
 
 
+def varied_case(*numbers: str | int, mask: int) -> Case:
+    """Of dtype, seed and so on to bshd; the seed decides what the mask varies over, soft capping and sinks."""
+    seed = int(numbers[1])
+    return Case(
+        *numbers,
+        mask=mask,
+        heads=seed // 2 % 2,
+        rows=seed // 4 % 2,
+        softcap=seed // 3 % 2 * 3.0,
+        sinks=seed % 3,
+    )
+
+
 def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: list[int]) -> Case:
     d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
     mask = draw.choice([0, 0, 1, 2, 3])

@@ -469,7 +469,7 @@ def test_a_window_of_everything_is_none(device: torch.device, dtype: torch.dtype
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None:
-    """Parts of the keys before and behind the window are left out; a part is cut by it; the sink counts once."""
+    """Splits of the keys before and behind the window are left out; a split is cut by it; the sink counts once."""
     sinks = randn(2, dtype=dtype, device=device)
     for sq, sk, window in [
         (2, 20011, (1500, 0)),

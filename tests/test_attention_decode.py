@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import Attend, Case, attend_fixture, random_case
+from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
 from common import CSRC, LAYOUTS, compile_program, conversation, randn
 from test_attention import attention_lse, check
 
@@ -35,14 +35,7 @@ attend = attend_fixture("attention_decode", SOURCES)
 def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask; also several tiles of rows."""
     cases = [
-        Case(
-            *("fp32", seed, 0, 1 + seed % 2, 2, group, sq, 50 + 150 * (seed % 3), d, d, seed % 4),
-            mask=mask,
-            heads=seed // 2 % 2,
-            rows=seed // 4 % 2,
-            softcap=seed // 3 % 2 * 3.0,
-            sinks=seed % 3,
-        )
+        varied_case("fp32", seed, 0, 1 + seed % 2, 2, group, sq, 50 + 150 * (seed % 3), d, d, seed % 4, mask=mask)
         for seed, (d, (sq, group), mask) in enumerate(
             (d, rows, mask) for d in HEAD_SIZES for rows in ((2, 2), (1, 7), (3, 4), (5, 4)) for mask in (0, 1, 3)
         )
@@ -90,7 +83,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         # +inf after finite scores beyond 88, in lanes of which some have seen no key: the sum stays inf.
         Case("fp32", seed=10, group=2, sq=4, sk=80, d=256, mask=3, rows=1, special=2),
     ]
-    splits = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
     assert splits == [10, 10, 3, 10, 1, 9, 1, 1, 1]
 
 

@@ -50,7 +50,7 @@ class Case:
 @dataclass
 class Served:
     tile: int
-    parts: int
+    splits: int
     failed: int
     """Key heads that were left to CUDA cores."""
     error: float
@@ -111,7 +111,7 @@ def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Ser
     ]
     cases.append(Case(sm_count=7, sq=70, sk=8300, dv=50, causal=1, shift=8230, parts=1))
     served = attend(cases)
-    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 3] and served[-1].parts == 5
+    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 3] and served[-1].splits == 5
     assert not any(s.failed for s in served)
 
 
@@ -167,13 +167,13 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -
     attend(cases)
 
 
-def test_keys_in_parts(attend: Callable[[list[Case]], list[Served]]) -> None:
+def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
     """Of 2048 keys where rows are few, merged in memory."""
     cases = [
         Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
         Case(seed=6, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
     ]
-    assert [served.parts for served in attend(cases)] == [5, 5]
+    assert [served.splits for served in attend(cases)] == [5, 5]
 
 
 def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attention_cases import Attend, Case, attend_fixture, random_case
+from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
 from common import CSRC, compile_program, conversation, randn
 from test_attention import attention_lse, check
 
@@ -26,14 +26,7 @@ attend = attend_fixture("attention_mma", SOURCES)
 def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask and each dtype."""
     cases = [
-        Case(
-            *(dtype, seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2),
-            mask=mask,
-            heads=seed // 2 % 2,
-            rows=seed // 4 % 2,
-            softcap=seed // 3 % 2 * 3.0,
-            sinks=seed % 3,
-        )
+        varied_case(dtype, seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2, mask=mask)
         for seed, (dtype, d, (sq, group), mask) in enumerate(
             (dtype, d, rows, mask)
             for dtype in ("bf16", "fp16")
@@ -57,8 +50,8 @@ def test_random_cases(attend: Attend, seed: int) -> None:
     attend(cases)
 
 
-def test_long_keys_in_parts(attend: Attend) -> None:
-    """Parts of 512 to 2048 keys, merged in memory; those before and behind a window are left out."""
+def test_long_keys_in_splits(attend: Attend) -> None:
+    """Splits of 512 to 2048 keys, merged in memory; those before and behind a window are left out."""
     cases = [
         Case(seed=1, outer=2, group=4, sk=5000, last=5000, sinks=1),
         Case(seed=2, group=2, sq=8, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
@@ -66,8 +59,8 @@ def test_long_keys_in_parts(attend: Attend) -> None:
         Case(seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=2),
         Case(seed=6, sq=2, sk=20000, first=10000, last=14000),
     ]
-    parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
-    assert parts == [10, 10, 2, 1, 3]
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
+    assert splits == [10, 10, 2, 1, 3]
 
 
 PROGRAM = r"""
@@ -83,14 +76,25 @@ int main() {
     const auto q = plan_mma(p, shared_bytes);
     if (!q) { std::cout << "none" << std::endl; continue; }
     const WgmmaTile& t = q->info();
-    std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->parts << ' '
-              << q->part_tiles * t.keys << ' ' << q->part_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
+    std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
+              << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
               << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << std::endl;
   }
 }
 """
 PLAN = [
-    *("tile", "packed", "row_tiles", "tiles", "parts", "part_keys", "part_rows", "ctas", "shares_items", "head_size"),
+    *(
+        "tile",
+        "packed",
+        "row_tiles",
+        "tiles",
+        "splits",
+        "split_keys",
+        "partial_rows",
+        "ctas",
+        "shares_items",
+        "head_size",
+    ),
     *("value_size", "shared_bytes"),
 ]
 H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # of a CTA
@@ -120,16 +124,16 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
                 assert p["head_size"] >= d and p["value_size"] >= dv
                 # One CTA has all rows of a key head: keys and values are read once.
                 assert p["packed"] == group and p["row_tiles"] == 1 and p["tiles"] == 3
-                assert p["part_rows"] == sq * group <= 16
-                assert p["ctas"] == 3 * p["parts"] and not p["shares_items"]
-                assert (p["parts"] - 1) * p["part_keys"] < sk <= p["parts"] * p["part_keys"]
+                assert p["partial_rows"] == sq * group <= 16
+                assert p["ctas"] == 3 * p["splits"] and not p["shares_items"]
+                assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
 
 
 def test_parts_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
     for sk in (1, 1000, 5000, 65536):
         for d in (64, 128, 256):
             found = {
-                (p["tile"], p["parts"], p["part_keys"])
+                (p["tile"], p["splits"], p["split_keys"])
                 for batches in (1, 1000)
                 for sq, group in ROWS
                 if (p := plan(sq, sk, d, batches=batches, group=group))

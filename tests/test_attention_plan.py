@@ -83,7 +83,7 @@ def test_the_tile_holds_the_head(plan: Planner) -> None:
 
 
 def test_bits_depend_on_neither_rows_nor_batch(plan: Planner) -> None:
-    """What orders a row's additions (keys a step, number of parts) is the same for every number of rows and batches."""
+    """What orders a row's additions (keys a step, splits) is the same for every number of rows and batches."""
 
     def check(plan: Planner, **problem: int) -> None:
         for sk in (1, 1024, 1025, 70_000):
@@ -111,7 +111,7 @@ def test_few_rows_fill_the_gpu_many_need_no_workspace(plan: Planner) -> None:
 
 
 def test_workspace_is_linear(plan: Planner) -> None:
-    """Partial results: at most one set of all rows, or parts of so few rows that they do not fill the GPU."""
+    """Partial results: at most one set of all rows, or splits of so few rows that they do not fill the GPU."""
     for rows in (1, 64, 4096, 16384, 10**6):
         for batches in (1, 16, 512):
             for sk in (1024, 10**4, 10**6):

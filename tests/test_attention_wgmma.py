@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from attention_cases import Attend, Case, attend_fixture, random_case
+from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
 from common import CSRC, compile_program, conversation
 
 FOLDER = CSRC / "attention" / "wgmma"
@@ -22,14 +22,7 @@ attend = attend_fixture("attention_wgmma", SOURCES)
 def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask and each dtype, one row tile and several, ragged."""
     cases = [
-        Case(
-            *(dtype, seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2),
-            mask=mask,
-            heads=seed // 2 % 2,
-            rows=seed // 4 % 2,
-            softcap=seed // 3 % 2 * 3.0,
-            sinks=seed % 3,
-        )
+        varied_case(dtype, seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
         for seed, (dtype, (d, dv), (sq, sk), mask) in enumerate(
             (dtype, sizes, lengths, mask)
             for dtype in ("bf16", "fp16")
@@ -98,20 +91,20 @@ def test_random_cases(attend: Attend, seed: int) -> None:
     attend(cases)
 
 
-def test_long_keys_in_parts(attend: Attend) -> None:
-    """Parts of 1024 keys (decoding) and of 2048 (a few tiles of rows), merged in memory."""
+def test_long_keys_in_splits(attend: Attend) -> None:
+    """Splits of 1024 keys (decoding) and of 2048 (a few tiles of rows), merged in memory."""
     cases = [
         Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
         Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
-        # Parts before and behind the window are left out.
+        # Splits before and behind the window are left out.
         Case(
             seed=3, sm_count=7, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
         ),
         Case(seed=4, sm_count=3, sq=130, sk=13000, d=64, first=5000, last=5100, sinks=1),
         Case(seed=5, sm_count=7, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
     ]
-    parts = [int(result.split("parts ")[1].split(":")[0]) for result in attend(cases)]
-    assert parts == [10, 5, 2, 1, 1]
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
+    assert splits == [10, 5, 2, 1, 1]
 
 
 PROGRAM = r"""
@@ -128,15 +121,15 @@ int main() {
     const WgmmaTile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' '
               << q->section_heads << ' '
-              << q->tiles << ' ' << q->parts << ' ' << q->part_tiles * t.keys << ' ' << q->through_memory << ' '
-              << q->part_rows << ' ' << q->ctas << ' '
+              << q->tiles << ' ' << q->splits << ' ' << q->split_tiles * t.keys << ' ' << q->through_memory << ' '
+              << q->partial_rows << ' ' << q->ctas << ' '
               << ' ' << t.head_size << ' ' << t.value_size << ' ' << t.rows() << std::endl;
   }
 }
 """
 PLAN = [
-    *("tile", "packed", "tile_rows", "row_tiles", "section_heads", "tiles", "parts", "part_keys", "through_memory"),
-    *("part_rows", "ctas", "head_size", "value_size", "rows"),
+    *("tile", "packed", "tile_rows", "row_tiles", "section_heads", "tiles", "splits", "split_keys", "through_memory"),
+    *("partial_rows", "ctas", "head_size", "value_size", "rows"),
 ]
 
 
@@ -157,7 +150,7 @@ def test_parts_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] 
     for sq, sk, group in [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (4096, 4096, 1)]:
         for causal in (False, True):
             found = {
-                (p["parts"], p["part_keys"], p["tile"])
+                (p["splits"], p["split_keys"], p["tile"])
                 for batches in (1, 7, 1000)
                 if (p := plan(sq, sk, batches=batches, group=group, causal=causal))
             }
@@ -177,14 +170,14 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
                     assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"]
                     assert p["tiles"] == 3 * group // p["packed"] * p["row_tiles"]
                     assert p["tiles"] % (p["row_tiles"] * p["section_heads"]) == 0
-                    assert (p["parts"] - 1) * p["part_keys"] < sk <= p["parts"] * p["part_keys"]
+                    assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
                     # TMA stores 16 rows of whole positions at a time.
-                    assert p["through_memory"] or (p["parts"] == 1 and 16 % p["packed"] == 0)
+                    assert p["through_memory"] or (p["splits"] == 1 and 16 % p["packed"] == 0)
 
 
 def test_decoding_packs_the_group(plan: Callable[..., dict[str, int] | None]) -> None:
     p = plan(1, 65536, batches=8, group=4)
-    assert p["packed"] == 4 and p["tiles"] == 8 and p["parts"] == 32 and p["ctas"] == 256 and p["part_rows"] == 4
+    assert p["packed"] == 4 and p["tiles"] == 8 and p["splits"] == 32 and p["ctas"] == 256 and p["partial_rows"] == 4
 
 
 def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:

@@ -33,7 +33,7 @@ struct Arguments {
   double scale = 1;      ///< of that: the scores
   bool masked = false;
   std::int64_t first = 0, last = 0;  ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
-  int first_split = 0, splits = 1;   ///< parts of the keys: those with keys that some row sees
+  int first_split = 0, splits = 1;   ///< splits of the keys: those with keys that some row sees
   bool parallel = false;
   const unsigned* failed = nullptr;  ///< a word a batch: those where it is 0 have been computed otherwise; null: compute all
   void* output = nullptr;            ///< contiguous (batches, group, Sq, Dv)

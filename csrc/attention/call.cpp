@@ -37,12 +37,8 @@ Shape broadcast_batch(const TensorView& first, ShapeRef a, const TensorView& sec
 }
 
 void check_broadcasts(const TensorView& v, ShapeRef to) {
-  bool fits = v.sizes.size() <= to.size();
-  for (std::size_t i = 0; fits && i < v.sizes.size(); ++i) {
-    const std::int64_t have = v.sizes[v.sizes.size() - 1 - i];
-    fits = have == 1 || have == to[to.size() - 1 - i];
-  }
-  check(fits, v.op, "expected ", v.name, " to broadcast to ", to_string(to), ", got shape ", to_string(v.sizes));
+  check(broadcasts_to(v.sizes, to), v.op, "expected ", v.name, " to broadcast to ", to_string(to), ", got shape ",
+        to_string(v.sizes));
 }
 
 void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores) {

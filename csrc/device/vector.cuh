@@ -21,6 +21,15 @@ __device__ __forceinline__ Vector<T, N> load_vector(const T* p) {
   return *reinterpret_cast<const Vector<T, N>*>(p);
 }
 
+/// The same for what is read once: it need not push anything else out of L1.
+__device__ __forceinline__ Vector<float, 4> stream_vector(const float* p) {
+  Vector<float, 4> v;
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+               : "l"(p));
+  return v;
+}
+
 template <class T, int N>
 __device__ __forceinline__ void store_vector(T* p, const Vector<T, N>& v) {
   *reinterpret_cast<Vector<T, N>*>(p) = v;

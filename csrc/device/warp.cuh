@@ -1,4 +1,4 @@
-// Reductions over the lanes of a warp, in a fixed order: the same inputs give the same bits on every run.
+// The lanes of a warp. Reductions over them have a fixed order: the same inputs give the same bits on every run.
 #pragma once
 
 namespace xgemm {
@@ -9,6 +9,13 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 /// Lane 0's x. The broadcast tells the compiler that the value is warp-uniform, so it keeps TMA's operands and descriptors in
 /// uniform registers instead of looping over the lanes.
 __device__ __forceinline__ int warp_uniform(int x) { return __shfl_sync(kFullWarp, x, 0); }
+
+/// threadIdx.x, read anew: what follows from it need not wait in registers, or in spills, through a main loop.
+__device__ __forceinline__ int thread_index() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 
 /// Butterfly reduction over groups of `Width` consecutive lanes; every lane of a group gets the result. `op` must be commutative.
 /// T is a type that __shfl_xor_sync takes.

@@ -52,27 +52,25 @@ Call call_like(const TensorView& x, const Text& precision) {
   return call;
 }
 
-/// `x` as a matrix operand: its last two dims given as strides, and the batch strides under `batch`.
+/// `x` as a matrix operand of these strides.
 Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_stride) {
   return {.data = x.data, .row_stride = row_stride, .col_stride = col_stride};
 }
 
-/// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims and batch strides.
-Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides) {
-  const char* const op = x.op;
-  bool ok = x.sizes.size() <= out_shape.size();
-  for (std::size_t i = 0; ok && i < x.sizes.size(); ++i) {
-    const std::int64_t size = x.sizes[x.sizes.size() - 1 - i];
-    ok = size == 1 || size == out_shape[out_shape.size() - 1 - i];
-  }
-  check(ok, op, "expected ", x.name, " to broadcast to the output's shape ", to_string(out_shape), ", got ", to_string(x.sizes));
-  Shape all = broadcast_strides(x.sizes, x.strides, out_shape);
-  const std::int64_t col = all.empty() ? 0 : all.back();
-  if (!all.empty()) all.pop_back();
-  const std::int64_t row = all.empty() ? 0 : all.back();
-  if (!all.empty()) all.pop_back();
-  strides = std::move(all);
-  return operand(x, row, col);
+/// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims, batch strides. `row`,
+/// `column`: the output has no such dim, because an operand is a vector; under the full (batch, m, n) shape it is one.
+Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides, bool row = false, bool column = false) {
+  check(broadcasts_to(x.sizes, out_shape), x.op, "expected ", x.name, " to broadcast to the output's shape ",
+        to_string(out_shape), ", got ", to_string(x.sizes));
+  strides = broadcast_strides(x.sizes, x.strides, out_shape);
+  const auto take_last = [&]() -> std::int64_t {
+    if (strides.empty()) return 0;
+    const std::int64_t last = strides.back();
+    strides.pop_back();
+    return last;
+  };
+  const std::int64_t col_stride = column ? 0 : take_last();
+  return operand(x, row ? 0 : take_last(), col_stride);
 }
 
 Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch) {
@@ -193,16 +191,7 @@ Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, co
   if (residual) {
     const TensorView v = view(op, "residual", *residual);
     check_like(vx, v);
-    // Under the full (batch, m, n) shape a vector input or weight has a dim of one.
-    p.residual = broadcast_operand(v, call.out_shape, call.residual);
-    if (column || row) {
-      Shape strides = broadcast_strides(v.sizes, v.strides, call.out_shape);
-      p.residual.col_stride = column || strides.empty() ? 0 : strides.back();
-      if (!column && !strides.empty()) strides.pop_back();
-      p.residual.row_stride = row || strides.empty() ? 0 : strides.back();
-      if (!row && !strides.empty()) strides.pop_back();
-      call.residual = std::move(strides);
-    }
+    p.residual = broadcast_operand(v, call.out_shape, call.residual, row, column);
   }
   p.b = weight_operand(vw);
   if (auto out = on_gpu(call)) return *out;

@@ -104,24 +104,17 @@ struct Memory {
   MeetingPlace place{};
 };
 
-std::int64_t workspace_bytes(const Candidate& plan) {
+/// Bytes that a plan needs: a workspace, zeros, partial sums.
+struct Needs {
+  std::int64_t workspace = 0, counters = 0, partials = 0;
+};
+Needs needs(const Candidate& plan) {
   return std::visit(
-      [](const auto& x) -> std::int64_t {
-        if constexpr (requires { x.workspace_bytes; })
-          return x.workspace_bytes;
-        else
-          return 0;
-      },
-      plan);
-}
-
-MeetingPlace meeting_place(const Candidate& plan, const CudaScope& scope) {
-  return std::visit(
-      [&](const auto& x) -> MeetingPlace {
-        if constexpr (requires { x.counter_bytes; })
-          return scope.meeting_place(static_cast<std::size_t>(x.counter_bytes), static_cast<std::size_t>(x.partial_bytes));
-        else
-          return {};
+      [](const auto& x) {
+        Needs bytes;
+        if constexpr (requires { x.workspace_bytes; }) bytes.workspace = x.workspace_bytes;
+        if constexpr (requires { x.counter_bytes; }) bytes.counters = x.counter_bytes, bytes.partials = x.partial_bytes;
+        return bytes;
       },
       plan);
 }
@@ -196,16 +189,17 @@ bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan
 bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> dims, const Plan& plan, const CudaScope& scope) {
   std::int64_t elements = p.m * p.n;
   for (const BatchDim& d : dims) elements *= d.size;
-  std::int64_t bytes = workspace_bytes(plan.kernel);
+  const auto [workspace_bytes, counters, partials] = needs(plan.kernel);
+  std::int64_t bytes = workspace_bytes;
   const std::int64_t wide = accumulator_bytes(p.dtype);
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
   std::int64_t sums_at = 0;  // two products: the first one's sums wait, unrounded, in out where it is wide enough, else behind
   if (plan.up) {
-    sums_at = round_up(std::max(bytes, workspace_bytes(*plan.up)), 256);
+    sums_at = round_up(std::max(bytes, needs(*plan.up).workspace), 256);
     bytes = sums_at + (enough ? 0 : elements * wide);
   }
   std::optional<Tensor> space;
-  Memory memory{.place = meeting_place(plan.kernel, scope)};
+  Memory memory{.place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials))};
   if (bytes > 0) {
     space = workspace(static_cast<std::size_t>(bytes), call.like);
     memory.workspace = view(call.like.op, "workspace", *space).data;

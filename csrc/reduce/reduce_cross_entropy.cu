@@ -1,4 +1,5 @@
 #include "reduce/kernels/instantiate.cuh"
+#include "reduce/kernels/operators/cross_entropy.cuh"
 
 namespace xgemm::reduce {
 

@@ -1,4 +1,5 @@
 #include "reduce/kernels/instantiate.cuh"
+#include "reduce/kernels/operators/maximum.cuh"
 
 namespace xgemm::reduce {
 

@@ -1,4 +1,5 @@
 #include "reduce/kernels/instantiate.cuh"
+#include "reduce/kernels/operators/sum.cuh"
 
 namespace xgemm::reduce {
 

@@ -26,12 +26,8 @@ void check_mask(const TensorView& input, const TensorView& mask) {
   check_same_device(input, mask);
   check(mask.dtype == ScalarType::Bool || mask.dtype == ScalarType::Float || mask.dtype == input.dtype, kOp,
         "expected mask of dtype bool, float32 or input's ", to_string(input.dtype), ", got ", to_string(mask.dtype));
-  bool fits = mask.sizes.size() <= input.sizes.size();
-  for (std::size_t i = 1; fits && i <= mask.sizes.size(); ++i) {
-    const std::int64_t have = mask.sizes[mask.sizes.size() - i];
-    fits = have == 1 || have == input.sizes[input.sizes.size() - i];
-  }
-  check(fits, kOp, "expected mask to broadcast to input's shape ", to_string(input.sizes), ", got shape ", to_string(mask.sizes));
+  check(broadcasts_to(mask.sizes, input.sizes), kOp, "expected mask to broadcast to input's shape ", to_string(input.sizes),
+        ", got shape ", to_string(mask.sizes));
 }
 
 #ifdef XGEMM_WITH_CUDA
@@ -45,8 +41,7 @@ Tensor run_cuda(const Call& call) {
   const TensorView& v = call.input;
   CudaScope scope(v);
   Tensor output = empty(v.sizes, v.dtype, v);
-  for (std::int64_t s : v.sizes)
-    if (s == 0) return output;
+  if (v.numel() == 0) return output;
   const Shape none(v.sizes.size(), 0);
   const Shape mask_strides = call.mask ? broadcast_strides(call.mask->sizes, call.mask->strides, v.sizes) : none;
   const softmax::Masked plan =

@@ -128,6 +128,13 @@ Shape broadcast(const TensorView& va, ShapeRef a, const TensorView& vb, ShapeRef
   return out;
 }
 
+bool broadcasts_to(ShapeRef sizes, ShapeRef shape) {
+  if (sizes.size() > shape.size()) return false;
+  const ShapeRef last = shape.last(sizes.size());
+  return std::equal(sizes.begin(), sizes.end(), last.begin(),
+                    [](std::int64_t have, std::int64_t to) { return have == 1 || have == to; });
+}
+
 Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape) {
   Shape out(shape.size(), 0);
   for (std::size_t i = 0; i < sizes.size(); ++i) {

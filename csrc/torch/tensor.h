@@ -67,6 +67,8 @@ inline constexpr std::initializer_list<ScalarType> kFloating = {ScalarType::Floa
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim);
 /// NumPy broadcasting of two shapes, or an error that names both arguments. `a` and `b` are (parts of) the sizes of va and vb.
 Shape broadcast(const TensorView& va, ShapeRef a, const TensorView& vb, ShapeRef b);
+/// Does a tensor of these sizes broadcast to `shape`?
+bool broadcasts_to(ShapeRef sizes, ShapeRef shape);
 /// `view`'s strides when it is broadcast to `shape` (0 where a dim is expanded or missing). The shapes must be compatible.
 Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape);
 

@@ -511,7 +511,8 @@ def topk_softmax(draw: Draw) -> Case:
 # ---- attention ---------------------------------------------------------------------------------------------------
 
 
-def attention(draw: Draw, op: str = "attention") -> Case:
+def attention_inputs(draw: Draw) -> tuple[Inputs, list[int], bool]:
+    """A call, the output's batch dims, and whether it has options that torch's op has not."""
     dtype = draw.dtype()
     batch, gqa = draw.batch(3), draw.chance(0.2)
     heads = 8 if gqa else 1
@@ -540,7 +541,6 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         "enable_gqa": gqa,
         "precision": draw.choice(PRECISIONS),
     }
-    rounding = 2.0**-10 if draw.cuda and dtype is torch.float32 and inputs["precision"] in ("high", "medium") else 0.0
     # A weight that is 0 where it should be tiny makes NaN of an infinite value: no large scores in cases about Inf.
     inputs["scale"] = draw.choice([None, None, 0.1, 0.0] if draw.theme == "special" else [None, 0.1, 1.0, -0.5, 0.0])
     if mode in ("bool", "additive"):
@@ -554,6 +554,14 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         inputs.setdefault("causal_alignment", draw.choice(["top_left", "bottom_right"]))
         inputs["softcap"] = draw.choice([0.0, 0.0, 1.0, 30.0])
         inputs["sinks"] = draw.tensor(draw.broadcast(batch), draw.choice([dtype, torch.float32]))
+    return inputs, batch, more
+
+
+def attention(draw: Draw, op: str = "attention") -> Case:
+    inputs, batch, more = attention_inputs(draw)
+    query = inputs["query"]
+    dtype, sq, sk = query.dtype, query.shape[-2], inputs["key"].shape[-2]
+    rounding = 2.0**-10 if draw.cuda and dtype is torch.float32 and inputs["precision"] in ("high", "medium") else 0.0
     step = accumulator(dtype)[0]
 
     def torchs(query: Tensor, key: Tensor, value: Tensor, precision: str, **options: Any) -> Any:
@@ -600,8 +608,10 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     weight = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     if not draw.cuda:  # torch's kernel makes denormal weights 0
         weight = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
-    if mode == "full" and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
-        heads_rows = sq * (query.shape[-3] if gqa else 1)  # at most, of a key head: more than 64 may be cut otherwise
+    full = "attn_mask" not in inputs and "is_causal" not in inputs
+    if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
+        heads = query.shape[-3] if inputs["enable_gqa"] else 1
+        heads_rows = sq * heads  # at most, of a key head: more than 64 may be cut otherwise
         if op == "attention" and not (on_tensor_cores(query) and heads_rows > 64):
             case.rows, case.out_dim = {"query": -2}, -2
     return case

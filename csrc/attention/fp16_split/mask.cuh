@@ -10,14 +10,7 @@ struct AdditiveMask {
   float values[kKeys / 2];  ///< of the accumulators
 
   __device__ __forceinline__ AdditiveMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
-    const auto& strides = g.mask.strides;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int position = g.pack.divide(packed_rows[h]);
-      const int head = tile.head + packed_rows[h] - position * static_cast<int>(g.pack.divisor);
-      rows[h] = tile.outer * strides.outer + tile.inner * strides.inner + head * strides.head +
-                min(position, g.sq - 1) * strides.row + 2 * (threadIdx.x % 4) * strides.column;
-    }
+    find_mask_rows(rows, g, tile, packed_rows);
   }
   /// Keys n kKeys and on. `inside`: they all exist.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {

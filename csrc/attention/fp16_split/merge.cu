@@ -1,4 +1,4 @@
-// The merge of parts (parts.cuh) for each unit of the scores.
+// The merge of splits (parts.cuh) for each unit of the scores.
 #include "attention/fp16_split/instances.h"
 #include "attention/fp16_split/parts.cuh"
 #include "device/integer.h"

@@ -1,4 +1,4 @@
-// Parts of the keys, as attention/wgmma/parts.cuh has them, and their merge (attention/wgmma/merge.cuh).
+// Splits of the keys, as attention/wgmma/parts.cuh has them, and their merge (attention/wgmma/merge.cuh).
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/softmax.cuh"
@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_columns(float* row, int column, int column
     if (column + c < columns) row[column + c] = x[c];
 }
 
-/// merge_parts() for fp32: rows have scales of their own, and sums those of the parts.
+/// merge_parts() for fp32: rows have scales of their own, and sums those of the splits.
 template <Masking kMasking>
 __global__ void __launch_bounds__(32 * kMergeWarps) merge_split_parts(const __grid_constant__ SplitArguments g) {
   ptx::grid_release();
@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(32 * kMergeWarps) merge_split_parts(const __gr
   merge_row(
       g,
       [&](const RowTile& tile, int row, float maximum) {
-        return [maximum, scale = softmax_scale<kMasking>(g, tile, tile.row + row, true)](float part) {
-          return rescale_factor(part, maximum, scale);
+        return [maximum, scale = softmax_scale<kMasking>(g, tile, tile.row + row, true)](float of_split) {
+          return rescale_factor(of_split, maximum, scale);
         };
       },
       [&](const RowTile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {

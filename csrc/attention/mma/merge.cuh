@@ -1,4 +1,4 @@
-// The end of a tile: the warps' slices of the keys meet in shared memory, in order; parts are left in memory (wgmma/merge.cuh).
+// The end of a tile: the warps' slices of the keys meet in shared memory, in order; splits are left in memory (wgmma/merge.cuh).
 #pragma once
 #include "attention/mma/warp.cuh"
 #include "attention/wgmma/finish.cuh"
@@ -57,7 +57,7 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
     if (whole) {
       store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum, sum, output);
     } else {
-      const std::int64_t to = part_row(g, tile.index, tile.part, row);
+      const std::int64_t to = part_row(g, tile.index, tile.split, row);
       if (column == 0) g.part_states[to] = {maximum, sum};
       store_vector(g.part_outputs + to * kValueSize + column, output);
     }

@@ -8,7 +8,7 @@ std::optional<WgmmaPlan> plan_mma(WgmmaProblem problem, std::int64_t shared_byte
   std::optional<WgmmaPlan> plan = plan_wgmma(problem);
   if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
   plan->ctas = static_cast<int>(plan->items());
-  plan->through_memory = plan->parts > 1;
+  plan->through_memory = plan->splits > 1;
   return plan;
 }
 

@@ -1,7 +1,7 @@
-// Merges the partial results of attention's parts of the keys, in order, and normalises.
+// Merges the partial results of attention's splits of the keys, in order, and normalises.
 //
 // Contract: partials as simt/tile.cuh leaves them, fp32 or fp64, `stride` elements a row; one warp a row, all column counts. A
-// row's parts are those that hold keys it may see; the others may be unwritten. Floor: reads the partials once.
+// row's splits are those that hold keys it may see; the others may be unwritten. Floor: reads the partials once.
 #pragma once
 #include "attention/arguments.h"
 #include "attention/simt/softmax.cuh"
@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
   if (row >= rows || (a.failed != nullptr && __ldcg(a.failed + row / (static_cast<std::int64_t>(a.group) * a.sq)) == 0)) return;
   const int position = static_cast<int>(row % a.sq), begin = keys_begin(a, position), end = keys_end(a, position);
-  const std::int64_t first = begin / kSplitKeys - a.first_split;  // where the row's parts are kept
-  const int parts = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;
+  const std::int64_t first = begin / kSplitKeys - a.first_split;  // where the row's splits are kept
+  const int splits = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;
   const Acc* const maxima = static_cast<const Acc*>(a.partial_max) + first * rows + row;
   const Acc* const sums = static_cast<const Acc*>(a.partial_sum) + first * rows + row;
 
@@ -24,13 +24,13 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
     const Acc* const outputs = static_cast<const Acc*>(a.partial_output) + (first * rows + row) * stride + column;
     const bool valid = column < a.dv;
     Acc maximum = -Acc(INFINITY), sum = 0, output = 0;
-    if (parts > 0) maximum = maxima[0], sum = sums[0], output = valid ? outputs[0] : Acc(0);
+    if (splits > 0) maximum = maxima[0], sum = sums[0], output = valid ? outputs[0] : Acc(0);
 #pragma unroll 2
-    for (int part = 1; part < parts; ++part) {
-      const Acc next = maxima[part * rows], both = fmax(maximum, next);
+    for (int split = 1; split < splits; ++split) {
+      const Acc next = maxima[split * rows], both = fmax(maximum, next);
       const Acc factor = rescale(maximum, both), factor_next = rescale(next, both);
-      sum = merged(sum, factor, sums[part * rows], factor_next);
-      output = merged(output, factor, valid ? outputs[part * rows * stride] : Acc(0), factor_next);
+      sum = merged(sum, factor, sums[split * rows], factor_next);
+      output = merged(output, factor, valid ? outputs[split * rows * stride] : Acc(0), factor_next);
       maximum = both;
     }
     const Acc keys = sum, inverse = finish_row(a, row, maximum, sum);

@@ -9,9 +9,9 @@ namespace xgemm::attention {
 /// A block is 8 groups of 16 threads; a group owns `thread_rows` query rows, and its threads share each row's keys and columns.
 inline constexpr int kThreads = 128, kLanes = 16, kGroups = kThreads / kLanes;
 
-/// Keys after which the online softmax starts afresh. The parts are merged in order, by one block that walks through them all or,
-/// where that would leave the GPU idle, by a second kernel: the same operations either way. A constant, so that the bits of a row
-/// depend on Sk, the head sizes and the dtype alone.
+/// Keys after which the online softmax starts afresh. The splits are merged in order, by one block that walks through them all
+/// or, where that would leave the GPU idle, by a second kernel: the same operations either way. A constant, so that the bits of a
+/// row depend on Sk, the head sizes and the dtype alone.
 inline constexpr int kSplitKeys = 1024;
 
 /// The constants of one instantiation of simt/tile.cuh.
@@ -67,9 +67,9 @@ struct Problem {
 struct Plan {
   int tile = 0;  ///< index into kTiles
   std::int64_t row_tiles = 0;
-  int first_split = 0;    ///< the part of the first key that some row sees
-  int splits = 1;         ///< parts of the keys, of kSplitKeys each, from that one on
-  bool parallel = false;  ///< a block per part and a merge kernel; else each block walks through all parts
+  int first_split = 0;    ///< the split of the first key that some row sees
+  int splits = 1;         ///< splits of the keys, of kSplitKeys each, from that one on
+  bool parallel = false;  ///< a block per split and a merge kernel; else each block walks through all splits
   std::int64_t blocks = 0;
   std::int64_t partials = 0;  ///< sets of partial results kept in the workspace: 0, 1 or `splits`
 };

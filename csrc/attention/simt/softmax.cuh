@@ -1,4 +1,4 @@
-// The arithmetic of the online softmax that the tile and merge kernels share: both give the same bits for the same parts.
+// The arithmetic of the online softmax that the tile and merge kernels share: both give the same bits for the same splits.
 // A row's state is its running maximum, the sum of exp(score - maximum), and the sum of exp(score - maximum) * value.
 #pragma once
 #include <cmath>
@@ -22,7 +22,7 @@ __device__ __forceinline__ Acc rescale(Acc from, Acc to) {
   return from == -Acc(INFINITY) ? Acc(0) : exp_of(anchor(from) - anchor(to));
 }
 
-/// Sum of two parts, each times its factor, without leaving the contraction to the compiler.
+/// Sum of two splits, each times its factor, without leaving the contraction to the compiler.
 template <class Acc>
 __device__ __forceinline__ Acc merged(Acc a, Acc factor_a, Acc b, Acc factor_b) {
   return fma(a, factor_a, b * factor_b);

@@ -1,139 +1,23 @@
-// Attention on CUDA cores: one block computes a tile of query rows against all keys, or against one part of them.
+// Attention on CUDA cores: one block computes a tile of query rows against all keys, or against one split of them.
 //
 // Contract: query (batch, group, Sq, D), key (batch, Sk, D), value (batch, Sk, Dv) and the mask with any strides, fp32, fp16,
 // bf16 or fp64; output and lse contiguous. D and Dv up to kTile.head_size. sm_80 and later (cp.async). Grid in x: row tiles,
-// batches, parts.
+// batches, splits.
 //
 // Algorithm: FlashAttention-2's loop (Dao 2023) over Milakov and Gimelshein's online softmax (2018). Query rows stay in shared
 // memory; keys come as slabs of kTile.depth head dims, values as slabs of a few keys, each copied while the one before is used. A
 // thread keeps kTile.thread_rows x (keys / 16) scores and thread_rows x (head_size / 16) outputs in registers; the 16 threads
 // of a group share rows, so row maxima and sums are shuffles and the weights pass through shared memory within a half-warp.
-// Every score is one chain of FMAs over D, every output one chain over the keys of a part: bits do not depend on thread_rows.
+// Every score is one chain of FMAs over D, every output one chain over the keys of a split: bits do not depend on thread_rows.
 //
 // Floor: 2 Sq Sk (D + Dv) operations on FMA units (67 TFLOP/s fp32 on an H200); keys and values cross L2 once a row tile. With 8
 // rows a thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
 #pragma once
-#include "attention/arguments.h"
 #include "attention/simt/rows.cuh"
-#include "attention/simt/softmax.cuh"
-#include "device/ptx/cp_async.cuh"
-#include "device/vector.cuh"
+#include "attention/simt/slabs.cuh"
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
-
-/// Copies rows [0, row_limit) and columns [0, column_limit) of a source into a shared tile of kRows x kColumns, zero beyond them
-/// (columns only up to a multiple of two vectors: nothing reads further). `offset(row)` is the source row's distance in elements.
-template <class Acc, int kRows, int kColumns, int kStride, class Offset>
-__device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype, bool vector, std::int64_t column_stride,
-                                      int row_limit, int column_limit, Offset offset) {
-  constexpr int kWidth = kVectorWidth<Acc>;
-  const int columns = min((column_limit + 2 * kWidth - 1) / (2 * kWidth) * (2 * kWidth), kColumns);
-  with_element_type<Acc>(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const T* base = static_cast<const T*>(source);
-    if (vector) {
-      constexpr int kCopy = kVectorWidth<T>, kChunks = kColumns / kCopy;
-      const int column = threadIdx.x % kChunks * kCopy;
-      if (column >= columns) return;
-#pragma unroll 4
-      for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-        const T* from = row < row_limit && column < column_limit ? base + offset(row) + column : base;
-        Acc* to = tile + row * kStride + column;
-        if constexpr (std::is_same_v<T, Acc>) {
-          const int valid = row < row_limit ? min(column_limit - column, kCopy) : 0;
-          cp_async<16>(to, from, max(valid, 0) * static_cast<int>(sizeof(T)));
-        } else {
-          Vector<T, kCopy> in = {};
-          if (row < row_limit && column < column_limit) in = load_vector<kCopy>(from);
-#pragma unroll
-          for (int i = 0; i < kCopy; i += kWidth) {
-            Vector<Acc, kWidth> out;
-#pragma unroll
-            for (int j = 0; j < kWidth; ++j) out[j] = convert<Acc>(in[i + j]);
-            store_vector(to + i, out);
-          }
-        }
-      }
-    } else {
-      constexpr int kColumnThreads = kColumns < 32 ? kColumns : 32;
-      for (int column = threadIdx.x % kColumnThreads; column < columns; column += kColumnThreads) {
-        const T* from = base + (column < column_limit ? column : 0) * column_stride;
-#pragma unroll 4
-        for (int row = threadIdx.x / kColumnThreads; row < kRows; row += kThreads / kColumnThreads) {
-          const bool valid = row < row_limit && column < column_limit;
-          Acc* to = tile + row * kStride + column;
-          if constexpr (std::is_same_v<T, Acc>)
-            cp_async<sizeof(T)>(to, valid ? from + offset(row) : base, valid ? sizeof(T) : 0);
-          else
-            *to = valid ? convert<Acc>(from[offset(row)]) : Acc(0);
-        }
-      }
-    }
-  });
-}
-
-/// Registers of a thread: rows i * kGroups + group of the tile, outputs c * (16 * kChunk) + lane * kChunk + w.
-template <Tile kTile>
-struct Constants {
-  using Acc = std::conditional_t<kTile.fp64, double, float>;
-  static constexpr int kRows = kTile.thread_rows;
-  static constexpr int kKeys = kTile.keys / kLanes;
-  static constexpr int kColumns = kTile.head_size / kLanes;
-  static constexpr int kWidth = kTile.vector();
-  static constexpr int kChunk = kColumns < kWidth ? kColumns : kWidth;
-  static_assert(kSplitKeys % kTile.keys == 0 && kTile.depth % (2 * kWidth) == 0 && kTile.value_rows() % (2 * kWidth) == 0);
-  static_assert(kTile.value_rows() * kTile.head_size <= kTile.slab() && kTile.keys % kTile.value_rows() == 0);
-};
-
-/// scores += query rows * key slab^T over `depth` head dims (a multiple of two vectors).
-template <Tile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void multiply_keys(Acc (&scores)[C::kRows][C::kKeys], const Acc* queries, const Acc* keys, int depth) {
-  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
-  queries += group * kTile.query_stride();
-  keys += lane * kTile.key_stride();
-  for (int d = 0; d < depth; d += 2 * C::kWidth) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      Vector<Acc, C::kWidth> q[C::kRows];
-#pragma unroll
-      for (int i = 0; i < C::kRows; ++i)
-        q[i] = load_vector<C::kWidth>(queries + i * kGroups * kTile.query_stride() + d + half * C::kWidth);
-#pragma unroll
-      for (int j = 0; j < C::kKeys; ++j) {
-        const auto k = load_vector<C::kWidth>(keys + j * kLanes * kTile.key_stride() + d + half * C::kWidth);
-#pragma unroll
-        for (int w = 0; w < C::kWidth; ++w)
-#pragma unroll
-          for (int i = 0; i < C::kRows; ++i) scores[i][j] = fma(q[i][w], k[w], scores[i][j]);
-      }
-    }
-  }
-}
-
-/// output += weights of one value slab's keys * value slab.
-template <Tile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void multiply_values(Acc (&output)[C::kRows][C::kColumns], const Acc* weights, const Acc* values) {
-  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
-  weights += group * kTile.weight_stride();
-  values += lane * C::kChunk;
-#pragma unroll 2
-  for (int key = 0; key < kTile.value_rows(); key += C::kWidth) {
-    Vector<Acc, C::kWidth> p[C::kRows];
-#pragma unroll
-    for (int i = 0; i < C::kRows; ++i) p[i] = load_vector<C::kWidth>(weights + i * kGroups * kTile.weight_stride() + key);
-#pragma unroll
-    for (int w = 0; w < C::kWidth; ++w)
-#pragma unroll
-      for (int c = 0; c < C::kColumns; c += C::kChunk) {
-        const auto v = load_vector<C::kChunk>(values + (key + w) * kTile.head_size + c * kLanes);
-#pragma unroll
-        for (int x = 0; x < C::kChunk; ++x)
-#pragma unroll
-          for (int i = 0; i < C::kRows; ++i) output[i][c + x] = fma(p[i][w], v[x], output[i][c + x]);
-      }
-  }
-}
 
 /// kTiles[kIndex] (nvcc does not compile a kernel whose template argument is a struct).
 template <int kIndex>
@@ -151,7 +35,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
       slabs + 2 * kTile.slab() + group;  // of row i * kGroups + group at i * kGroups; registers are too dear for it
   Acc* const sums = maxima + kTile.rows();
 
-  // Which rows, batch and parts. Causal blocks with the most keys start first.
+  // Which rows, batch and split. Causal blocks with the most keys start first.
   std::uint32_t rest = blockIdx.x;
   std::uint32_t row_tile = rest % a.row_tiles;
   if (a.last < a.sk) row_tile = a.row_tiles - 1 - row_tile;
@@ -168,9 +52,9 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   const int key_begin = keys_begin(a, first_position()),
             key_end = keys_end(a, last_position());  // no row of the tile sees others
   const int split_begin = (only_split + a.first_split) * kSplitKeys;
-  const int part_begin = max(key_begin / kTile.keys * kTile.keys, a.parallel ? split_begin : 0);
-  const int part_end = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
-  if (a.parallel && part_begin >= part_end) return;  // the merge does not read this part
+  const int first_key = max(key_begin / kTile.keys * kTile.keys, a.parallel ? split_begin : 0);
+  const int end_key = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
+  if (a.parallel && first_key >= end_key) return;  // the merge does not read this split
 
   // Where this batch's operands begin.
   std::int64_t query_at = 0, key_at = 0, value_at = 0, mask_at = 0;
@@ -181,20 +65,20 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
 
   // The stream of slabs: per step of kTile.keys keys, the key slabs (one even if D = 0) and then the value slabs.
   const int key_slabs = max((a.d + kTile.depth - 1) / kTile.depth, 1);
-  const auto value_slabs = [&](int key) { return (min(kTile.keys, part_end - key) + kSlabRows - 1) / kSlabRows; };
-  int next_key = part_begin, next_slab = 0, next_buffer = 0;
+  const auto value_slabs = [&](int key) { return (min(kTile.keys, end_key - key) + kSlabRows - 1) / kSlabRows; };
+  int next_key = first_key, next_slab = 0, next_buffer = 0;
   const auto copy_next = [&] {
-    if (next_key < part_end) {
+    if (next_key < end_key) {
       Acc* const slab = slabs + next_buffer * kTile.slab();
       if (next_slab < key_slabs) {
         const int column = next_slab * kTile.depth;
         stage<Acc, kTile.keys, kTile.depth, kTile.key_stride()>(
             slab, at(a.key, key_at + next_key * a.key.row + column * a.key.column), a.dtype, a.key.vector, a.key.column,
-            part_end - next_key, a.d - column, [&](int row) { return row * a.key.row; });
+            end_key - next_key, a.d - column, [&](int row) { return row * a.key.row; });
       } else {
         const int key = next_key + (next_slab - key_slabs) * kSlabRows;
         stage<Acc, kSlabRows, kTile.head_size, kTile.head_size>(slab, at(a.value, value_at + key * a.value.row), a.dtype,
-                                                                a.value.vector, a.value.column, part_end - key, a.dv,
+                                                                a.value.vector, a.value.column, end_key - key, a.dv,
                                                                 [&](int row) { return row * a.value.row; });
       }
       if (++next_slab == key_slabs + value_slabs(next_key)) next_slab = 0, next_key += kTile.keys;
@@ -203,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
     cp_async_commit();
   };
 
-  if (part_begin < part_end)
+  if (first_key < end_key)
     stage<Acc, kTile.rows(), kTile.head_size, kTile.query_stride()>(
         queries, at(a.query, query_at), a.dtype, a.query.vector, a.query.column, row_limit, a.d,
         [&](int row) { return Row(a, batch, first_row + row).query; });
@@ -224,8 +108,8 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
 
   const Acc scale = static_cast<Acc>(a.scale);
   int slab = 0, buffer = 0;
-  for (int key = part_begin; true;) {
-    if (key < part_end) {
+  for (int key = first_key; true;) {
+    if (key < end_key) {
       cp_async_wait<0>();
       __syncthreads();  // this slab is there for all, and nobody reads the other one any more
       copy_next();
@@ -331,11 +215,11 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
       if (slab < key_slabs + value_slabs(key)) continue;
       slab = 0;
       key += kTile.keys;
-      if (key < part_end && key % kSplitKeys != 0) continue;
+      if (key < end_key && key % kSplitKeys != 0) continue;
     }
 
-    // The end of a part (or no key at all).
-    const bool last = key >= part_end;
+    // The end of a split (or no key at all).
+    const bool last = key >= end_key;
 #pragma unroll
     for (int i = 0; i < C::kRows; ++i) {
       const int row = i * kGroups + group;
@@ -348,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
         Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
         Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
         if (!a.parallel &&
-            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the parts before
+            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the splits before
           const Acc before = *saved_max, both = fmax(before, maximum);
           const Acc factor_before = rescale(before, both), factor = rescale(maximum, both);
           maximum = both;

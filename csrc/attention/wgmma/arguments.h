@@ -67,21 +67,21 @@ struct WgmmaArguments {
   ShortDivider section;        ///< their tiles of rows
   ShortDivider tile_heads;     ///< tile heads of a key head
   ShortDivider inner;          ///< inner batches
-  ShortDivider parts;          ///< parts of the keys, `part_tiles` tiles of them each
-  int part_tiles;
-  int first_part;       ///< those before hold no key that a row sees
-  int items;            ///< tiles of rows times parts
+  ShortDivider parts;          ///< splits of the keys, `split_tiles` tiles of them each
+  int split_tiles;
+  int first_split;      ///< those before hold no key that a row sees
+  int items;            ///< tiles of rows times splits
   unsigned* next_item;  ///< counts those that CTAs have asked for, zero before and after; null where each CTA has one
 
   WgmmaMask mask;
   WgmmaSinks sinks;
 
-  // Where results meet in memory (parts.cuh): several parts, or rows that TMA cannot store.
+  // Where results meet in memory (parts.cuh): several splits, or rows that TMA cannot store.
   bool through_memory;
   int part_rows;        ///< rows of a tile that there is room for
   int part_columns;     ///< the tile's value_size
-  float* part_outputs;  ///< [tile][part][row][part_columns], unnormalised
-  float2* part_states;  ///< [tile][part][row]: maximum of the unscaled scores, sum of the weights
+  float* part_outputs;  ///< [tile][split][row][part_columns], unnormalised
+  float2* part_states;  ///< [tile][split][row]: maximum of the unscaled scores, sum of the weights
 
   /// The mask, if it is additive_tma: dims (Sk, group, Sq, inner batch, outer batch), sizes 1 where it is broadcast; boxes of 64
   /// keys by slot_rows rows.

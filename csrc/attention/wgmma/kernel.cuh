@@ -7,8 +7,8 @@
 //   Roles      persistent CTAs; warpgroup 0 loads (producer.cuh), each other one owns 64 rows (consumer.cuh): scores, weights and
 //              outputs stay in registers, the weights as wgmma's A operand.
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and how plan.cpp cuts the
-//              keys for this many rows: tiles of kTile.keys from key 0 on, walked from the last to the first of a part; tiles
-//              that a row does not see leave its state as it is; parts are merged in order (parts.cuh).
+//              keys for this many rows: tiles of kTile.keys from key 0 on, walked from the last to the first of a split; tiles
+//              that a row does not see leave its state as it is; splits are merged in order (parts.cuh).
 //   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.
 #pragma once
 #include "attention/wgmma/consumer.cuh"

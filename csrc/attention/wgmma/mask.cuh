@@ -61,6 +61,19 @@ struct TileMask<kKeys, Masking::boolean> {
   }
 };
 
+/// Where this thread's two rows begin in the mask, its first column added.
+__device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const WgmmaArguments& g, const RowTile& tile,
+                                               const int (&packed_rows)[2]) {
+  const auto& strides = g.mask.strides;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int position = g.pack.divide(packed_rows[h]);
+    const int head = tile.head + packed_rows[h] - position * static_cast<int>(g.pack.divisor);
+    rows[h] = tile.outer * strides.outer + tile.inner * strides.inner + head * strides.head +
+              min(position, g.sq - 1) * strides.row + 2 * (threadIdx.x % 4) * strides.column;
+  }
+}
+
 template <int kKeys>
 struct TileMask<kKeys, Masking::additive> {
   std::int64_t rows[2];               ///< where this thread's rows begin, its first column added
@@ -69,14 +82,7 @@ struct TileMask<kKeys, Masking::additive> {
   bool changes, ahead;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
-    const auto& strides = g.mask.strides;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int position = g.pack.divide(packed_rows[h]);
-      const int head = tile.head + packed_rows[h] - position * static_cast<int>(g.pack.divisor);
-      rows[h] = tile.outer * strides.outer + tile.inner * strides.inner + head * strides.head +
-                min(position, g.sq - 1) * strides.row + 2 * (threadIdx.x % 4) * strides.column;
-    }
+    find_mask_rows(rows, g, tile, packed_rows);
   }
   /// `inside`: the tile's keys all exist.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {

@@ -1,4 +1,4 @@
-// The merge of parts (merge.cuh) for each dtype and unit of the scores.
+// The merge of splits (merge.cuh) for each dtype and unit of the scores.
 #include "attention/wgmma/instances.h"
 #include "attention/wgmma/merge.cuh"
 #include "device/integer.h"

@@ -1,16 +1,16 @@
-// Parts of the keys: each item leaves its rows' maxima, sums and unnormalised outputs in memory, where merge.cuh merges them in
-// order. So a row's bits do not depend on who computed which part when.
+// Splits of the keys: each item leaves its rows' maxima, sums and unnormalised outputs in memory, where merge.cuh merges them in
+// order. So a row's bits do not depend on who computed which split when.
 //
-// Floor: writes and reads 4 value_size + 8 bytes a row and part, against 4 (D + Dv) part_keys bytes of keys and values a tile.
+// Floor: writes and reads 4 value_size + 8 bytes a row and split, against 4 (D + Dv) split_keys bytes of keys and values a tile.
 #pragma once
 #include "attention/wgmma/epilogue.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
 
-/// Where row `row` of a tile's part is kept.
-__device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int tile, int part, int row) {
-  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.parts.divisor) + part) * g.part_rows + row;
+/// Where row `row` of a tile's split is kept.
+__device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int tile, int split, int row) {
+  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.parts.divisor) + split) * g.part_rows + row;
 }
 
 /// Leaves an item's results of the warpgroup's rows.
@@ -22,7 +22,7 @@ __device__ __forceinline__ void leave_part(const float (&outputs)[kCount], const
   for (int h = 0; h < 2; ++h) {
     const int row = place.row(h);
     if (row >= g.part_rows || tile.output_row(g, tile.row + row) < 0) continue;
-    const std::int64_t to = part_row(g, tile.index, tile.part, row);
+    const std::int64_t to = part_row(g, tile.index, tile.split, row);
     if (place.lane % 4 == 0) g.part_states[to] = {maximum[h], sum[h]};
     float* const columns = g.part_outputs + to * (2 * kCount) + 2 * (place.lane % 4);
 #pragma unroll

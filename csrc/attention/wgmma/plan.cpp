@@ -14,9 +14,9 @@ constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kSectionBytes = 32 << 20;
 /// Up to so many rows of a key head, one warpgroup has them all: decoding.
 constexpr std::int64_t kFewRows = 64;
-/// Up to so many, keys may be cut in long parts: there are too few tiles of rows to fill the GPU.
+/// Up to so many, keys may be cut in long splits: there are too few tiles of rows to fill the GPU.
 constexpr std::int64_t kShortRows = 1024;
-/// Up to so many of these, two tiles, parts are shorter.
+/// Up to so many of these, two tiles, splits are shorter.
 constexpr std::int64_t kTwoTiles = 256;
 /// Rows of several heads share a tile where rows of one head fill less than this share of what they would fill.
 constexpr double kPackingGain = 0.9;
@@ -26,10 +26,10 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// Keys of a part, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
-/// keys: decoding fills the GPU by parts; a few tiles of rows need parts only where keys are many; more rows never. Measured on
-/// an H100 (docs/log/attention.md): a compromise between one sequence, which wants short parts, and many, which want none.
-std::int64_t part_keys(std::int64_t rows, std::int64_t sk) {
+/// Keys of a split, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
+/// keys: decoding fills the GPU by splits; a few tiles of rows need splits only where keys are many; more rows never. Measured on
+/// an H100 (docs/log/attention.md): a compromise between one sequence, which wants short splits, and many, which want none.
+std::int64_t split_keys(std::int64_t rows, std::int64_t sk) {
   if (rows <= kMmaRows) return sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048;
   if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
   if (rows <= kTwoTiles) return sk < 4096 ? 0 : sk < 8192 ? 1024 : 2048;
@@ -55,22 +55,23 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
 
   WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(tile - p.table.begin())};
   const std::int64_t rows = tile->rows();
-  // Without parts, each warp stores its 16 rows by TMA: whole positions.
+  // Without splits, each warp stores its 16 rows by TMA: whole positions.
   const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
   if (few || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
     plan.packed = static_cast<int>(p.group);
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
-  const std::int64_t keys = part_keys(all_rows, p.sk), part = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
-  plan.first_part = static_cast<int>(p.key_begin / part);
-  plan.parts = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, part) - plan.first_part, 1));
-  plan.part_tiles = static_cast<int>(part / tile->keys);
-  plan.through_memory = plan.parts > 1 || 16 % plan.packed != 0;
+  const std::int64_t keys = split_keys(all_rows, p.sk),
+                     split = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
+  plan.first_split = static_cast<int>(p.key_begin / split);
+  plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
+  plan.split_tiles = static_cast<int>(split / tile->keys);
+  plan.through_memory = plan.splits > 1 || 16 % plan.packed != 0;
   plan.tiles = heads * row_tiles;
   const std::int64_t ctas = std::int64_t{p.sm_count} * tile->ctas;
   if (plan.items() > kInt - 2 * ctas) return {};  // a CTA counts beyond the last item: scheduler.cuh, fp16_split/schedule.cuh
-  plan.part_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
+  plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(std::min(plan.items(), ctas));
   plan.masking = p.masking;

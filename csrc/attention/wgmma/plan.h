@@ -33,24 +33,24 @@ struct WgmmaPlan {
   int row_tiles = 0;       ///< of a tile head, which is `packed` query heads
   int section_heads = 1;   ///< tile heads whose keys and values stay in L2 together
   std::int64_t tiles = 0;  ///< of rows, in all
-  int parts = 1;           ///< of the keys, those with keys that some row sees
-  int first_part = 0;
-  int part_tiles = 0;           ///< tiles of keys of a part
-  bool through_memory = false;  ///< results meet in memory: several parts, or rows that TMA cannot store
-  int part_rows = 0;            ///< rows of a tile that partial results have room for
+  int splits = 1;          ///< of the keys, those with keys that some row sees
+  int first_split = 0;
+  int split_tiles = 0;          ///< tiles of keys of a split
+  bool through_memory = false;  ///< results meet in memory: several splits, or rows that TMA cannot store
+  int partial_rows = 0;         ///< rows of a tile that partial results have room for
   int ctas = 0;
   Masking masking = Masking::edges;
   std::int64_t mask_tiles = 0;  ///< tiles of rows with masks of their own
   int key_tiles = 0;            ///< tiles of keys of each, of all keys
 
-  std::int64_t items() const { return tiles * parts; }
+  std::int64_t items() const { return tiles * splits; }
   const WgmmaTile& info() const { return table[static_cast<std::size_t>(tile)]; }
   bool shares_items() const { return items() > ctas; }  ///< CTAs ask for items: one counter
   std::int64_t counter_bytes() const { return 4 * shares_items(); }
-  std::int64_t merged_rows() const { return tiles * part_rows; }  ///< with room in memory
-  std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * part_rows, 16) : 0; }
+  std::int64_t merged_rows() const { return tiles * partial_rows; }  ///< with room in memory
+  std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * partial_rows, 16) : 0; }
   std::int64_t partial_bytes() const {
-    return state_bytes() + (through_memory ? 4 * items() * part_rows * info().value_size : 0);
+    return state_bytes() + (through_memory ? 4 * items() * partial_rows * info().value_size : 0);
   }
   std::int64_t mask_bit_bytes() const { return masking == Masking::boolean ? 16 * mask_tiles * key_tiles * info().rows() : 0; }
   /// Workspace: partial results, then the mask's bits and classes.

@@ -1,8 +1,8 @@
 // Which tiles of rows a CTA computes, and which keys a row sees.
 //
 // Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
-// mask it is the longest. A CTA's first item is its own index, the others come from a counter in memory: whoever is late (its
-// tiles are long, it has merged parts) takes fewer. The producer fetches them and tells the consumers.
+// mask it is the longest. A CTA's first item is its own index, the others come from a counter in memory: a CTA with long tiles
+// takes fewer. The producer fetches them and tells the consumers.
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
@@ -22,14 +22,14 @@ __device__ __forceinline__ int fetch_item(const WgmmaArguments& g) {
   return static_cast<int>(gridDim.x + __shfl_sync(kFullWarp, taken, 0));
 }
 
-/// One tile of rows against all keys, or against one part of them.
+/// One tile of rows against all keys, or against one split of them.
 struct RowTile {
-  int index, part;
+  int index, split;
   int row_tile, row;  ///< of its head; first packed row
   int head;           ///< query head within its group; 0 where the group is packed
   int inner, outer;   ///< batch
   __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
-    index = g.parts.divide(item), part = item - index * static_cast<int>(g.parts.divisor);
+    index = g.parts.divide(item), split = item - index * static_cast<int>(g.parts.divisor);
     const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
     const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
     const int tile_head = section * heads + within - from_last * heads;
@@ -68,11 +68,11 @@ struct KeyWalk {
 
   __device__ __forceinline__ KeyWalk(const WgmmaArguments& g, const RowTile& tile) {
     const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
-    const int part = tile.part + g.first_part;
-    begin = max(keys_begin(g, first) / kKeys, part * g.part_tiles);
+    const int split = tile.split + g.first_split;
+    begin = max(keys_begin(g, first) / kKeys, split * g.split_tiles);
     inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
     edge = keys_end(g, first) / kKeys;
-    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (part + 1) * g.part_tiles);
+    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (split + 1) * g.split_tiles);
     n = end - 1;
     if constexpr (kMasking != Masking::edges) {
       classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;

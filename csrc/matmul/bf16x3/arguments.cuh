@@ -83,11 +83,7 @@ struct Shared {
 };
 
 /// Each role finds its warp anew: ptxas spills what it keeps from before the roles part.
-__device__ __forceinline__ int warp_of_role() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return warp_uniform(thread / 32);
-}
+__device__ __forceinline__ int warp_of_role() { return warp_uniform(thread_index() / 32); }
 
 }  // namespace bf16x3
 }  // namespace xgemm::matmul

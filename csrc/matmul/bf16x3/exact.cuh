@@ -64,9 +64,7 @@ __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2
                                            const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,
                                            float* stage, int barrier, int first_line, int second_line) {
   constexpr int kRows = Config::kValue.rows, kDepth = 8;
-  unsigned index;  // read anew: ptxas would keep what follows from it through the main loop
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-  const int thread = static_cast<int>(index) % 128, quad = thread % 4;
+  const int thread = thread_index() % 128, quad = thread % 4;
   const Problem& p = g.problem;
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll

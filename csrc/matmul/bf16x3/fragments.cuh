@@ -25,9 +25,8 @@ struct FragmentPlace {
   int lane, warp, quad, first, second;
 
   __device__ __forceinline__ FragmentPlace() {
-    unsigned thread;  // read anew, so that no register holds all this through the main loop
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    lane = static_cast<int>(thread) % 32, warp = static_cast<int>(thread) / 32 % 4, quad = lane % 4;
+    const int thread = thread_index();
+    lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4;
     const int octet = lane / 4;
     first = warp * 16 + (kKMajor ? octet % 4 * 2 + octet / 4 : 2 * octet), second = first + (kKMajor ? 8 : 1);
   }

@@ -1,9 +1,9 @@
 #include "device/integer.h"
 #include "device/launch.h"
-#include "device/tensor_map.h"
 #include "matmul/bf16x3/kernel.cuh"
 #include "matmul/bf16x3/launch.h"
 #include "matmul/dispatch.h"
+#include "matmul/operand_map.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -59,12 +59,8 @@ bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
   g.one_row = g.rows == 1 && p.batches == 1;
   g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
   g.problem = p;
-  return !g.tma || make_tensor_map(g.b, {.data = p.b.data,
-                                         .dtype = DType::f32,
-                                         .sizes = {b.inner, b.other, b.batches},
-                                         .strides = {b.ld, b.plane},
-                                         .box = {32, b.k_major ? kBf16x3Columns : kBf16x3Block},
-                                         .swizzle_bytes = 128});
+  const int box = b.k_major ? kBf16x3Columns : kBf16x3Block;
+  return !g.tma || make_operand_map(g.b, p, p.b, b, nullptr, DType::f32, 32, box);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // bf16x3: how sums leave for C.
 #pragma once
 #include "matmul/bf16x3/fallback.cuh"
-#include "matmul/simt/kernel.cuh"
+#include "matmul/epilogue/quad.cuh"
 
 namespace xgemm::matmul::bf16x3 {
 
@@ -54,7 +54,7 @@ struct QuadStore {
         return;
       }
     }
-    simt::store_global(to, results, count, row_length);
+    store_row_quad(to, results, count, row_length);
   }
 };
 

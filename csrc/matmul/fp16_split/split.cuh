@@ -1,19 +1,14 @@
 // fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its
-// largest magnitude to [2^14, 2^15) and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more
-// of every element within 2^17 of its line's maximum, and 2^-39 of the maximum below. Method: Ootomo & Yokota, arXiv 2203.03341,
-// with scaling, so that lo shares hi's scale and all three products one accumulator. With one part, x becomes hi alone: 11 bits,
-// as tf32.
+// largest magnitude to [2^14, 2^15), and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more
+// of every element within 2^17 of its line's maximum, and 2^-39 of the maximum below (Ootomo & Yokota, arXiv 2203.03341, with
+// scaling: all products share one accumulator). With one part, x becomes hi alone: 11 bits, as tf32.
 //
-// What the split cannot carry. An element is "lossy" when it is smaller than 2^-17 of its line's maximum and hi + lo is not
-// exactly it, "dense" when it is at least 2^-9 of the maximum. A product C_ij of lines i and j is as good as an fp32 one when
-//   - neither line has a lossy element (then every element is carried to 2^-22) and the shares of elements that are not zero
-//     multiply to 1/32 or more (with fewer products in a sum, SGEMM's few roundings of 2^-24 would beat 2^-22; a one-hot row
-//     stays exact), or
-//   - at most 1/256 of each line is lossy and the fractions of dense elements add up to at least 9/8: then at least K/8
-//     products are both dense, |A||B| >= K/8 2^10, while what is lost is at most 2 K/256 2^-25 2^15: below 2^-24 of it.
-// With one part an element is lossy below 2^-28 of the maximum (fp16's subnormals) unless hi is exactly it: the same arithmetic
-// bounds what is lost by 2^-16 of |A||B|. Inf and NaN never qualify; a line of zeros always does (except against Inf or NaN).
-// bf16x3/kernel.cuh does the elements that fail, and only those (gated and batch-invariant products: simt/kernel.cuh).
+// Lossy: smaller than 2^-17 of the line's maximum and not exactly hi + lo (one part: 2^-28, hi). Dense: at least 2^-9 of it.
+// C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
+//   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
+//   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
+// Lines with Inf or NaN never qualify; a line of zeros does except against those. The others: bf16x3/kernel.cuh (gated and
+// batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).

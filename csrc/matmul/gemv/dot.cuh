@@ -1,19 +1,17 @@
-// fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along k: warps along the lines.
+// fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along k: warps along the lines (sm_80
+// and later). One launch, no workspace. k and CTAs under 2^31; any batch.
 //
 //   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
-//   strides. Batch as simt.cuh.
-//
-//   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a block has several groups or one.
-//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where
-//           K is no multiple of 4, no line but the first is aligned: a lane's "quad" is then four elements 32 apart, so that a
+//   strides.
+//   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a CTA has several groups or one.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where K
+//           is no multiple of 4, only the first line is aligned: a lane's "quad" is then four elements 32 apart, so that a
 //           warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
-//   Error   what the last additions round off is added up beside (compensated.cuh), and where K is short the first quad's. Else
-//           every sum's first product would be rounded where one chain rounds one: 1.15 of SGEMM's error on sparse data.
-//   Archs   sm_80 and later. Limits: k and blocks under 2^31. One launch, no workspace.
+//   Error   compensated.cuh: what the last additions round off, and where K is short the first quad's.
 //
-// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB a multiprocessor.
+// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB per SM.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
@@ -55,15 +53,8 @@ struct Line {
   /// w: read once, so that it need not push x out of L1.
   template <bool kWhole>
   __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
-    Vector<float, 4> v;
-    if constexpr (kLoads == Loads::vectors) {
-      asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                   : "l"(data + std::int64_t{4} * quad));
-    } else {
-      v = load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
-    }
-    return v;
+    if constexpr (kLoads == Loads::vectors) return stream_vector(data + std::int64_t{4} * quad);
+    return load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
   }
 
   template <bool kWhole>

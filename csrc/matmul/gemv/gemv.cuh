@@ -3,20 +3,22 @@
 //   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand. Any
 //   strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
 //
-//   Block   32 lines of w (a lane each) by all of x, for a run of chunks of k; its warps take chunks in turn.
+//   CTA     32 lines of w (a lane each) by all of x, for a run of chunks of k; its warps take chunks in turn.
 //   Warp    streams its chunks of w and x through a ring of asynchronous copies of its own; no barrier until the end.
-//   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one block a tile, chunk sums
-//           meet in shared memory and are added in order; with several, they go to the workspace and simt_finish adds them.
+//   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one CTA a tile, chunk sums
+//           are added in shared memory, in order; with several, they go to the workspace and simt_finish adds them.
 //   Exact   fp32 "highest": what chunks' additions round off is added up beside (compensated.cuh), and up to K = kExact each
 //           product's.
-//   Archs   sm_80 and later. Limits: as simt.cuh; at most kGemvMaxChunks chunks a block.
+//   Archs   sm_80 and later. Limits: as simt/kernel.cuh; at most kGemvMaxChunks chunks a CTA.
 //
-// Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a block; 4.3 TB/s needs 26 KiB a multiprocessor.
+// Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a CTA; 4.3 TB/s needs 26 KiB per SM.
 #pragma once
 #include <cuda_pipeline.h>
 
+#include "device/warp.cuh"
+#include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
-#include "matmul/simt/kernel.cuh"
+#include "matmul/simt/loader.cuh"
 
 namespace xgemm::matmul {
 

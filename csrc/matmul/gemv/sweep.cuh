@@ -1,19 +1,15 @@
 // fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along its lines (x @ W, W row-major):
-// lanes along the lines, warps along k, one launch.
+// lanes along the lines, warps along k, one launch (sm_90, clusters). Sizes and strides under 2^31; any batch.
 //
 //   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
-//   strides. Batch as simt.cuh.
-//
+//   strides.
 //   Lane    4 lines; a warp 128, kSweepDepth of k at a time: so many 16-byte loads past L1 under way, and one that brings x for
-//           all of them, a lane an element, handed round by shuffles.
+//           all of them, a lane an element, passed on by shuffles.
 //   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of share g / kSweepWarps % shares; a warp adds in order of
-//           k, a block its warps in order, the cluster that shares the lines its blocks in the order of their ranks.
-//   Error   for K up to kSweepExact what a warp's first group and the last additions round off is added up beside
-//           (compensated.cuh): else every warp rounds its first product, where one chain rounds one (1.15 of SGEMM's error on
-//           sparse data).
-//   Archs   sm_90 (clusters). Limits: sizes and strides under 2^31.
+//           k, a CTA its warps in order, the cluster that shares the lines its CTAs in the order of their ranks.
+//   Error   for K up to kSweepExact, compensated.cuh: what a warp's first group and the last additions round off.
 //
-// Floor: bytes of w once. In flight: kBuffers * 4 KiB a warp, 128 KiB a multiprocessor; 4.3 TB/s needs 32.
+// Floor: bytes of w once. In flight: kBuffers * 4 KiB a warp, 128 KiB per SM; 4.3 TB/s needs 32.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/grid.cuh"
@@ -79,9 +75,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
       v = Quad{};
       if (!kWhole && i >= depth) continue;
       if constexpr (kVector) {
-        asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                     : "l"(from));
+        v = stream_vector(from);
       } else {
 #pragma unroll
         for (int j = 0; j < 4; ++j) v[j] = from[min(32 * j, lines - 1 - min(line_of(0), lines - 1))];

@@ -1,178 +1,26 @@
-// Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for every dtype, stride and size.
+// Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for every dtype, stride and size (sm_80 and later).
 //
-//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}.
+//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}. Tiles of all
+//   batches and splits under 2^31.
 //
-//   Block   bm x bn of one batch's product, k in steps of bk through two shared-memory buffers: the next step's elements
-//           come to registers while the current step is multiplied and are stored in the middle of it; one barrier a step.
-//   Thread  tm x tn sums (fp32, or fp64 for double) in 4 x 4 quads spread over the warp's part, so that every shared read
-//           is a 16-byte access without bank conflicts.
-//   Loads   quads of 4 along whichever direction is contiguous, one vector access where base and strides allow, else one
-//           by one; both tiles lie k-major in shared memory, so a quad along k is transposed on its way. Outside the
-//           matrices zeros are loaded, so nothing there becomes NaN; nothing outside is read or written.
-//   Order   chunks of k as plan.h says. With one block a tile, the sum over finished chunks waits in shared memory, in a
-//           slot of each thread's own; with several, each writes its chunks' sums to the workspace and simt_finish adds
-//           them in order.
-//   Archs   sm_80 and later. Limits: tiles of all batches and splits under 2^31.
+//   CTA     bm x bn of one batch's product, k in steps of bk through two buffers in shared memory: the next step's elements
+//           are loaded to registers (loader.cuh) while the current step is multiplied; one barrier a step.
+//   Thread  tm x tn sums (fp32; fp64 for double) in quads of 4 x 4 spread over the warp's part of the tile, so that every read
+//           of shared memory is a 16-byte access without bank conflicts.
+//   Order   chunks of k as plan.h says. One CTA a tile: the sum over finished chunks waits in shared memory, in a slot of each
+//           thread's own. Several: each writes its chunks' sums to the workspace, and simt_finish adds them in order.
 //
-// Floor: 2 m n k flop at 128 FMA a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and out once.
-// Shared memory: per k, tm + tn floats feed tm * tn multiply-adds of a thread.
+// Floor: 2 m n k flop at 128 FMA per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and out once. Per k, a thread reads
+// tm + tn floats of shared memory for tm * tn multiply-adds.
 #pragma once
-#include "device/vector.cuh"
 #include "device/warp.cuh"
-#include "matmul/epilogue/apply.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/gemv/compensated.cuh"
-#include "matmul/simt/launch.h"
+#include "matmul/simt/loader.cuh"
 
 namespace xgemm::matmul {
 
-/// Which way quads run: along k (transposed on their way to shared memory) or along the lines. Known at compile time in the hot
-/// instantiations (6 % faster than asking), asked of Access in the others.
-enum class Along { k, lines, runtime };
-
-/// How the quads of one operand are loaded; decided on the host for the whole problem.
-struct Access {
-  std::int64_t line_stride;  ///< between rows of A, columns of B
-  std::int64_t k_stride;
-  bool along_k;  ///< quads run along k (else along the lines)
-};
-
-struct SimtArguments {
-  Problem problem;
-  Access a, b;
-  std::int64_t chunk, chunks, splits;
-  void* partial;     ///< [chunk][batch][m][n] sums, when splits > 1
-  FailedPairs only;  ///< fp32: the elements to write
-  bool exact;        ///< gemv: each sum has what it rounded off beside it, `chunks` further on in `partial` (plan.h)
-};
-
 namespace simt {
-
-template <class Acc>
-__device__ __forceinline__ Quad<Acc> load_quad(const Acc* p) {
-  Quad<Acc> q;
-  constexpr int kWidth = kVectorWidth<Acc>;
-#pragma unroll
-  for (int i = 0; i < 4; i += kWidth) {
-    const auto part = load_vector<kWidth>(p + i);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) q.v[i + j] = part[j];
-  }
-  return q;
-}
-
-template <class Acc>
-__device__ __forceinline__ void store_quad(Acc* p, const Quad<Acc>& q) {
-  constexpr int kWidth = kVectorWidth<Acc>;
-#pragma unroll
-  for (int i = 0; i < 4; i += kWidth) {
-    Vector<Acc, kWidth> part;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) part[j] = q.v[i + j];
-    store_vector(p + i, part);
-  }
-}
-
-/// Writes up to `count` elements of a quad of a row of length n; one access where the row allows it.
-template <class T>
-__device__ __forceinline__ void store_global(T* p, const Quad<T>& q, int count, std::int64_t n) {
-  if (n % 4 == 0) {  // the base is the allocator's, so every quad of every row is aligned and whole
-    if constexpr (sizeof(T) == 2)
-      store_vector(p, Vector<T, 4>{{q.v[0], q.v[1], q.v[2], q.v[3]}});
-    else
-      store_quad(p, q);
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      if (j < count) p[j] = q.v[j];
-  }
-}
-
-/// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded), kThreads threads, in
-/// quads. kVector: every quad is one aligned access, wholly inside or outside the matrix.
-template <class T, class Acc, int kLines, int kDepth, int kThreads, bool kVector, Along kAlong>
-class Loader {
- public:
-  static constexpr int kQuads = kLines * kDepth / 4 / kThreads;
-  static_assert(kQuads * kThreads * 4 == kLines * kDepth, "every thread moves the same number of quads");
-  static constexpr int kPitch = kLines + 4;  // quads along k are stored without (16-deep tiles: with 2-way) bank conflicts
-
-  /// `base`: element (first line of the tile, k = 0). `lines`: lines of the tile that exist.
-  __device__ __forceinline__ Loader(const T* base, const Access& access, int lines)
-      : base_(base), access_(access), lines_(lines) {}
-
-  /// The next fetch() reads at k.
-  __device__ __forceinline__ void seek(std::int64_t k) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const Position at = position(i);
-      next_[i] = base_ + at.line * access_.line_stride + (k + at.k) * access_.k_stride;
-    }
-  }
-
-  /// Reads the next tile to registers; elements `depth` or deeper are zero.
-  __device__ __forceinline__ void fetch(int depth) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const Position at = position(i);
-      if constexpr (kVector) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) registers_[i].v[j] = T(0);
-        if (at.line < lines_ && at.k < depth) {
-          const auto v = load_vector < sizeof(T) == 8 ? 2 : 4 > (next_[i]);
-          if constexpr (sizeof(T) == 8) {
-            const auto w = load_vector<2>(next_[i] + 2);
-            registers_[i] = {v[0], v[1], w[0], w[1]};
-          } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) registers_[i].v[j] = v[j];
-          }
-        }
-      } else {
-        const int inside = along_k() ? (at.line < lines_ ? depth - at.k : 0) : (at.k < depth ? lines_ - at.line : 0);
-        const std::int64_t step = along_k() ? access_.k_stride : access_.line_stride;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) registers_[i].v[j] = j < inside ? next_[i][j * step] : T(0);
-      }
-      next_[i] += kDepth * access_.k_stride;
-    }
-  }
-
-  /// Stores the fetched tile to `tile`.
-  __device__ __forceinline__ void store(Acc* tile) const {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const Position at = position(i);
-      Acc* p = tile + at.k * kPitch + at.line;
-      if (along_k()) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) p[j * kPitch] = convert<Acc>(registers_[i].v[j]);
-      } else {
-        Quad<Acc> wide;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) wide.v[j] = convert<Acc>(registers_[i].v[j]);
-        store_quad(p, wide);
-      }
-    }
-  }
-
- private:
-  struct Position {
-    int line, k;
-  };
-  __device__ __forceinline__ bool along_k() const { return kAlong == Along::runtime ? access_.along_k : kAlong == Along::k; }
-  /// Neighbouring threads take neighbouring quads along the contiguous direction.
-  __device__ __forceinline__ Position position(int i) const {
-    const int q = static_cast<int>(threadIdx.x) + i * kThreads;
-    return along_k() ? Position{q / (kDepth / 4), q % (kDepth / 4) * 4} : Position{q % (kLines / 4) * 4, q / (kLines / 4)};
-  }
-
-  const T* base_;
-  const Access& access_;
-  int lines_;
-  const T* next_[kQuads];
-  Quad<T> registers_[kQuads];
-};
 
 /// The tile a block works on: rows of tiles are walked in groups, so that blocks in flight share operands in L2.
 struct TileIndex {
@@ -285,9 +133,9 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
     for (int k = 0; k < kBK; ++k) {
       Quad<Acc> fa[kQuadsM], fb[kQuadsN];
 #pragma unroll
-      for (int i = 0; i < kQuadsM; ++i) fa[i] = simt::load_quad(ta + k * LoaderA::kPitch + i * 4 * kTile.lanes_m);
+      for (int i = 0; i < kQuadsM; ++i) fa[i] = load_quad(ta + k * LoaderA::kPitch + i * 4 * kTile.lanes_m);
 #pragma unroll
-      for (int j = 0; j < kQuadsN; ++j) fb[j] = simt::load_quad(tb + k * LoaderB::kPitch + j * 4 * kTile.lanes_n);
+      for (int j = 0; j < kQuadsN; ++j) fb[j] = load_quad(tb + k * LoaderB::kPitch + j * 4 * kTile.lanes_n);
       if (k == kBK / 2 - 1 && more) {  // the fetched step has arrived by now, and its stores hide behind the rest
         load_a.store(tile_a + (buffer ^ 1) * kBK * LoaderA::kPitch);
         load_b.store(tile_b + (buffer ^ 1) * kBK * LoaderB::kPitch);
@@ -337,11 +185,11 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
 #pragma unroll
       for (int j = 0; j < 4; ++j) here.v[j] = sum[q / kQuadsN][q % kQuadsN * 4 + j];
       if (add) {
-        const Quad<Acc> before = simt::load_quad(slots + q * kSlot);
+        const Quad<Acc> before = load_quad(slots + q * kSlot);
 #pragma unroll
         for (int j = 0; j < 4; ++j) here.v[j] = before.v[j] + here.v[j];
       }
-      simt::store_quad(slots + q * kSlot, here);
+      store_quad(slots + q * kSlot, here);
     }
     if (args.splits == 1 && chunk + 1 < last) continue;
 
@@ -352,10 +200,10 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
     for (int q = 0; q < kQuadsAll; ++q) {
       const int r = row + q / kQuadsN / 4 * 4 * kTile.lanes_m + q / kQuadsN % 4, c = col + q % kQuadsN * 4 * kTile.lanes_n;
       if (r >= rows_here || c >= cols_here) continue;
-      const Quad<Acc> total = simt::load_quad(slots + q * kSlot);
+      const Quad<Acc> total = load_quad(slots + q * kSlot);
       const std::int64_t at = (row0 + r) * p.n + col0 + c;
       if (args.splits > 1) {
-        simt::store_global(partial + at, total, cols_here - c, p.n);
+        store_row_quad(partial + at, total, cols_here - c, p.n);
         continue;
       }
       if constexpr (kMayPick) {
@@ -368,12 +216,12 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
       }
       if constexpr (!std::is_same_v<T, Acc>) {
         if (p.wide_out) {
-          simt::store_global(static_cast<Acc*>(p.out) + batch * p.m * p.n + at,
-                             epilogue.template quad<Acc>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
+          store_row_quad(static_cast<Acc*>(p.out) + batch * p.m * p.n + at,
+                         epilogue.template quad<Acc>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
           continue;
         }
       }
-      simt::store_global(out + at, epilogue.template quad<T>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
+      store_row_quad(out + at, epilogue.template quad<T>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
     }
   }
 }

@@ -1,27 +1,24 @@
-// Small fp32 products in one launch, in fp64 on the tensor cores, by sliced-K: the warps of a block share the k of its tile.
+// Small fp32 products in one launch, in fp64 on the tensor cores, by sliced-K: the warps of a CTA share the k of its tile.
 //
-//   out = epilogue(A B), A m x k, B k x n, any strides, any batch.
+//   out = epilogue(A B), A m x k, B k x n, any strides under 2^29, any batch; sizes under 2^31. sm_90.
 //
-//   Warp    the whole tile, by mma.sync in fp64, of every kSlicedWarps-th step of 16 k: it copies its own steps to a ring of its
-//           own (cp.async, 16 bytes where base and strides allow, else 4), so that no barrier is met before the end.
-//   Block   adds its warps' sums in shared memory in order; where a cluster shares a tile, each of its blocks does that, then
-//           finishes a part of the tile with the others' sums, in the order of their ranks.
-//   Order   step s of k belongs to warp s % kSlicedWarps of share s / kSlicedWarps % shares.
-//   Error   products are exact, sums are fp64's: what is left is one rounding to fp32. Warps that sum in fp32 round a product
-//           each where one chain rounds one: up to 1.1 of SGEMM's error on sparse data.
-//   Shared  an operand that is contiguous along k lies [line][k], else [k][line]; both are read 16 bytes at a time, without bank
+//   Warp    the whole tile, by mma.sync in fp64, of every kSlicedWarps-th step of 16 k, which it copies to a ring of its own
+//           (cp.async, 16 bytes where base and strides allow, else 4): no barrier before the end.
+//   CTA     adds its warps' sums in shared memory in order. CTAs of a cluster that share a tile then finish a part of it each.
+//   Order   step s of k belongs to warp s % kSlicedWarps of share s / kSlicedWarps % shares; warps, then ranks, in order.
+//   Error   products are exact and sums are fp64's: one rounding to fp32.
+//   Shared  an operand contiguous along k lies [line][k], else [k][line]; both are read 16 bytes at a time, without bank
 //           conflicts: the first's lines lie in eights, the second's in quads, whose places depend on k.
-//   Archs   sm_90. Limits: sizes under 2^31, strides under 2^29.
 //
-// Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores as fp32 on its CUDA cores); below 512 a side a launch, one
-// trip to memory and one through shared memory, 3 to 4 us.
+// Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores); below 512 a side a launch, one trip to memory and one
+// through shared memory, 3 to 4 us.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
-#include "device/vector.cuh"
-#include "matmul/simt/kernel.cuh"
+#include "device/warp.cuh"
+#include "matmul/epilogue/quad.cuh"
 #include "matmul/sliced/plan.h"
 
 namespace xgemm::matmul {
@@ -218,7 +215,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   const auto place = [&](int quad) { return A::place(quad / kQuads) * Shape::kSumPitch + B::place(quad % kQuads * 4); };
   constexpr int kNext = kAlongKB ? 1 : 8;  // from one of a quad to the next
   const auto warp_sum = [](const double* from) {
-    if constexpr (kAlongKB) return simt::load_quad(from);
+    if constexpr (kAlongKB) return load_quad(from);
     return Sums{{from[0], from[kNext], from[2 * kNext], from[3 * kNext]}};
   };
   const auto block_sum = [&](int quad) {
@@ -240,8 +237,8 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
       const auto epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
       x = epilogue.template quad<float>(x, row0 + row, col0 + column, count);
     }
-    simt::store_global(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column,
-                       x, count, p.n);
+    store_row_quad(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column, x,
+                   count, p.n);
   };
   if (args.apart) {
 #pragma unroll 1
@@ -260,7 +257,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   for (int i = 0; i < kOwnQuads; ++i) own[i] = block_sum(thread + i * kThreads);
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kOwnQuads; ++i) simt::store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
+  for (int i = 0; i < kOwnQuads; ++i) store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
   ptx::cluster_sync();
 #pragma unroll 1
   for (int quad = share + thread * shares; quad < kTile.rows * kQuads; quad += kThreads * shares) {

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <climits>
 
 #include "device/integer.h"
 #include "device/launch.h"
-#include "device/tensor_map.h"
 #include "matmul/dispatch.h"
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/launch.h"
+#include "matmul/operand_map.h"
 #include "matmul/tf32/kernel.cuh"
 
 namespace xgemm::matmul {
@@ -51,21 +50,12 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
   const int box_x = k_major_x ? box(tile.x, plan.swap_ab ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swap_ab ? p.m : p.n);
-  const auto last = [](bool overlap, std::int64_t lines, int tile) {
-    return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
-  };
   const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
-  g.last_x = last(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.x);
-  g.last_y = last(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.y);
+  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.x);
+  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.y);
   g.slot_bytes = (box_x + box_y) * depth * 4;
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
-    return make_tensor_map(to, {.data = t.copied ? workspace + t.copy : operand.data,
-                                .dtype = DType::f32,
-                                .sizes = {t.inner, t.other, t.batches},
-                                .strides = {t.ld, t.plane},
-                                .box = {32, t.k_major ? lines : depth},
-                                .swizzle_bytes = 128,
-                                .tf32 = true});
+    return make_operand_map(to, p, operand, t, workspace, DType::f32, 32, t.k_major ? lines : depth, 1, true);
   };
   g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
   if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;

@@ -40,12 +40,7 @@ bool launch_shape(const WgmmaLaunch& launch) {
   f.halves = !f.multicast && p.m > Shape::kRows ? 2 : 1;
   g.tiles.count = static_cast<int>(g.tiles.columns * p.batches * f.halves);
   f.after_copy = plan.a.copied;
-  if (!make_tensor_map(g.a, {.data = plan.a.copied ? launch.workspace + plan.a.copy : p.a.data,
-                             .dtype = p.dtype,
-                             .sizes = {plan.a.inner, plan.a.other, plan.a.batches},
-                             .strides = {plan.a.ld, plan.a.plane},
-                             .box = {kWgmmaTileK, Shape::kRows},
-                             .swizzle_bytes = 128}) ||
+  if (!make_operand_map(g.a, p, p.a, plan.a, launch.workspace, p.dtype, kWgmmaTileK, Shape::kRows) ||
       !make_line_maps<Shape>(f, p, plan.b))
     return false;
   constexpr auto kKernel = few_rows<T, Shape>;

@@ -347,17 +347,15 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           continue;
         }
       }
-      unsigned again;  // read anew, so that no register holds what follows from it through the main loop
-      asm volatile("mov.u32 %0, %%tid.x;" : "=r"(again));
+      const int again = thread_index();
       if constexpr (kConfig.may_split_memory()) {
         if (g.memory_splits > 1) {
           wgmma_detail::reduce_in_memory<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.tile, item.split,
-                                                      index + item_step >= g.schedule.items, static_cast<int>(again) - 128,
-                                                      share);
+                                                      index + item_step >= g.schedule.items, again - 128, share);
           continue;
         }
       }
-      const int store_lane = static_cast<int>(again) % 32, store_warp = static_cast<int>(again) / 32 - 4;
+      const int store_lane = again % 32, store_warp = again / 32 - 4;
       if constexpr (kConfig.swap_ab) {
         if (g.fills_bias) filled.wait({0, static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1)});
         wgmma_detail::store_swapped<Out, Config>(total, g, tile.column, tile.row, tile.batch, store_warp, store_lane, staging,

@@ -4,6 +4,7 @@
 #include "matmul/bf16x3/launch.h"
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/fp16_split/split.cuh"
+#include "matmul/operand_map.h"
 #include "matmul/simt/launch.h"
 #include "matmul/wgmma/launch.h"
 

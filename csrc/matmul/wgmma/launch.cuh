@@ -2,11 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <bit>
-#include <climits>
 
 #include "device/launch.h"
-#include "device/tensor_map.h"
 #include "matmul/dispatch.h"
+#include "matmul/operand_map.h"
 #include "matmul/wgmma/kernel.cuh"
 #include "matmul/wgmma/launch.h"
 
@@ -112,12 +111,9 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   if (plan.multicast)
     (config.multicasts_a() ? g.tiles.columns : g.tiles.rows) = ((config.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
-  const auto last = [](bool overlap, std::int64_t lines, std::int64_t tile) {
-    return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
-  };
-  g.tiles.last_row = last(plan.a.k_major, p.m, config.tile_m);
-  g.tiles.last_column =
-      last(plan.b.k_major && (config.swap_ab || p.n % 8 == 0), p.n, plan.columns);  // boxes of C begin at multiples of 16 bytes
+  g.tiles.last_row = last_tile(plan.a.k_major, p.m, config.tile_m);
+  g.tiles.last_column = last_tile(plan.b.k_major && (config.swap_ab || p.n % 8 == 0), p.n,
+                                  plan.columns);  // boxes of C begin at multiples of 16 bytes
   g.memory_splits = static_cast<int>(plan.memory_splits);
   g.k.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
@@ -128,13 +124,8 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.partials = launch.partials;
   g.lines_a = lines_of(plan.a);
   g.lines_b = lines_of(plan.b);
-  const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const void* data, int box0, int box1) {
-    return make_tensor_map(map, {.data = x.copied ? memory_of(x, p, launch.workspace) + x.copy : data,
-                                 .dtype = kernel.element,
-                                 .sizes = {x.inner, x.other, x.batches * config.parts},
-                                 .strides = {x.ld, x.plane},
-                                 .box = {box0, box1},
-                                 .swizzle_bytes = 128});
+  const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const Operand& operand, int box0, int box1) {
+    return make_operand_map(map, p, operand, x, launch.workspace, kernel.element, box0, box1, config.parts);
   };
   // Rows that no row of A will fill are not asked for: what is left in shared memory there goes to sums that nobody stores.
   const int rows_a =
@@ -147,10 +138,9 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.slots.stages = std::min(config.most_stages(), kernel.slots_bytes / g.slots.stage_bytes);
   int box_a = rows_a, box_b = columns_b;
   if (plan.multicast) g.tiles.multicast = (config.multicasts_a() ? box_a : box_b) /= 2;
-  if (!operand_map(g.a, plan.a, p.a.data, kernel.box_a[0], box_a) || !operand_map(g.b, plan.b, p.b.data, kernel.box_b[0], box_b))
-    return 0;
+  if (!operand_map(g.a, plan.a, p.a, kernel.box_a[0], box_a) || !operand_map(g.b, plan.b, p.b, kernel.box_b[0], box_b)) return 0;
   if (config.gated) {
-    if (!operand_map(g.gate.up, plan.up, p.up.data, kernel.box_b[0], kernel.box_b[1])) return 0;
+    if (!operand_map(g.gate.up, plan.up, p.up, kernel.box_b[0], kernel.box_b[1])) return 0;
     g.gate.lines_up = lines_of(plan.up);
     g.gate.bias_gate = p.bias, g.gate.bias_up = p.bias_up, g.gate.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored

@@ -19,11 +19,6 @@ struct WgmmaLaunch {
   FailedProduct failed = {};  ///< fp32
 };
 
-/// Where the copy of an operand and its statistics count from.
-inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsigned char* workspace) {
-  return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
-}
-
 // One a file wgmma_<operands>.cu. False: the driver refused a tensor map.
 bool launch_wgmma_half(const WgmmaLaunch& launch);
 bool launch_wgmma_bf16(const WgmmaLaunch& launch);

@@ -1,8 +1,8 @@
-// CTAs that each hold the sums of a split of K in memory wait for each other and share the adding.
+// CTAs that hold the partial sums of a tile's splits of K in memory wait for each other and share the addition.
 //
-//   A member writes its sums and calls meet. Members that have nothing else to do stay until all have come, and each adds a share
-//   of the tile; the others go on. A member that has waited too long (the others may not be running: other streams fill the GPU)
-//   says so and leaves; the last member to come then adds the whole tile. Shares may be added twice, with the same bits.
+//   A member writes its sums and calls meet(). Members without other work wait until all have arrived; each then adds a share of
+//   the tile. A member that times out (the others may not be running: other streams fill the GPU) exits; the last member to
+//   arrive then adds the whole tile. Shares may be added twice, with the same bits.
 #pragma once
 #include <cstdint>
 

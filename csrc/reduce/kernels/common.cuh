@@ -1,6 +1,6 @@
 // What the row and the column kernel share: reading 16-byte vectors of any alignment, padding, and the last CTA's turn.
 #pragma once
-#include "reduce/kernels/operators.cuh"
+#include "reduce/kernels/operators/operator.cuh"
 
 namespace xgemm::reduce {
 

@@ -6,7 +6,10 @@
 #include "reduce/kernels/bulk_rows.cuh"
 #include "reduce/kernels/columns.cuh"
 #include "reduce/kernels/elements.cuh"
+#include "reduce/kernels/operators/index.cuh"
+#include "reduce/kernels/operators/logsumexp.cuh"
 #include "reduce/kernels/rows.cuh"
+#include "reduce/kernels/runs.cuh"
 #include "reduce/launch.h"
 
 namespace xgemm::reduce {

@@ -274,4 +274,7 @@ __device__ __forceinline__ void store_anywhere(O* p, const V (&y)[Pack<T>::kCoun
   }
 }
 
+/// n / d where d is a power of two.
+__device__ __forceinline__ int divide_pow2(int n, int d) { return n >> (31 - __clz(d)); }
+
 }  // namespace xgemm::softmax

@@ -1,29 +1,16 @@
 // csrc/attention/decode against attention in double. Each line of the standard input is a case in the terms of
 // attention_wgmma.cpp, of dtype fp32, with these differences. bshd: 2 columns are not adjacent, 3 no row is aligned. mask: 0
 // none, 1 boolean, 3 additive. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the lowest number in every third
-// row, 4 a NaN value. sinks: 1 a float for each query head, 2 for each query head and outer batch. sm_count counts nothing. The
-// same bits must come of the last outer batch alone, of the first query head of each group alone, and from copies by elements.
-#include <algorithm>
-#include <iostream>
-#include <random>
-
+// row, 4 a NaN value. sinks: 1 a float for each query head, 2 for each query head and outer batch. sm_count, aligned and shared
+// count nothing. The same bits must come of the last outer batch alone, of the first query head of each group alone, and from
+// copies by elements.
 #include "attention/decode/launch.h"
-#include "check.h"
+#include "programs/attention_case.h"
 
 using namespace xgemm;
 using namespace xgemm::attention;
 
 namespace {
-
-std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-struct Case {
-  std::string dtype;
-  std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
-  double softcap;
-  int sinks, aligned, shared;  ///< the last two: of a mask that TMA reads, nothing here
-};
 
 struct Results {
   Buffer<float> output, lse;
@@ -61,12 +48,7 @@ void require_equal(const Results& got, std::int64_t got_row, const Results& want
 void check(const Case& c) {
   const int all_heads = c.inner * c.group;
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
-  Arguments a;
-  a.dtype = DType::f32;
-  a.batch_dims = 2;
-  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
-  a.batches = static_cast<unsigned>(c.outer * c.inner);
-  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  Arguments a = sizes_of(c, DType::f32);
   const double scale = 1.7 / std::sqrt(c.d);
   a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
   a.first = c.first, a.last = c.last;
@@ -130,29 +112,18 @@ void check(const Case& c) {
     if (c.mask == 1) flags[i] = bias[i] == 0;
     if (c.mask == 3) floats[i] = static_cast<float>(bias[i]);
   }
-  if (c.mask) {
-    a.masked = true;
-    a.mask_dtype = c.mask == 1 ? DType::boolean : DType::f32;
-    a.mask.data = c.mask == 1 ? static_cast<void*>(flags.data()) : floats.data();
-    a.mask.column = 1, a.mask.row = c.rows ? c.sk : 0;
-    a.mask.group = c.heads ? mask_rows * c.sk : 0;
-    a.mask.batch[1] = c.heads ? c.group * mask_rows * c.sk : 0, a.mask.batch[0] = mask_heads * mask_rows * c.sk;
-  }
+  if (c.mask == 1) set_mask(a, c, flags.data(), DType::boolean);
+  if (c.mask == 3) set_mask(a, c, floats.data(), DType::f32);
 
   const Results results(a);
   const DecodePlan plan = run(a, results, c.seed);
-  std::cout << "tile " << plan.tile << " row tiles " << plan.row_tiles << " parts " << plan.splits << ": " << std::flush;
+  std::cout << "tile " << plan.tile << " row tiles " << plan.row_tiles << " splits " << plan.splits << ": " << std::flush;
 
-  const std::int64_t head_rows = std::int64_t{all_heads} * c.sq, before = c.outer - 1;
-  Arguments last = a;
-  for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const float*>(x->data) + before * x->batch[0];
-  if (c.mask)
-    last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
-  if (c.sinks == 2) last.sinks.data = sinks.data() + before * all_heads;
-  last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
+  const std::int64_t head_rows = std::int64_t{all_heads} * c.sq;
+  const Arguments last = last_batch(a);
   const Results alone(last);
   run(last, alone, c.seed + 5);
-  require_equal(alone, 0, results, before * head_rows, head_rows, c.dv, "of the last batch alone");
+  require_equal(alone, 0, results, (c.outer - 1) * head_rows, head_rows, c.dv, "of the last batch alone");
 
   Arguments one_head = last;
   one_head.group = 1;
@@ -224,11 +195,4 @@ void check(const Case& c) {
 
 }  // namespace
 
-int main() {
-  Case c;
-  int failed = 0;
-  while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
-         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks >> c.aligned >> c.shared)
-    failed += run_checks([&] { check(c); });
-  return failed;
-}
+int main() { return check_cases(check); }

@@ -8,14 +8,10 @@
 // key, 5 an additive mask of the lowest number in every third row. parts: of a number, 2 or 1. Prints the tile, heads left to
 // CUDA cores and the Frobenius error over that of plain fp32 arithmetic; with one part, on operands and weights rounded to TF32.
 // The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
-#include <algorithm>
-#include <iostream>
-#include <random>
-
 #include "attention/fp16_split/launch.h"
 #include "attention/wgmma/instances.h"
-#include "check.h"
 #include "device/numeric.cuh"
+#include "programs/attention_case.h"
 
 using namespace xgemm;
 using namespace xgemm::attention;
@@ -30,8 +26,6 @@ void launch_fp64(const Plan&, const Arguments&, cudaStream_t) { std::abort(); }
 
 namespace {
 
-std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// 11 bits, as TF32 has, rounded to nearest.
 float to_tf32(float x) {
   if (!std::isfinite(x)) return x;
@@ -40,13 +34,13 @@ float to_tf32(float x) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
 }
 
-struct Case {
+struct SplitCase {
   std::uint64_t seed;
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts;
 };
 
 /// Of an operand: `kind` 0 query, 1 key, 2 value.
-Buffer<float> draw(const Case& c, int kind, std::int64_t count, int columns) {
+Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns) {
   std::mt19937_64 random(c.seed * 3 + static_cast<unsigned>(kind));
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform(0, 1);
@@ -66,7 +60,7 @@ Buffer<float> draw(const Case& c, int kind, std::int64_t count, int columns) {
   return x;
 }
 
-void check(const Case& c) {
+void check(const SplitCase& c) {
   const int all_heads = c.inner * c.group;
   const Buffer<float> query = draw(c, 0, std::int64_t{c.outer} * all_heads * c.sq * c.d, c.d),
                       key = draw(c, 1, std::int64_t{c.outer} * c.inner * c.sk * c.d, c.d),
@@ -74,12 +68,7 @@ void check(const Case& c) {
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
   Buffer<float> output(place(rows * c.dv), NAN), lse(place(rows), NAN);
 
-  Arguments a;
-  a.dtype = DType::f32;
-  a.batch_dims = 2;
-  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
-  a.batches = static_cast<unsigned>(c.outer * c.inner);
-  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  Arguments a = sizes_of(c, DType::f32);
   a.scale = 1.1 / std::sqrt(c.d);
   a.first = -c.sq, a.last = c.causal != 0 ? c.shift + 1 : c.sk;
   const auto operand = [&](const Buffer<float>& x, int heads, int length, int columns, int group) {
@@ -119,14 +108,8 @@ void check(const Case& c) {
     if (c.special == 5 && row % 3 == 0) bias[i] = std::numeric_limits<float>::lowest();
     flags[i] = bias[i] == 0;
   }
-  if (c.mask) {
-    a.masked = true;
-    a.mask_dtype = c.mask == 1 ? DType::boolean : DType::f32;
-    a.mask.data = c.mask == 1 ? static_cast<void*>(flags.data()) : bias.data();
-    a.mask.column = 1, a.mask.row = c.rows ? c.sk : 0;
-    a.mask.group = c.heads ? mask_rows * c.sk : 0;
-    a.mask.batch[1] = c.heads ? c.group * mask_rows * c.sk : 0, a.mask.batch[0] = mask_heads * mask_rows * c.sk;
-  }
+  if (c.mask == 1) set_mask(a, c, flags.data(), DType::boolean);
+  if (c.mask == 2) set_mask(a, c, bias.data(), DType::f32);
 
   int failed = 0;
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
@@ -157,17 +140,13 @@ void check(const Case& c) {
     return *plan;
   };
 
-  Arguments last = a;
-  const std::int64_t before = c.outer - 1, rows_before = before * all_heads * c.sq, rows_alone = rows - rows_before;
+  Arguments last = last_batch(a);
+  const std::int64_t rows_before = (c.outer - 1) * all_heads * c.sq, rows_alone = rows - rows_before;
   Buffer<float> output_alone(place(rows_alone * c.dv), NAN), lse_alone(place(rows_alone), NAN);
-  for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const float*>(x->data) + before * x->batch[0];
-  if (c.mask)
-    last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
-  last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
   last.output = output_alone.data(), last.lse = lse_alone.data();
   run(last, c.sm_count + 1, c.seed + 5);
   const SplitPlan plan = run(a, c.sm_count, c.seed);
-  std::cout << "tile " << plan.tile() << " packed " << plan.rows.packed << " parts " << plan.rows.parts << " failed " << failed
+  std::cout << "tile " << plan.tile() << " packed " << plan.rows.packed << " splits " << plan.rows.splits << " failed " << failed
             << std::flush;
   require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(float)) == 0 &&
               std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
@@ -249,7 +228,7 @@ void check(const Case& c) {
 }  // namespace
 
 int main() {
-  Case c;
+  SplitCase c;
   int failed = 0;
   while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
          c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts)

@@ -7,23 +7,17 @@
 // outer batch. aligned: the mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer
 // batch alone, under another seed and on another number of multiprocessors, must give the same bits. With FAMILY_MMA
 // (attention_mma.cpp) the same of csrc/attention/mma.
-#include <algorithm>
-#include <iostream>
-#include <random>
-
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
 #include "attention/wgmma/launch.h"
-#include "check.h"
 #include "device/numeric.cuh"
+#include "programs/attention_case.h"
 
 using namespace xgemm;
 using namespace xgemm::attention;
 
 namespace {
-
-std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 #ifdef FAMILY_MMA
 std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_mma(problem, 160 << 10); }
@@ -42,14 +36,6 @@ const char* masks(const WgmmaPlan& plan, const Arguments& arguments) {
 }
 #endif
 
-struct Case {
-  std::string dtype;
-  std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
-  double softcap;
-  int sinks, aligned, shared;
-};
-
 template <class T>
 void check(const Case& c) {
   constexpr bool kHalf = std::is_same_v<T, half>;
@@ -63,12 +49,7 @@ void check(const Case& c) {
   Buffer<T> output(place(rows * c.dv), static_cast<T>(NAN));
   Buffer<float> lse(place(rows), NAN);
 
-  Arguments a;
-  a.dtype = kHalf ? DType::f16 : DType::bf16;
-  a.batch_dims = 2;
-  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
-  a.batches = static_cast<unsigned>(c.outer * c.inner);
-  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  Arguments a = sizes_of(c, kHalf ? DType::f16 : DType::bf16);
   const double scale = 1.7 / std::sqrt(c.d);
   a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
   a.first = c.first, a.last = c.last;
@@ -158,18 +139,13 @@ void check(const Case& c) {
   large.scale = 0x1p65;
   require(!make_plan(wgmma_problem(large)).has_value(), "no plan for scores that overflow in units of log2");
   const WgmmaPlan plan = run(a, c.sm_count, c.seed);
-  std::cout << "tile " << plan.tile << " packed " << plan.packed << " parts " << plan.parts << masks(plan, a) << ": "
+  std::cout << "tile " << plan.tile << " packed " << plan.packed << " splits " << plan.splits << masks(plan, a) << ": "
             << std::flush;
 
-  Arguments last = a;
-  const std::int64_t before = c.outer - 1, rows_before = before * all_heads * c.sq, rows_alone = rows - rows_before;
+  Arguments last = last_batch(a);
+  const std::int64_t rows_before = (c.outer - 1) * all_heads * c.sq, rows_alone = rows - rows_before;
   Buffer<T> output_alone(place(rows_alone * c.dv), static_cast<T>(NAN));
   Buffer<float> lse_alone(place(rows_alone), NAN);
-  for (Operand* x : {&last.query, &last.key, &last.value}) x->data = static_cast<const T*>(x->data) + before * x->batch[0];
-  if (c.mask)
-    last.mask.data = static_cast<const char*>(a.mask.data) + before * a.mask.batch[0] * static_cast<int>(size_of(a.mask_dtype));
-  if (c.sinks == 2) last.sinks.data = own_sinks.data() + before * all_heads;
-  last.batch_sizes[0] = 1, last.batches = static_cast<unsigned>(c.inner);
   last.output = output_alone.data(), last.lse = lse_alone.data();
   run(last, c.sm_count + 1, c.seed + 5);
   require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(T)) == 0 &&
@@ -243,10 +219,5 @@ void check(const Case& c) {
 }  // namespace
 
 int main() {
-  Case c;
-  int failed = 0;
-  while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
-         c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks >> c.aligned >> c.shared)
-    failed += run_checks([&] { c.dtype == "fp16" ? check<half>(c) : check<bf16>(c); });
-  return failed;
+  return check_cases([](const Case& c) { c.dtype == "fp16" ? check<half>(c) : check<bf16>(c); });
 }

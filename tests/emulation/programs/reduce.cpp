@@ -5,6 +5,8 @@
 
 #include "check.h"
 #include "reduce/kernels/instantiate.cuh"
+#include "reduce/kernels/operators/maximum.cuh"
+#include "reduce/kernels/operators/sum.cuh"
 
 using namespace xgemm;
 using namespace xgemm::reduce;

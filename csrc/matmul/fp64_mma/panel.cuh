@@ -1,0 +1,81 @@
+// fp64: an operand's k-block on its way to a warp's registers.
+#pragma once
+#include <climits>
+
+#include "device/ptx/cp_async.cuh"
+#include "matmul/fp64_mma/plan.h"
+
+namespace xgemm::matmul::fp64_detail {
+
+/// One operand's k-block in shared memory, how kThreads threads copy it there, and how a warp reads it.
+template <int kLines, bool kAlongK, int kThreads>
+class Panel {
+ public:
+  static constexpr int kDoubles = kLines * kFp64TileK;
+
+  /// `from`: the CTA's first line and k. `lines`: that exist from there on.
+  __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, bool vectors) {
+    const auto set = [&]<int kWidth>() {
+      const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
+      src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
+      to_ = kAlongK ? place(first, along) : place(along, first);
+      rows_ = kAlongK ? lines - first : along < lines ? first : INT_MAX;
+    };
+    vectors ? set.template operator()<2>() : set.template operator()<1>();
+  }
+
+  /// The next block. k from `depth` on is zero.
+  __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, int depth, bool vectors) {
+    const auto move = [&]<int kWidth>() {
+      using P = Pieces<kWidth>;
+      const int rows = kAlongK ? (P::along() < depth ? rows_ : 0) : depth - rows_;
+      const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
+      const double* src = src_;
+#pragma unroll
+      for (int i = 0; i < P::kCount; ++i, src += step) {
+        constexpr int kPitch = kAlongK ? kFp64TileK : kLines;
+        double* const to = panel + i * (P::kStep * kPitch) + (to_ ^ i * P::kStep % 4 * 4);  // see place()
+        if constexpr (kWidth == 2)
+          cp_async_or_zeros(to, src, i * P::kStep < rows);
+        else
+          cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
+      }
+    };
+    vectors ? move.template operator()<2>() : move.template operator()<1>();
+    src_ += kFp64TileK * k_stride;
+  }
+
+  /// What read() of a warp's lines from `line`, a multiple of 16, on is given.
+  static __device__ __forceinline__ int reader(int line, int lane) {
+    return line * (kAlongK ? kFp64TileK : 1) + place(lane / 4, lane % 4);
+  }
+  /// A lane's part of the 8 lines from `more` on: line lane / 4 of them, k = 4 i + lane % 4.
+  static __device__ __forceinline__ void read(double (&values)[4], const double* panel, int reader, int more) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      values[i] =
+          kAlongK ? panel[more * kFp64TileK + (reader ^ 4 * i)] : panel[more / 16 * 16 + 4 * i * kLines + (reader ^ more % 16)];
+  }
+
+ private:
+  /// A thread's pieces of kWidth elements: of which line (k), how many lines (k) apart, and where in it.
+  template <int kWidth>
+  struct Pieces {
+    static constexpr int kARow = (kAlongK ? kFp64TileK : kLines) / kWidth, kRows = kAlongK ? kLines : kFp64TileK;
+    static constexpr int kStep = kThreads / kARow, kCount = kRows / kStep;
+    static_assert(kStep * kARow == kThreads && kCount * kStep == kRows && kCount > 0);
+    static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARow) * kWidth; }
+    static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kARow); }
+  };
+
+  /// Of element (line, k): pieces of 16 bytes are exchanged, by an exclusive or, so that half a warp reads all banks. A multiple
+  /// of 4 added to the line ([line][k]) or of 16 to the line and 4 to k ([k][line]) changes no exchange.
+  static __device__ __forceinline__ int place(int line, int k) {
+    return kAlongK ? line * kFp64TileK + (k ^ line % 4 * 4) : k * kLines + (line ^ k % 4 * 4);
+  }
+
+  const double* src_;  ///< the thread's first piece of the next block
+  int to_, rows_;      ///< its place; lines that exist from it on, or ([k][line]) its k, of lines that do not exist none
+};
+
+}  // namespace xgemm::matmul::fp64_detail

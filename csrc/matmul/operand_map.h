@@ -1,0 +1,32 @@
+// Tensor maps of operands, and where their edge tiles begin: host side of the kernels that load by TMA.
+#pragma once
+#include <climits>
+
+#include "device/tensor_map.h"
+#include "matmul/tensor_operand.h"
+
+namespace xgemm::matmul {
+
+/// Where the copy of an operand and its statistics count from.
+inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsigned char* workspace) {
+  return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
+}
+
+/// The map of `operand`, or of its copy, by boxes of box0 by box1, 128-byte swizzled. False: the driver refused it.
+inline bool make_operand_map(CUtensorMap& map, const Problem& p, const Operand& operand, const TensorOperand& x,
+                             unsigned char* workspace, DType dtype, int box0, int box1, int parts = 1, bool tf32 = false) {
+  return make_tensor_map(map, {.data = x.copied ? memory_of(x, p, workspace) + x.copy : operand.data,
+                               .dtype = dtype,
+                               .sizes = {x.inner, x.other, x.batches * parts},
+                               .strides = {x.ld, x.plane},
+                               .box = {box0, box1},
+                               .swizzle_bytes = 128,
+                               .tf32 = tf32});
+}
+
+/// Where a tile begins at most, if edge tiles `overlap` the tiles before them.
+inline int last_tile(bool overlap, std::int64_t lines, std::int64_t tile) {
+  return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,150 @@
+// How a row's strips are shared out over CTAs, and how their states become the row's: joined in order by the row's CTA, or, where
+// CTAs share a row, by the first of their cluster or by the last of them to finish.
+#pragma once
+#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/grid.cuh"
+#include "reduce/kernels/common.cuh"
+
+namespace xgemm::reduce {
+
+inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
+
+/// CTAs per SM that the register budget must allow: four, fewer where a step's values alone need more registers.
+template <class Op>
+inline constexpr int kRowBlocks = [] {
+  using T = typename Op::T;
+  if (sizeof(T) == 8) return Op::kTotal ? 1 : 2;
+  if (sizeof(T) == 1) return 2;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  return Op::kTotal ? 2 : 3;
+#else
+  return std::is_integral_v<T> || Op::kTotal ? 3 : 4;
+#endif
+}();
+
+/// Joins get(0..count - 1) in an order that `count` alone decides (with up to 32 states, for any number of threads); thread 0
+/// gets the result.
+template <class Op, class Get>
+__device__ __forceinline__ typename Op::State join_block(std::int64_t count, const Get& get, typename Op::State* warps) {
+  using State = typename Op::State;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  State s = Op::identity();
+  for (std::int64_t i = threadIdx.x; i < count; i += kUnroll * blockDim.x) {
+    State next[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const std::int64_t k = i + j * static_cast<std::int64_t>(blockDim.x);
+      next[j] = k < count ? get(k) : Op::identity();
+    }
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) s = Op::merge(s, next[j]);
+  }
+  const int used = count < kWarpSize ? static_cast<int>(count) : kWarpSize;  // the other lanes hold nothing
+  for (int offset = used > 1 ? 1 << (31 - __clz(used - 1)) : 0; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+  if (blockDim.x == kWarpSize || count <= kWarpSize) return s;
+  __syncthreads();  // the previous call may still read `warps`
+  if (lane == 0) warps[warp] = s;
+  __syncthreads();
+  if (warp > 0) return s;
+  s = lane < static_cast<int>(blockDim.x) / kWarpSize ? warps[lane] : Op::identity();
+  for (int offset = kRowWarps / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
+  return s;
+}
+
+/// The CTAs of a cluster send their strips' states to the first CTA, which continues when all have arrived
+/// (device/ptx/mbarrier.cuh).
+template <class Op>
+struct Meeting {
+  using State = typename Op::State;
+  ptx::Barrier* arrived;
+  /// Before anything else.
+  __device__ __forceinline__ void open([[maybe_unused]] const Plan& plan) const {
+#if __CUDA_ARCH__ >= 900
+    if (plan.cluster == 1) return;
+    if (threadIdx.x == 0) {
+      ptx::barrier_init(arrived, 1);
+      ptx::fence_barrier_init();
+      const auto others = static_cast<std::uint32_t>(plan.strips - plan.per_block);
+      ptx::barrier_arrive_expect(arrived, others * static_cast<std::uint32_t>(sizeof(State)));
+    }
+    __syncwarp();  // a warp arrives as one
+    ptx::cluster_arrive_relaxed();
+#endif
+  }
+  /// states[0..count - 1] are this CTA's. Returns true in the first CTA, once it has the states of all.
+  __device__ __forceinline__ bool send([[maybe_unused]] const State* states, [[maybe_unused]] int count) const {
+#if __CUDA_ARCH__ >= 900
+    using Word = std::conditional_t<sizeof(State) % 8 == 0, unsigned long long, unsigned>;
+    __syncthreads();
+    ptx::cluster_wait();  // the first block's barrier exists from here on
+    if (ptx::cluster_rank() == 0) {
+      ptx::barrier_wait(arrived, 0);
+      return true;
+    }
+    const Word* const words = reinterpret_cast<const Word*>(states);
+    for (int i = static_cast<int>(threadIdx.x); i < count * static_cast<int>(sizeof(State) / sizeof(Word)); i += blockDim.x)
+      ptx::store_async(words + i, words[i], arrived, 0);
+#endif
+    return false;
+  }
+};
+
+/// Finishes a row of several strips, in its CTA or in the last of its CTAs: joins the states of this CTA's `units` strips, or
+/// those of all CTAs.
+template <class Op>
+__device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typename Op::T>& convert, int units, std::int64_t row,
+                                           const typename Op::State* states, const typename Op::Extra& extra, void* out,
+                                           std::int64_t output, unsigned* counters, typename Op::State* partials,
+                                           const Meeting<Op>& meeting) {
+  using State = typename Op::State;
+  __shared__ State warps[kRowWarps];
+  State total = Op::identity();
+  if (plan.cluster > 1) {
+    if (!meeting.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_block, units)) return;
+    total = join_block<Op>(plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
+  } else if (plan.split == 1 || plan.grouped) {
+    __syncthreads();
+    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
+  }
+  if (plan.split > 1 && plan.cluster == 1) {
+    if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
+    if (!is_last_block(counters + row, plan.split)) return;
+    const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
+    const State* mine = partials + row * joined;
+    total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
+  }
+  if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
+}
+
+/// Dynamic shared memory of a CTA: the states of its strips (or its cluster's) and no more, because an SM holds many CTAs of
+/// one warp.
+template <class Op>
+std::size_t row_shared_bytes(const Plan& plan) {
+  if (plan.strips == 1) return 0;
+  return static_cast<std::size_t>(plan.cluster > 1 ? plan.strips : plan.per_block) * sizeof(typename Op::State);
+}
+
+/// A CTA's share: if `whole`, rows of one strip from `first` on, else strips of `row`.
+struct Share {
+  std::int64_t row, first;
+  int units;
+};
+__device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
+  std::int64_t row = 0, part = blockIdx.x;
+  if (!whole) {
+    row = blockIdx.x / static_cast<unsigned>(plan.split);
+    part -= row * plan.split;
+  }
+  const std::int64_t first = part * plan.per_block;
+  return {row, first, static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first))};
+}
+
+/// Where the states of strips `first` and on of `row` are kept until finish_row: `states` is the CTA's shared memory.
+template <class State>
+__device__ __forceinline__ State* place_of_states(const Plan& plan, State* states, State* partials, std::int64_t row,
+                                                  std::int64_t first) {
+  if (plan.cluster > 1) return states + first;
+  return plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first : states;
+}
+
+}  // namespace xgemm::reduce
