@@ -5,9 +5,8 @@
 //   Operands   query (batch, group, Sq, D), key (batch, Sk, D), value (batch, Sk, Dv) and the mask (bool or fp32) with any
 //              strides: 16 bytes at a time where rows are aligned, else by elements. Output and lse contiguous. D and Dv up to
 //              kTile's.
-//   CTA        one tile of packed rows, one split of the keys. Each of four warps takes every fourth step of kTile.keys() keys
-//   and
-//              keeps its own maximum, sum and outputs (warp.cuh). Grid in x: tiles of rows, batches, splits.
+//   CTA        one tile of packed rows, one split of the keys. Each of four warps takes every fourth step of kTile.keys()
+//              keys and keeps its own maximum, sum and outputs (warp.cuh). Grid in x: tiles of rows, batches, splits.
 //   Loop       a warp has one slot for keys and one for values; it fills a slot again by cp.async as soon as it has read it
 //              (copies.cuh). No CTA barrier.
 //   Order      a row's sums are added in an order that depends on Sk, D and Dv alone: steps, warps, splits (merge.cuh), in order.

@@ -4,9 +4,8 @@
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
 // windows, masks, soft capping, sinks.
 //   Operands   as wgmma/kernel.cuh; at most 16 packed rows a key head. D and Dv up to kTile's, zeros beyond; scale > 0.
-//   CTA        one part of one key head's keys. Four warps share the keys, 16 at a time: each has its own maximum, sum and
-//   outputs
-//              (warp.cuh).
+//   CTA        one part of one key head's keys. Four warps share the keys, 16 at a time: each has its own maximum, sum
+//              and outputs (warp.cuh).
 //   Loop       a ring of stages, filled by cp.async (copies.cuh); one barrier a stage.
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype and the kind of mask: 16 keys at a time, by
 //              slices (the index of the 16 modulo 4), walked from the last to the first of a part; slices, then parts are merged

@@ -2,7 +2,7 @@
 //
 // Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
 // mask it is the longest. A CTA's first item is its own index, the others come from a counter in memory: whoever is late (its
-// tiles are long, it has merged parts) takes fewer. The producer fetches them and tells the consumers.
+// tiles are long) takes fewer. The producer fetches them and tells the consumers.
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
