@@ -35,4 +35,9 @@ const DeviceProperties& device_properties(int index) {
   return cache[static_cast<std::size_t>(index)];
 }
 
+bool may_launch_early() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && device_properties(device).major == 9;
+}
+
 }  // namespace xgemm

@@ -19,4 +19,8 @@ struct DeviceProperties {
 /// Properties of device `index`, cached; all zero if the device cannot be read.
 const DeviceProperties& device_properties(int index);
 
+/// Does the code that the current device runs wait for the kernel before it (ptx/grid.cuh)? That for sm_90 does, PTX of an older
+/// architecture on a newer GPU does not, and then must not be launched early.
+bool may_launch_early();
+
 }  // namespace xgemm
