@@ -966,6 +966,40 @@ def test_same_bits_every_time(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("d", [64, 96, 128, 256])
+def test_masked_tiles_have_the_same_bits_every_time(dtype: torch.dtype, d: int) -> None:
+    """Several tiles of rows and of keys a CTA, some hidden whole: a slot that is overwritten too early would show."""
+    q, k, v = qkv(dtype, "cuda", sq=1000, sk=1104, d=d, batch=(2, 16))
+    keep = torch.rand(1000, 1104, device="cuda") < 0.7
+    keep[:400, 300:700] = False
+    masks = [keep, *(torch.where(keep, 0.5, -torch.inf).to(mask_dtype) for mask_dtype in {dtype, torch.float32})]
+    for mask in masks:
+        for precision in ("highest", "high") if dtype is torch.float32 else ("highest",):
+            first = attention_lse(q, k, v, attn_mask=mask, precision=precision)
+            for _ in range(50):
+                again = attention_lse(q, k, v, attn_mask=mask, precision=precision)
+                assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_bits_do_not_depend_on_strides_of_zero(dtype: torch.dtype) -> None:
+    """One query for all positions or heads, one key or value for all positions: as if each had its own."""
+    for sq in (4, 70):
+        q, k, v = qkv(dtype, "cuda", sq=sq, sk=100, batch=(2, 4))
+        for args in [
+            (q[:, :, :1].expand_as(q), k, v),
+            (q[:, :1].expand_as(q), k[:, :2], v[:, :2]),
+            (q, k[:, :, :1].expand_as(k), v),
+            (q, k, v[:, :, :1].expand_as(v)),
+        ]:
+            got = attention_lse(*args, enable_gqa=True)
+            wanted = attention_lse(*(x.contiguous() for x in args), enable_gqa=True)
+            assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize(("d", "dv"), [(64, 64), (128, 128), (96, 200)])
 def test_row_bits_do_not_depend_on_the_batch(dtype: torch.dtype, d: int, dv: int) -> None:
