@@ -1018,12 +1018,11 @@ def test_row_bits_do_not_depend_on_the_batch(dtype: torch.dtype, d: int, dv: int
 
 
 def same_order(query: torch.Tensor, rows: int) -> bool:
-    """Whether so many rows add in the order of query's: on tensor cores the range that rows are in cuts the keys."""
-
-    def cut(count: int) -> int:
-        return sum(count > limit for limit in (64, 1024))
-
-    return not on_tensor_cores(query) or cut(rows) == cut(query.shape[-2])
+    """Whether so many rows add in the order of query's: the range they are in chooses the kernel and cuts the keys."""
+    limits = [48] if query.dtype is torch.float32 else []
+    if on_tensor_cores(query):
+        limits += [16, 64, 256, 1024]
+    return all((rows > limit) == (query.shape[-2] > limit) for limit in limits)
 
 
 # ---- the GPU as a whole ------------------------------------------------------------------------------------
