@@ -1,33 +1,6 @@
-# The CUDA part of the build: the architectures, the compiler, and what a target with CUDA sources needs.
+# The CUDA part of the build: the compiler, and what a target with CUDA sources needs.
 
-# Architectures come from TORCH_CUDA_ARCH_LIST ("8.0+PTX;9.0a"), as in every torch extension.
-set(tuned_archs "8.0+PTX;9.0a")
-set(arch_list "$ENV{TORCH_CUDA_ARCH_LIST}")
-if(NOT arch_list)
-  set(arch_list "${tuned_archs}")
-endif()
-string(REPLACE " " ";" arch_list "${arch_list}")
-set(gencode)
-set(gencode_hopper)
-set(all_tuned ON)
-foreach(arch IN LISTS arch_list)
-  string(REGEX REPLACE "\\+PTX$" "" number "${arch}")
-  string(REPLACE "." "" number "${number}")
-  if(NOT number MATCHES "^[0-9]+[af]?$")
-    message(FATAL_ERROR "TORCH_CUDA_ARCH_LIST: expected entries such as 8.0, 8.0+PTX or 9.0a, got ${arch}")
-  endif()
-  if(NOT arch IN_LIST tuned_archs)
-    set(all_tuned OFF)
-  endif()
-  set(flags "-gencode=arch=compute_${number},code=sm_${number}")
-  if(arch MATCHES "\\+PTX$")
-    list(APPEND flags "-gencode=arch=compute_${number},code=compute_${number}")
-  endif()
-  list(APPEND gencode ${flags})
-  if(number STREQUAL "90a")
-    list(APPEND gencode_hopper ${flags})
-  endif()
-endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/architectures.cmake)
 
 # Kernels that a GPU of another compute capability than 9.0 is never given (the plans and the lab's checks ask for `major == 9`):
 # machine code for sm_90a alone, where the list has it.
@@ -40,6 +13,9 @@ foreach(source IN LISTS cuda_sources)
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode}")
   endif()
 endforeach()
+if(gencode_hopper)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/csrc/device/properties.cpp PROPERTIES COMPILE_DEFINITIONS XGEMM_HOPPER_CODE)
+endif()
 
 if(NOT CMAKE_CUDA_COMPILER)
   execute_process(

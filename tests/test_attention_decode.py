@@ -82,9 +82,12 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         Case("fp32", seed=8, outer=2, sq=20, sk=600, first=580, last=1200, special=1),
         # +inf after finite scores beyond 88, in lanes of which some have seen no key: the sum stays inf.
         Case("fp32", seed=10, group=2, sq=4, sk=80, d=256, mask=3, rows=1, special=2),
+        # More splits than lanes that look for the maximum.
+        Case("fp32", seed=11, sq=2, sk=17000, d=8, dv=8, sinks=1),
+        Case("fp32", seed=12, sk=17000, d=8, dv=131, first=600),
     ]
     splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
-    assert splits == [10, 10, 3, 10, 1, 9, 1, 1, 1]
+    assert splits == [10, 10, 3, 10, 1, 9, 1, 1, 1, 34, 33]
 
 
 PROGRAM = r"""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from common import CSRC, compile_host_code
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_ext
@@ -109,6 +110,75 @@ def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpu
     )
     assert sm_80 < sm_90
     assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gencode", "hopper"),
+    [
+        ("", "80,sm_80 80,compute_80 90a,sm_90a", "90a,sm_90a"),
+        ("8.0 9.0", "80,sm_80 90a,sm_90a", "90a,sm_90a"),
+        ("8.6;9.0+PTX", "86,sm_86 90a,sm_90a 90,compute_90", "90a,sm_90a 90,compute_90"),
+        ("9.0 9.0a", "90a,sm_90a", "90a,sm_90a"),
+        ("8.0+PTX", "80,sm_80 80,compute_80", ""),
+    ],
+)
+def test_machine_code_for_hopper_has_its_instructions(tmp_path: Path, wanted: str, gencode: str, hopper: str) -> None:
+    """9.0 without "a" would compile the kernels of Hopper's tensor cores to nothing."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    script = tmp_path / "print.cmake"
+    script.write_text(
+        f"cmake_minimum_required(VERSION 3.22)\ninclude({ROOT / 'cmake' / 'architectures.cmake'})\n"
+        'execute_process(COMMAND echo "${gencode}")\nexecute_process(COMMAND echo "${gencode_hopper}")\n'
+    )
+    done = subprocess.run(
+        ["cmake", "-P", script],
+        env={**os.environ, "TORCH_CUDA_ARCH_LIST": wanted},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [
+        line.replace("-gencode=arch=compute_", "").replace("code=", "").split(";") for line in done.stdout.splitlines()
+    ]
+    assert found == [gencode.split(), hopper.split(" ")]
+
+
+PROPERTIES = r"""
+#include <iostream>
+#include "device/launch.h"
+#include "device/properties.h"
+extern "C" cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 + device : 0;
+  return cudaSuccess;
+}
+int current = 0;
+extern "C" cudaError_t cudaGetDevice(int* device) { return *device = current, cudaSuccess; }
+extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  return std::cout << (config->numAttrs != 0 ? " early" : " late"), cudaSuccess;
+}
+void kernel(int) {}
+int main() {
+  for (; current < 3; ++current) {
+    std::cout << xgemm::device_properties(current).major;
+    xgemm::enqueue(kernel, {.blocks = 1, .threads = 1, .early = true}, nullptr, 0);
+    std::cout << '\n';
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("hopper_code", [True, False])
+def test_a_library_without_code_for_hopper_launches_none_of_it(tmp_path: Path, hopper_code: bool) -> None:
+    if find_nvcc.find_nvcc() is None:
+        pytest.skip("no CUDA toolkit")
+    include = Path(find_nvcc.find_nvcc()).resolve().parent.parent / "include"
+    flags = [f"-isystem{include}", *(["-DXGEMM_HOPPER_CODE"] if hopper_code else [])]
+    (tmp_path / "main.cpp").write_text(PROPERTIES)
+    compile_host_code(tmp_path, *flags, "main.cpp", CSRC / "device" / "properties.cpp", "-o", "program")
+    lines = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout.splitlines()
+    # PTX of an older architecture holds no griddepcontrol.wait either.
+    assert lines == ["8 late", "9 early" if hopper_code else "8 late", "10 late"]
 
 
 def test_version_is_that_of_the_newest_changes() -> None:

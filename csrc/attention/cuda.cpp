@@ -44,10 +44,12 @@ struct TensorCores {
       : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(wgmma && wanted_plan() != "wgmma") {}
 };
 
-/// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)?
-bool aligned(const TensorView& v) {
+/// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)? `apart`: of
+/// so many dims before the columns, strides must not be 0 (those of batch dims may: wgmma/launch.cpp).
+bool aligned(const TensorView& v, std::int64_t apart = 1) {
   bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
-  for (std::int64_t i = 0; i + 1 < v.dim(); ++i) result = result && (v.size(i) == 1 || v.stride(i) % 8 == 0);
+  for (std::int64_t i = 0; i + 1 < v.dim(); ++i)
+    result = result && (v.size(i) == 1 || (v.stride(i) % 8 == 0 && (v.stride(i) != 0 || i + 1 + apart < v.dim())));
   return result;
 }
 
@@ -103,12 +105,13 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && cores.wgmma;
   const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
-  if (tensor_cores && a.d * a.dv * a.sk != 0 && !(aligned(a.query) && aligned(a.key) && aligned(a.value))) {
+  const std::array<bool, 3> fit = {aligned(a.query, a.key_group == 1 ? 1 : 2), aligned(a.key), aligned(a.value)};
+  if (tensor_cores && a.d * a.dv * a.sk != 0 && !(fit[0] && fit[1] && fit[2])) {
     Call b = a;
     std::array<Tensor, 3> copies;
     TensorView* const views[] = {&b.query, &b.key, &b.value};
     for (std::size_t i = 0; i < copies.size(); ++i)
-      if (!aligned(*views[i])) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
+      if (!fit[i]) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
     b.d = b.query.size(-1), b.dv = b.value.size(-1);
     Result r = attention_cuda(b, want_lse);
     if (b.dv != a.dv) r.output = torch::stable::contiguous(torch::stable::narrow(r.output, -1, 0, a.dv));

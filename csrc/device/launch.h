@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "device/properties.h"
+
 namespace xgemm {
 
 struct Grid {
@@ -24,7 +26,7 @@ void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t strea
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  if (grid.early) {
+  if (grid.early && may_launch_early()) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;

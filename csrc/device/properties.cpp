@@ -27,8 +27,17 @@ const DeviceProperties& device_properties(int index) {
         .smem_per_block = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
         .smem_per_sm = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerMultiprocessor)),
     };
+#ifndef XGEMM_HOPPER_CODE
+    DeviceProperties& gpu = cache[static_cast<std::size_t>(index)];
+    if (gpu.major == 9) gpu.major = 8, gpu.minor = 9;
+#endif
   });
   return cache[static_cast<std::size_t>(index)];
+}
+
+bool may_launch_early() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && device_properties(device).major == 9;
 }
 
 }  // namespace xgemm

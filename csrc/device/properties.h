@@ -5,6 +5,9 @@
 namespace xgemm {
 
 struct DeviceProperties {
+  /// The compute capability whose kernels the library may launch: the GPU's, or 8.9 where the GPU has 9.0 and the library no
+  /// machine code for it (TORCH_CUDA_ARCH_LIST). Such a GPU runs PTX of an older one, which Hopper's kernels are compiled to
+  /// nothing in.
   int major = 0, minor = 0;
   int sm_count = 0;
   int max_threads_per_sm = 0;
@@ -15,5 +18,9 @@ struct DeviceProperties {
 
 /// Properties of device `index`, cached; all zero if the device cannot be read.
 const DeviceProperties& device_properties(int index);
+
+/// Does the code that the current device runs wait for the kernel before it (ptx/grid.cuh)? That for sm_90 does, PTX of an older
+/// architecture on a newer GPU does not, and then must not be launched early.
+bool may_launch_early();
 
 }  // namespace xgemm

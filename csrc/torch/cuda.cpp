@@ -73,10 +73,13 @@ void CudaScope::check_launch() const {
   const cudaError_t e = cudaGetLastError();
   if (e == cudaSuccess) [[likely]]
     return;
-  if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction)
-    fail(op_, "libxgemm.so holds no kernel image for this GPU (sm_", properties_->major, properties_->minor,
-         "); rebuild it with TORCH_CUDA_ARCH_LIST=", properties_->major, ".", properties_->minor,
-         properties_->major == 9 ? "a" : "");
+  if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction) {
+    int major = 0, minor = 0;  // of the GPU itself
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, view_.device_index);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, view_.device_index);
+    fail(op_, "libxgemm.so holds no kernel image for this GPU (sm_", major, minor,
+         "); rebuild it with TORCH_CUDA_ARCH_LIST=", major, ".", minor, major == 9 ? "a" : "");
+  }
   fail(op_, "CUDA launch failed: ", cudaGetErrorString(e));
 }
 

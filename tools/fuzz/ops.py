@@ -610,9 +610,12 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         weight = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
     full = "attn_mask" not in inputs and "is_causal" not in inputs
     if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
-        heads = query.shape[-3] if inputs["enable_gqa"] else 1
-        heads_rows = sq * heads  # at most, of a key head: more than 64 may be cut otherwise
-        if op == "attention" and not (on_tensor_cores(query) and heads_rows > 64):
+        heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head
+        # A range of more rows may have another kernel or other splits (docs/attention.md).
+        most = 16 if on_tensor_cores(query) else math.inf
+        if draw.cuda and dtype is torch.float32:
+            most = 48
+        if op == "attention" and heads_rows <= most:
             case.rows, case.out_dim = {"query": -2}, -2
     return case
 

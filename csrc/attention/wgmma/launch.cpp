@@ -118,7 +118,9 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
                  .mask_heads = a.group > 1 && a.mask.group != 0,
                  .mask_rows = a.mask.row != 0};
-  constexpr double kLargestScale = 0x1p64;  // the largest fp16 scores (2^40) stay finite in units of log2
+  // Of products, whose largest one in units of log2 is rounded to fp32 (Exponentials): weights overflow fp16 where it is over
+  // 2^27. Of soft capping: cap_scores() is good to 2^-22 of the cap, so to 2^-12 then, as half precision is.
+  constexpr double kLargestScale = 1024;
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
                static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) && a.scale <= kLargestScale &&
                (a.cap_scale == 0 || static_cast<float>(a.cap_scale) != 0) && a.query.vector && a.key.vector && a.value.vector &&

@@ -2,7 +2,8 @@
 //
 //   Operands   WgmmaArguments::part_states and part_outputs of all parts of a row; `part_columns` of them are outputs.
 //   CTA        four warps, a row each. Its first instructions run while the kernel before ends (programmatic dependent launch).
-//   Order      the sum of a row's sums by a tree over 32 parts at a time, outputs part after part: the number of parts decides.
+//   Order      the sum of a row's sums by a tree over 32 parts at a time, from the first part that some row sees; outputs part
+//              after part.
 //   Floor      reads 4 part_columns + 8 bytes a row and part.
 #pragma once
 #include "attention/wgmma/parts.cuh"
