@@ -11,10 +11,10 @@
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/mask.cuh"
-#include "attention/fp16_split/parts.cuh"
 #include "attention/fp16_split/schedule.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
+#include "attention/fp16_split/splits.cuh"
 #include "attention/wgmma/consumer.cuh"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/named_barrier.cuh"
@@ -233,7 +233,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
     softmax.finish();
-    if (g.through_memory) return leave_part(outputs, softmax.maximum, softmax.sum, g, tile);
+    if (g.through_memory) return leave_partials(outputs, softmax.maximum, softmax.sum, g, tile);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int in_tile = row_in_tile() + 8 * h;

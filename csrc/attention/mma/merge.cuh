@@ -2,7 +2,7 @@
 #pragma once
 #include "attention/mma/warp.cuh"
 #include "attention/wgmma/finish.cuh"
-#include "attention/wgmma/parts.cuh"
+#include "attention/wgmma/splits.cuh"
 
 namespace xgemm::attention {
 
@@ -38,9 +38,9 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
   }
   __syncthreads();
 
-  const bool whole = g.parts.divisor == 1;
+  const bool whole = g.splits.divisor == 1;
 #pragma unroll 1
-  for (int i = thread; i < g.part_rows * kQuads; i += kMmaThreads) {
+  for (int i = thread; i < g.partial_rows * kQuads; i += kMmaThreads) {
     const int row = i / kQuads, column = i % kQuads * 4;
     float maximum = -INFINITY, sum = 0;
     for (int at = row; at < kMmaWarps * kMmaRows; at += kMmaRows) maximum = fmaxf(maximum, results.states[at].x);
@@ -57,9 +57,9 @@ __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>&
     if (whole) {
       store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum, sum, output);
     } else {
-      const std::int64_t to = part_row(g, tile.index, tile.split, row);
-      if (column == 0) g.part_states[to] = {maximum, sum};
-      store_vector(g.part_outputs + to * kValueSize + column, output);
+      const std::int64_t to = partial_row(g, tile.index, tile.split, row);
+      if (column == 0) g.partial_states[to] = {maximum, sum};
+      store_vector(g.partial_outputs + to * kValueSize + column, output);
     }
   }
 }

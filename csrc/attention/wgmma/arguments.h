@@ -67,7 +67,7 @@ struct WgmmaArguments {
   ShortDivider section;        ///< their tiles of rows
   ShortDivider tile_heads;     ///< tile heads of a key head
   ShortDivider inner;          ///< inner batches
-  ShortDivider parts;          ///< splits of the keys, `split_tiles` tiles of them each
+  ShortDivider splits;         ///< splits of the keys, `split_tiles` tiles of them each
   int split_tiles;
   int first_split;      ///< those before hold no key that a row sees
   int items;            ///< tiles of rows times splits
@@ -76,12 +76,12 @@ struct WgmmaArguments {
   WgmmaMask mask;
   WgmmaSinks sinks;
 
-  // Where results meet in memory (parts.cuh): several splits, or rows that TMA cannot store.
+  // Where results meet in memory (splits.cuh): several splits, or rows that TMA cannot store.
   bool through_memory;
-  int part_rows;        ///< rows of a tile that there is room for
-  int part_columns;     ///< the tile's value_size
-  float* part_outputs;  ///< [tile][split][row][part_columns], unnormalised
-  float2* part_states;  ///< [tile][split][row]: maximum of the unscaled scores, sum of the weights
+  int partial_rows;        ///< rows of a tile that there is room for
+  int partial_columns;     ///< the tile's value_size
+  float* partial_outputs;  ///< [tile][split][row][partial_columns], unnormalised
+  float2* partial_states;  ///< [tile][split][row]: maximum of the unscaled scores, sum of the weights
 
   /// The mask, if it is additive_tma: dims (Sk, group, Sq, inner batch, outer batch), sizes 1 where it is broadcast; boxes of 64
   /// keys by slot_rows rows.

@@ -9,10 +9,10 @@
 #pragma once
 #include "attention/wgmma/epilogue.cuh"
 #include "attention/wgmma/mask.cuh"
-#include "attention/wgmma/parts.cuh"
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "attention/wgmma/softmax.cuh"
+#include "attention/wgmma/splits.cuh"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -265,7 +265,7 @@ struct Consumer {
         release(shared.query_slots, query);
       } else {
         release(shared.query_slots, query);
-        leave_part(outputs, softmax.maximum, softmax.sum, g, tile);
+        leave_partials(outputs, softmax.maximum, softmax.sum, g, tile);
       }
       __syncwarp();
     }

@@ -148,13 +148,13 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   g.section = ShortDivider::of(std::int64_t{plan.row_tiles} * plan.section_heads);
   g.tile_heads = ShortDivider::of(a.group / plan.packed);
   g.inner = ShortDivider::of(batches(a, 0));
-  g.parts = ShortDivider::of(plan.splits);
+  g.splits = ShortDivider::of(plan.splits);
   g.split_tiles = plan.split_tiles, g.first_split = plan.first_split;
   g.items = static_cast<int>(plan.items());
 
-  g.through_memory = plan.through_memory, g.part_rows = plan.partial_rows, g.part_columns = plan.info().value_size;
-  g.part_states = static_cast<float2*>(memory);
-  g.part_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
+  g.through_memory = plan.through_memory, g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
+  g.partial_states = static_cast<float2*>(memory);
+  g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
 }

@@ -12,9 +12,9 @@ void launch_merge(DType dtype, bool natural_units, const WgmmaArguments& argumen
             stream, arguments);
   };
   if (dtype == DType::f16)
-    launch(natural_units ? merge_parts<half, Masking::additive> : merge_parts<half, Masking::edges>);
+    launch(natural_units ? merge_splits<half, Masking::additive> : merge_splits<half, Masking::edges>);
   else
-    launch(natural_units ? merge_parts<bf16, Masking::additive> : merge_parts<bf16, Masking::edges>);
+    launch(natural_units ? merge_splits<bf16, Masking::additive> : merge_splits<bf16, Masking::edges>);
 }
 
 }  // namespace xgemm::attention

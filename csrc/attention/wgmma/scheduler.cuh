@@ -29,7 +29,7 @@ struct RowTile {
   int head;           ///< query head within its group; 0 where the group is packed
   int inner, outer;   ///< batch
   __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
-    index = g.parts.divide(item), split = item - index * static_cast<int>(g.parts.divisor);
+    index = g.splits.divide(item), split = item - index * static_cast<int>(g.splits.divisor);
     const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
     const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
     const int tile_head = section * heads + within - from_last * heads;

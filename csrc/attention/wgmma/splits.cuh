@@ -9,22 +9,22 @@
 namespace xgemm::attention {
 
 /// Where row `row` of a tile's split is kept.
-__device__ __forceinline__ std::int64_t part_row(const WgmmaArguments& g, int tile, int split, int row) {
-  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.parts.divisor) + split) * g.part_rows + row;
+__device__ __forceinline__ std::int64_t partial_row(const WgmmaArguments& g, int tile, int split, int row) {
+  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.splits.divisor) + split) * g.partial_rows + row;
 }
 
 /// Leaves an item's results of the warpgroup's rows.
 template <int kCount>
-__device__ __forceinline__ void leave_part(const float (&outputs)[kCount], const float (&maximum)[2], const float (&sum)[2],
-                                           const WgmmaArguments& g, const RowTile& tile) {
+__device__ __forceinline__ void leave_partials(const float (&outputs)[kCount], const float (&maximum)[2], const float (&sum)[2],
+                                               const WgmmaArguments& g, const RowTile& tile) {
   const Place place;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = place.row(h);
-    if (row >= g.part_rows || tile.output_row(g, tile.row + row) < 0) continue;
-    const std::int64_t to = part_row(g, tile.index, tile.split, row);
-    if (place.lane % 4 == 0) g.part_states[to] = {maximum[h], sum[h]};
-    float* const columns = g.part_outputs + to * (2 * kCount) + 2 * (place.lane % 4);
+    if (row >= g.partial_rows || tile.output_row(g, tile.row + row) < 0) continue;
+    const std::int64_t to = partial_row(g, tile.index, tile.split, row);
+    if (place.lane % 4 == 0) g.partial_states[to] = {maximum[h], sum[h]};
+    float* const columns = g.partial_outputs + to * (2 * kCount) + 2 * (place.lane % 4);
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j)
       store_vector(columns + 8 * j, Vector<float, 2>{{outputs[4 * j + 2 * h], outputs[4 * j + 2 * h + 1]}});

@@ -1,4 +1,4 @@
-// Splits of the keys, as attention/wgmma/parts.cuh has them, and their merge (attention/wgmma/merge.cuh).
+// Splits of the keys, as attention/wgmma/splits.cuh has them, and their merge (attention/wgmma/merge.cuh).
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/softmax.cuh"
@@ -25,9 +25,9 @@ __device__ __forceinline__ void store_columns(float* row, int column, int column
     if (column + c < columns) row[column + c] = x[c];
 }
 
-/// merge_parts() for fp32: rows have scales of their own, and sums those of the splits.
+/// merge_splits() for fp32: rows have scales of their own, and sums those of the splits.
 template <Masking kMasking>
-__global__ void __launch_bounds__(32 * kMergeWarps) merge_split_parts(const __grid_constant__ SplitArguments g) {
+__global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __grid_constant__ SplitArguments g) {
   ptx::grid_release();
   ptx::grid_wait();
   merge_row(
