@@ -1,5 +1,6 @@
 """tools/fuzz: planted mistakes are found and replayed, a crash or a hang costs one case, and what is right passes."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -135,7 +136,13 @@ def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--ops", "sun"])
     assert "--ops: expected some of matmul" in capsys.readouterr().err
-    for options in (["--shard", "3/2"], ["--shard", "one"], ["--cases", "-1"], ["--replay", "softmax 1"]):
+    for options in (
+        ["--shard", "3/2"],
+        ["--shard", "one"],
+        ["--cases", "-1"],
+        ["--repeats", "1"],
+        ["--replay", "softmax 1"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main(["--device", "cpu", *options])
         printed = f"{ended.value} {capsys.readouterr().err}"
@@ -264,6 +271,14 @@ def test_what_else_may_be_wrong_with_a_result(
     plant(monkeypatch, first_only(change))
     for op in ("matmul", "softmax", "attention_lse"):
         assert any(message in found for *_, found in failures(op)), op
+
+
+def test_bits_that_seldom_differ_are_found_by_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = itertools.count()
+    plant(monkeypatch, first_only(lambda x: x + 1e-7 * (next(calls) % 16 == 15)))
+    monkeypatch.setenv(check.REPEATS, "40")
+    found = [message for *_, message in failures("softmax")]
+    assert "other bits in some of 39 repeats" in found
 
 
 def test_missing_nan_and_inf_are_found() -> None:

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from tools.fuzz import ROOT
+from tools.fuzz.check import REPEATS
 from tools.fuzz.worker import POSITION, STREAMS, run_block
 
 CHUNK = 64  # cases of one stream that a worker is given at a time
@@ -288,6 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda" if cuda else "cpu", help="cpu or cuda")
     parser.add_argument("--jobs", type=int, help="worker processes (default: a core each, at most 8)")
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="a case that takes longer has hung")
+    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="calls of a case, all with the same bits")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run the I-th of N parts of the cases only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and failures")
     parser.add_argument("--use", nargs="+", default=[], metavar="MODULE", help="imported by the workers first")
@@ -295,6 +297,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if torch.device(options.device).type == "cuda" and not cuda:
         parser.error("--device cuda: there is no NVIDIA GPU here")
+    if options.repeats < 2:
+        parser.error(f"--repeats: expected a number of at least 2, got {options.repeats}")
+    os.environ[REPEATS] = str(options.repeats)  # of the workers too
     if options.replay:
         for module in options.use:
             importlib.import_module(module)

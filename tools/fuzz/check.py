@@ -15,6 +15,7 @@ import torch_ext
 from tools.fuzz.draw import HALVES, Draw, describe
 
 Inputs = dict[str, Any]
+REPEATS = "XGEMM_FUZZ_REPEATS"  # environment variable of the workers: how often a case is called
 CUDA_ERROR = re.compile(r"CUDA error|CUDA driver error|cudaError|an illegal memory access")
 
 
@@ -257,7 +258,7 @@ def run(case: Case, draw: Draw) -> Iterator[Finding]:
     found = call(case, raw(case.op), case.inputs)
     # An explicit precision wins: on the CPU within the bound, but not always with the same bits.
     overruled = case.environment.pop("float32_matmul_precision", None) if draw.cuda else None
-    again = call(case, raw(case.op), case.inputs)
+    again = [call(case, raw(case.op), case.inputs) for _ in range(int(os.environ.get(REPEATS, "2")) - 1)]
     source = case.inputs if case.source is None else case.source
     exact = several(case.torchs(**(source if case.bound is None else wide(source))))
     bounds = several(case.bound(**wide(source))) if case.bound else (Bound(0.0),) * len(exact)
@@ -270,9 +271,11 @@ def run(case: Case, draw: Draw) -> Iterator[Finding]:
         if i and y.is_floating_point():  # attention's log-sum-exp
             dtype = torch.float64 if first.dtype is torch.float64 else torch.float32
         check_shape(x, y, dtype, draw.device)
-    for x, y in zip(found, again, strict=True):
-        when = f"where torch's precision is {overruled!r}" if overruled else "the second time"
-        yield Finding(same_bits(x, y), lambda when=when: f"other bits {when}")
+    when = f"where torch's precision is {overruled!r}" if overruled else "the second time"
+    when = when if len(again) == 1 else f"in some of {len(again)} repeats"
+    for x, *repeats in zip(found, *again, strict=True):
+        same = torch.stack([same_bits(x, y) for y in repeats]).all()
+        yield Finding(same, lambda when=when: f"other bits {when}")
     for base, copy in zip(draw.bases, before, strict=True):
         yield Finding(same_bits(base, copy), lambda: "an input has been written to")
     for x, y, bound, peer in zip(found, exact, bounds, theirs, strict=True):
