@@ -49,6 +49,17 @@ class Block(torch.nn.Module):
         return self.soft(scores) + self.log(scores)
 
 
+class Calls(torch.nn.Module):
+    """A model whose forward is the given function."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.function(*inputs)
+
+
 SERVED = {
     "linear": 3,
     "attention": 1,
@@ -108,6 +119,43 @@ def test_what_requires_grad_goes_to_torch_and_is_counted_once() -> None:
         warnings.simplefilter("error")
         block(x)
     assert {k: n for k, n in report.calls.items() if k[1] == "xgemm"} == {(k, "xgemm"): n for k, n in SERVED.items()}
+
+
+def jvp(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.jvp(f, (x,), (x,))[1]
+
+
+def grad_of_vmap(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad(lambda x: torch.vmap(f)(x).sum())(x)
+
+
+def grad_of_inputs(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(torch.vmap(f)(x).sum(), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("transform", "reason"),
+    [
+        (jvp, "tangent"),
+        (torch.no_grad()(jvp), "tangent"),
+        (lambda f, x: torch.func.jacfwd(f)(x), "tangent"),
+        (lambda f, x: torch.func.jacrev(f)(x), "requires grad"),
+        (grad_of_vmap, "requires grad"),
+        (grad_of_inputs, "requires grad"),
+        (lambda f, x: torch.vmap(f)(x), None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:xgemm.replace")
+def test_derivatives_are_torchs(transform: Callable, reason: str | None) -> None:
+    """Forward mode's too, and those of what torch.vmap wraps."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), Calls(lambda x: x.softmax(-1))).requires_grad_(False)
+    x = randn(2, 3)
+    expected = transform(model, x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(transform(model, x), expected)
+    where = f"torch: {reason}" if reason else "xgemm"
+    assert report.calls == {("linear", where): 1, ("softmax", where): 1}
 
 
 @torch.no_grad()
@@ -328,17 +376,6 @@ def test_refuses() -> None:
             torch_ext.replace(model)
         report.undo()
         torch_ext.replace(model)
-
-
-class Calls(torch.nn.Module):
-    """A model whose forward is the given function."""
-
-    def __init__(self, function: Callable) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> object:
-        return self.function(*inputs)
 
 
 X, Y, V = (3, 4), (4, 5), (4,)

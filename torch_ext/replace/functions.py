@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from torch_ext import functional as F
@@ -53,12 +55,28 @@ def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) 
             return "requires grad"
         if x.layout is not _STRIDED or x.is_nested:
             return "not dense"
+    if not _compiling() and (forward_ad._current_level >= 0 or peek_interpreter_stack() is not None):
+        why = next(filter(None, (_derivative(x) for x in inputs if x is not None)), None)
+        if why is not None:
+            return why
     first = inputs[0]  # xgemm says what is wrong if the others differ
     if first.dtype not in FLOATING:
         return f"dtype {str(first.dtype).removeprefix('torch.')}"
     if not (first.is_cuda or first.is_cpu or first.is_meta):
         return f"device {first.device.type}"
     return slower(name, first.dtype, first.device) if name in MEASURED and not report.forced else None
+
+
+def _derivative(x: Tensor) -> str | None:
+    """Which derivative wants `x`, or what `x` wraps as the tensors of torch.func's transforms do."""
+    while True:
+        if _grad_enabled() and x.requires_grad:
+            return "requires grad"
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+            return "tangent"
+        if not is_functorch_wrapped_tensor(x):
+            return None
+        x = get_unwrapped(x)
 
 
 # ---- handlers --------------------------------------------------------------------------------------------------------
