@@ -60,6 +60,17 @@ class Calls(torch.nn.Module):
         return self.function(*inputs)
 
 
+class Holder(torch.nn.Module):
+    """A forward that is caught and calls one that may not be."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).softmax(-1)
+
+
 SERVED = {
     "linear": 3,
     "attention": 1,
@@ -156,6 +167,18 @@ def test_derivatives_are_torchs(transform: Callable, reason: str | None) -> None
     torch.testing.assert_close(transform(model, x), expected)
     where = f"torch: {reason}" if reason else "xgemm"
     assert report.calls == {("linear", where): 1, ("softmax", where): 1}
+
+
+@torch.no_grad()
+def test_a_scripted_submodule_runs_as_it_is() -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.Linear(3, 3)))
+    model, x = torch.nn.Sequential(Calls(lambda x: x.softmax(-1)), Holder(torch.jit.script(inner))), randn(2, 3)
+    expected = model(x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected)
+    assert report.calls == {("softmax", "xgemm"): 2} and not report.modules
+    report.undo()
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
 
 
 @torch.no_grad()

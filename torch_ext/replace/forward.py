@@ -73,7 +73,8 @@ class Forward:
 def catch(model: torch.nn.Module, report: "Replacement") -> None:
     """Puts each forward of the model under the mode that may call a function that xgemm serves."""
     transformers.route()
-    modules = [module for module in model.modules() if not is_swapped(module)]
+    scripted = torch.jit.ScriptModule  # calls no function of Python's
+    modules = [module for module in model.modules() if not (is_swapped(module) or isinstance(module, scripted))]
     for module in modules:
         if transformers.is_routed(module):
             module._xgemm_report = report
