@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from unittest import mock
 
+import numpy
 import pytest
 import torch
 from common import randn
@@ -69,6 +70,11 @@ class Holder(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x).softmax(-1)
+
+
+def autocast(function: Callable, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return function(x)
 
 
 SERVED = {
@@ -490,6 +496,66 @@ def test_torch_words_the_errors_of_its_stricter_functions() -> None:
         with pytest.raises(theirs.type) as ours:
             model(x, x)
         assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("operator", "reason", "function"),
+    [
+        ("linear", "shapes", lambda x: F.linear(x, x, x)),
+        ("linear", "shapes", lambda x: F.linear(x, x, x[:1])),
+        ("sum", "dim of type int64", lambda x: x.sum(numpy.int64(0))),
+        ("amax", "dim of type int64", lambda x: x.amax(numpy.int64(0), True)),
+        ("sum", "dim of type Tensor", lambda x: x.sum(torch.tensor(0))),
+        ("softmax", "dim of type int64", lambda x: x.softmax(numpy.int64(0))),
+        ("softmax", "dtype <class 'float'>", lambda x: x.softmax(0, dtype=float)),
+        ("softmax", "dtype int64", lambda x: x[:0].softmax(0, dtype=torch.int64)),
+        ("cross_entropy", "shapes", lambda x: F.cross_entropy(x[0], torch.tensor([1]))),
+        (
+            "attention",
+            "attn_mask and is_causal",
+            lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3, torch.ones(3, 3), is_causal=True),
+        ),
+        *(  # autocast has a dtype of its own for these
+            (operator, "autocast", functools.partial(autocast, function))
+            for operator, function in [
+                ("matmul", lambda x: torch.mv(x, x[0])),
+                ("matmul", lambda x: torch.dot(x[0], x[0])),
+                ("matmul", lambda x: torch.inner(x[0], x[0])),
+                ("addmm", lambda x: torch.addmv(x[0], x, x[0])),
+                ("matmul", lambda x: torch.baddbmm(x[None], x[None], x[None])),
+            ]
+        ),
+    ],
+)
+def test_what_only_torch_takes_stays_there(operator: str, reason: str, function: Callable) -> None:
+    x, model = randn(3, 3), Calls(function)
+    expected = model(x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+    assert report.calls == {(operator, f"torch: {reason}"): 1}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.cross_entropy(x, None),
+        lambda x: torch.einsum("ij,jk", x, 3),
+        lambda x: torch.baddbmm(torch.zeros(1, 2, 3, 3), x.expand(2, 3, 3), x.expand(2, 3, 3)),
+        lambda x: torch.baddbmm(torch.zeros(2, 3, 3), x[None], x[None]),
+        lambda x: torch.baddbmm(x[None].double(), x[None], x[None]),
+        lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3, dropout_p=-1.0),
+    ],
+)
+def test_torchs_errors_stay(function: Callable) -> None:
+    x, model = randn(3, 3), Calls(function)
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        model(x)
+    torch_ext.replace(model)
+    with pytest.raises(theirs.type) as ours:
+        model(x)
+    assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
 
 
 @torch.no_grad()
