@@ -4,6 +4,7 @@ import copy
 import functools
 import inspect
 import io
+import itertools
 import os
 import pickle
 import sys
@@ -556,6 +557,39 @@ def test_torchs_errors_stay(function: Callable) -> None:
     with pytest.raises(theirs.type) as ours:
         model(x)
     assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("a", ["bij", "jbi", "ijb"])
+@pytest.mark.parametrize("b", ["bjk", "kjb"])
+def test_einsums_results_have_torchs_layout(a: str, b: str) -> None:
+    """A forward may view them."""
+    sizes = {"b": 2, "i": 3, "j": 4, "k": 5}
+    x, y = (randn(*(sizes[label] for label in labels)) for labels in (a, b))
+    for result in map("".join, itertools.permutations("bik")):
+        model = Calls(functools.partial(torch.einsum, f"{a},{b}->{result}"))
+        expected = model(x, y)
+        report = torch_ext.replace(model)
+        torch.testing.assert_close(actual := model(x, y), expected)
+        assert actual.stride() == expected.stride(), result
+        assert report.calls == {("matmul", "xgemm"): 1}
+
+
+@torch.no_grad()
+def test_attentions_results_have_the_layout_of_the_query(device: torch.device) -> None:
+    """As torch's: a forward may view them."""
+
+    def function(q: torch.Tensor) -> torch.Tensor:
+        q = q.transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).view(2, 5, -1)
+
+    model, q = Calls(function), randn(2, 5, 3, 8, device=device)
+    expected = model(q)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(q), expected)
+    assert report.calls == {("attention", "xgemm"): 1}
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(q), expected)
 
 
 @torch.no_grad()
