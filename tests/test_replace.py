@@ -936,6 +936,40 @@ def test_undo_of_a_module_whose_class_was_changed_is_one_line() -> None:
     torch.testing.assert_close(model(x), expected)
 
 
+def hook(module: torch.nn.Module) -> None:
+    """As accelerate's add_hook_to_module."""
+
+    def new_forward(module: torch.nn.Module, *args):
+        return module._old_forward(*args)
+
+    module._old_forward = module.forward
+    module.forward = functools.update_wrapper(functools.partial(new_forward, module), module._old_forward)
+
+
+@torch.no_grad()
+def test_modules_with_hooks_of_accelerate() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 3), Calls(lambda x: x.softmax(-1))), randn(2, 3)
+    expected = model(x)
+    for each in (*model, model):
+        hook(each)
+    own = [each.forward for each in (*model, model)]
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected)
+    assert report.calls == {("linear", "xgemm"): 1, ("softmax", "xgemm"): 1} and not report.modules
+    report.undo()
+    assert [each.forward for each in (*model, model)] == own
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    report = torch_ext.replace(model)
+    hook(model[0])
+    model(x)
+    with pytest.raises(RuntimeError, match=r"^xgemm\.replace: expected 0 to be .*, got a forward of its own; "):
+        report.undo()
+    model(x)
+    assert report.calls == {("linear", "xgemm"): 2}
+
+
 class Clean(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
