@@ -936,6 +936,21 @@ def test_undo_of_a_module_whose_class_was_changed_is_one_line() -> None:
     torch.testing.assert_close(model(x), expected)
 
 
+@torch.no_grad()
+def test_replicas_of_data_parallel_use_their_own_parameters() -> None:
+    """What torch.nn.parallel.replicate does with a module, and what it needs GPUs for."""
+    model, x = Holder(torch.nn.Linear(3, 3)), randn(2, 3)
+    report = torch_ext.replace(model)
+    replica, inner = model._replicate_for_data_parallel(), model.inner._replicate_for_data_parallel()
+    inner.weight, inner.bias = 2 * model.inner.weight, 2 * model.inner.bias
+    replica._modules["inner"] = inner
+    torch.testing.assert_close(replica(x), (2 * model.inner(x)).softmax(-1))
+    assert report.calls == {("linear", "xgemm"): 2, ("softmax", "xgemm"): 1}
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(x), model(x))
+    report.undo()
+    assert "_replicate_for_data_parallel" not in vars(model)
+
+
 def hook(module: torch.nn.Module) -> None:
     """As accelerate's add_hook_to_module."""
 
