@@ -25,10 +25,10 @@ Made by `python -m benchmarks.replace_defaults` from benchmarks/results; do not 
 
 
 def ratios(rows: list[dict]) -> dict[str, float]:
-    """By dtype, torch's time over ours in eager mode. fp32 is measured at full precision ("highest").
+    """By dtype, torch's time over ours, of calls and in CUDA graphs. fp32 is measured at full precision ("highest").
 
-    torch's time is that of `torch` or of SDPA's fastest backend: FlashAttention-3 and torch.compile are not what a
-    replaced call would have run on.
+    torch's time is that of `torch` or of SDPA's fastest backend: torch.compile, and FlashAttention-3 unless a program
+    activates it in torch, are not what a replaced call would have run on.
     """
     found: dict[str, list[float]] = {}
     for group in grouped(rows):

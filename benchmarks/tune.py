@@ -104,6 +104,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if bool(arguments.plans) == bool(arguments.candidates) or (arguments.candidates and arguments.op != "matmul"):
         parser.error("expected --plans, or with matmul --candidates")
+    if arguments.candidates and not arguments.candidates.is_file():
+        parser.error(f"--candidates: there is no {arguments.candidates}")
     if importlib.util.find_spec(f"benchmarks.{arguments.op}") is None:
         parser.error(f"there is no benchmark {arguments.op}")
     options = common.options_of(arguments)

@@ -1,6 +1,7 @@
 """The pages: every link leads somewhere, and every command that they name is there."""
 
 import importlib.util
+import itertools
 import pickle
 import re
 from collections.abc import Iterator
@@ -44,6 +45,14 @@ def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
         gone = [file for file in files if not (ROOT / file).exists() and not (ROOT / "csrc" / file).exists()]
         assert set(gone) <= {"torch_ext/libxgemm.so"}  # which is built
         assert [name for name in re.findall(r"`(\w+\.(?:cuh|cu|h|cpp|py))`", text) if name not in FILES] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_rows_of_a_table_are_indented_alike(page: Path) -> None:
+    """A row that is not ends the list item, and with it the table."""
+    lines = page.read_text().splitlines()
+    rows = [(a, b) for a, b in itertools.pairwise(lines) if a.lstrip()[:1] == b.lstrip()[:1] == "|"]
+    assert [b for a, b in rows if a.index("|") != b.index("|")] == []
 
 
 def headings(page: Path) -> set[str]:

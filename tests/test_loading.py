@@ -122,3 +122,15 @@ def test_import_is_quiet_and_light() -> None:
         "assert not heavy, heavy; assert torch_ext.softmax(torch.zeros(2), 0).tolist() == [.5, .5]"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "then"), [("torch.distributed.tensor", "distributed"), ("torch.utils.flop_counter", "flops")]
+)
+def test_a_program_may_ask_for_a_module_before_it_imports_it(module: str, then: str) -> None:
+    """What torch_ext registers after the import of a module must not be lost to a mere find_spec()."""
+    then = f"torch_ext.{then}"
+    code = f"import importlib, importlib.util, sys, torch, torch_ext; importlib.util.find_spec({module!r}); "
+    code += f"before = {then!r} in sys.modules; importlib.import_module({module!r}); "
+    done = run(code + f"print(before, {then!r} in sys.modules, len([f for f in sys.meta_path if 'After' in str(f)]))")
+    assert done.stdout.split() == ["False", "True", "1"], done

@@ -209,7 +209,7 @@ def test_multihead_attention_refuses() -> None:
             ("expected attn_mask of dtype bool", lambda: ours(x, x, x, attn_mask=torch.ones(L, L, dtype=torch.int64))),
             ("is_causal is a hint about attn_mask", lambda: ours(x, x, x, is_causal=True)),
             ("expected key of 3 dims, the last of size 12", lambda: ours(x, x[..., :4], x)),
-            ("expected query of 4 dims", lambda: ours(x[None], x[None], x[None])),
+            ("expected query of 2 or 3 dims, the last of size 12", lambda: ours(x[None], x[None], x[None])),
             ("has no dropout, got dropout=0.1 in training", lambda: ours.train()(x, x, x)),
         ):
             with pytest.raises(RuntimeError, match=f"^xgemm.nn.MultiheadAttention: {error}") as caught:

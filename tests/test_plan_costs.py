@@ -180,3 +180,15 @@ def test_one_of_plans_and_candidates_is_asked_for(capsys: pytest.CaptureFixture[
         with pytest.raises(SystemExit):
             run(arguments)
         assert "expected --plans, or with matmul --candidates" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing.json"
+    assert main(["fit", str(missing)]) == 1
+    assert capsys.readouterr().err == f"there is no {missing}\n"
+    assert main(["list", "--seeds", "1", "--count", "0", "--out", str(missing)]) == 1
+    assert capsys.readouterr().err == "--count: expected a number from 1 on, got 0\n"
+    assert not missing.exists()
+    with pytest.raises(SystemExit):
+        tune.main(["matmul", "--candidates", str(missing)])
+    assert f"--candidates: there is no {missing}" in capsys.readouterr().err

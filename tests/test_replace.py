@@ -4,6 +4,7 @@ import copy
 import functools
 import inspect
 import io
+import itertools
 import os
 import pickle
 import sys
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from unittest import mock
 
+import numpy
 import pytest
 import torch
 from common import randn
@@ -47,6 +49,33 @@ class Block(torch.nn.Module):
         y = y + torch.log_softmax(y, -1) + F.log_softmax(y, dim=1) + y.log_softmax(2, dtype=torch.float64)
         scores = torch.matmul(y, y.mT) + y @ y.mT + torch.bmm(y, y.mT) + y.matmul(y.mT)
         return self.soft(scores) + self.log(scores)
+
+
+class Calls(torch.nn.Module):
+    """A model whose forward is the given function."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.function(*inputs)
+
+
+class Holder(torch.nn.Module):
+    """A forward that is caught and calls one that may not be."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).softmax(-1)
+
+
+def autocast(function: Callable, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16):
+        return function(x)
 
 
 SERVED = {
@@ -108,6 +137,55 @@ def test_what_requires_grad_goes_to_torch_and_is_counted_once() -> None:
         warnings.simplefilter("error")
         block(x)
     assert {k: n for k, n in report.calls.items() if k[1] == "xgemm"} == {(k, "xgemm"): n for k, n in SERVED.items()}
+
+
+def jvp(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.jvp(f, (x,), (x,))[1]
+
+
+def grad_of_vmap(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad(lambda x: torch.vmap(f)(x).sum())(x)
+
+
+def grad_of_inputs(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(torch.vmap(f)(x).sum(), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("transform", "reason"),
+    [
+        (jvp, "tangent"),
+        (torch.no_grad()(jvp), "tangent"),
+        (lambda f, x: torch.func.jacfwd(f)(x), "tangent"),
+        (lambda f, x: torch.func.jacrev(f)(x), "requires grad"),
+        (grad_of_vmap, "requires grad"),
+        (grad_of_inputs, "requires grad"),
+        (lambda f, x: torch.vmap(f)(x), None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:xgemm.replace")
+def test_derivatives_are_torchs(transform: Callable, reason: str | None) -> None:
+    """Forward mode's too, and those of what torch.vmap wraps."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), Calls(lambda x: x.softmax(-1))).requires_grad_(False)
+    x = randn(2, 3)
+    expected = transform(model, x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(transform(model, x), expected)
+    where = f"torch: {reason}" if reason else "xgemm"
+    assert report.calls == {("linear", where): 1, ("softmax", where): 1}
+
+
+@torch.no_grad()
+def test_a_scripted_submodule_runs_as_it_is() -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.Linear(3, 3)))
+    model, x = torch.nn.Sequential(Calls(lambda x: x.softmax(-1)), Holder(torch.jit.script(inner))), randn(2, 3)
+    expected = model(x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected)
+    assert report.calls == {("softmax", "xgemm"): 2} and not report.modules
+    report.undo()
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
 
 
 @torch.no_grad()
@@ -330,17 +408,6 @@ def test_refuses() -> None:
         torch_ext.replace(model)
 
 
-class Calls(torch.nn.Module):
-    """A model whose forward is the given function."""
-
-    def __init__(self, function: Callable) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> object:
-        return self.function(*inputs)
-
-
 X, Y, V = (3, 4), (4, 5), (4,)
 BX, BY = (2, 3, 4), (2, 4, 5)
 SPELLINGS = [
@@ -430,6 +497,99 @@ def test_torch_words_the_errors_of_its_stricter_functions() -> None:
         with pytest.raises(theirs.type) as ours:
             model(x, x)
         assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("operator", "reason", "function"),
+    [
+        ("linear", "shapes", lambda x: F.linear(x, x, x)),
+        ("linear", "shapes", lambda x: F.linear(x, x, x[:1])),
+        ("sum", "dim of type int64", lambda x: x.sum(numpy.int64(0))),
+        ("amax", "dim of type int64", lambda x: x.amax(numpy.int64(0), True)),
+        ("sum", "dim of type Tensor", lambda x: x.sum(torch.tensor(0))),
+        ("softmax", "dim of type int64", lambda x: x.softmax(numpy.int64(0))),
+        ("softmax", "dtype <class 'float'>", lambda x: x.softmax(0, dtype=float)),
+        ("softmax", "dtype int64", lambda x: x[:0].softmax(0, dtype=torch.int64)),
+        ("cross_entropy", "shapes", lambda x: F.cross_entropy(x[0], torch.tensor([1]))),
+        (
+            "attention",
+            "attn_mask and is_causal",
+            lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3, torch.ones(3, 3), is_causal=True),
+        ),
+        *(  # autocast has a dtype of its own for these
+            (operator, "autocast", functools.partial(autocast, function))
+            for operator, function in [
+                ("matmul", lambda x: torch.mv(x, x[0])),
+                ("matmul", lambda x: torch.dot(x[0], x[0])),
+                ("matmul", lambda x: torch.inner(x[0], x[0])),
+                ("addmm", lambda x: torch.addmv(x[0], x, x[0])),
+                ("matmul", lambda x: torch.baddbmm(x[None], x[None], x[None])),
+            ]
+        ),
+    ],
+)
+def test_what_only_torch_takes_stays_there(operator: str, reason: str, function: Callable) -> None:
+    x, model = randn(3, 3), Calls(function)
+    expected = model(x)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+    assert report.calls == {(operator, f"torch: {reason}"): 1}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.cross_entropy(x, None),
+        lambda x: torch.einsum("ij,jk", x, 3),
+        lambda x: torch.baddbmm(torch.zeros(1, 2, 3, 3), x.expand(2, 3, 3), x.expand(2, 3, 3)),
+        lambda x: torch.baddbmm(torch.zeros(2, 3, 3), x[None], x[None]),
+        lambda x: torch.baddbmm(x[None].double(), x[None], x[None]),
+        lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3, dropout_p=-1.0),
+    ],
+)
+def test_torchs_errors_stay(function: Callable) -> None:
+    x, model = randn(3, 3), Calls(function)
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        model(x)
+    torch_ext.replace(model)
+    with pytest.raises(theirs.type) as ours:
+        model(x)
+    assert str(ours.value).splitlines()[0] == str(theirs.value).splitlines()[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("a", ["bij", "jbi", "ijb"])
+@pytest.mark.parametrize("b", ["bjk", "kjb"])
+def test_einsums_results_have_torchs_layout(a: str, b: str) -> None:
+    """A forward may view them."""
+    sizes = {"b": 2, "i": 3, "j": 4, "k": 5}
+    x, y = (randn(*(sizes[label] for label in labels)) for labels in (a, b))
+    for result in map("".join, itertools.permutations("bik")):
+        model = Calls(functools.partial(torch.einsum, f"{a},{b}->{result}"))
+        expected = model(x, y)
+        report = torch_ext.replace(model)
+        torch.testing.assert_close(actual := model(x, y), expected)
+        assert actual.stride() == expected.stride(), result
+        assert report.calls == {("matmul", "xgemm"): 1}
+
+
+@torch.no_grad()
+def test_attentions_results_have_the_layout_of_the_query(device: torch.device) -> None:
+    """As torch's: a forward may view them."""
+
+    def function(q: torch.Tensor) -> torch.Tensor:
+        q = q.transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).view(2, 5, -1)
+
+    model, q = Calls(function), randn(2, 5, 3, 8, device=device)
+    expected = model(q)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(q), expected)
+    assert report.calls == {("attention", "xgemm"): 1}
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(q), expected)
 
 
 @torch.no_grad()
@@ -774,6 +934,55 @@ def test_undo_of_a_module_whose_class_was_changed_is_one_line() -> None:
     report.undo()
     assert [type(module) for module in model] == [torch.nn.Linear, torch.nn.Softmax]
     torch.testing.assert_close(model(x), expected)
+
+
+@torch.no_grad()
+def test_replicas_of_data_parallel_use_their_own_parameters() -> None:
+    """What torch.nn.parallel.replicate does with a module, and what it needs GPUs for."""
+    model, x = Holder(torch.nn.Linear(3, 3)), randn(2, 3)
+    report = torch_ext.replace(model)
+    replica, inner = model._replicate_for_data_parallel(), model.inner._replicate_for_data_parallel()
+    inner.weight, inner.bias = 2 * model.inner.weight, 2 * model.inner.bias
+    replica._modules["inner"] = inner
+    torch.testing.assert_close(replica(x), (2 * model.inner(x)).softmax(-1))
+    assert report.calls == {("linear", "xgemm"): 2, ("softmax", "xgemm"): 1}
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(x), model(x))
+    report.undo()
+    assert "_replicate_for_data_parallel" not in vars(model)
+
+
+def hook(module: torch.nn.Module) -> None:
+    """As accelerate's add_hook_to_module."""
+
+    def new_forward(module: torch.nn.Module, *args):
+        return module._old_forward(*args)
+
+    module._old_forward = module.forward
+    module.forward = functools.update_wrapper(functools.partial(new_forward, module), module._old_forward)
+
+
+@torch.no_grad()
+def test_modules_with_hooks_of_accelerate() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 3), Calls(lambda x: x.softmax(-1))), randn(2, 3)
+    expected = model(x)
+    for each in (*model, model):
+        hook(each)
+    own = [each.forward for each in (*model, model)]
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x), expected)
+    assert report.calls == {("linear", "xgemm"): 1, ("softmax", "xgemm"): 1} and not report.modules
+    report.undo()
+    assert [each.forward for each in (*model, model)] == own
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    report = torch_ext.replace(model)
+    hook(model[0])
+    model(x)
+    with pytest.raises(RuntimeError, match=r"^xgemm\.replace: expected 0 to be .*, got a forward of its own; "):
+        report.undo()
+    model(x)
+    assert report.calls == {("linear", "xgemm"): 2}
 
 
 class Clean(torch.nn.Module):

@@ -1,7 +1,6 @@
 """Registrations with parts of torch that are slow to import: made when, and if, the program imports that part."""
 
 import importlib
-import importlib.util
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -21,16 +20,19 @@ class _After(MetaPathFinder):
         self.module, self.then = module, then
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The others' spec, whose module imports `then`. A program that only asks for a spec may import later."""
         if name != self.module:
             return None
-        sys.meta_path.remove(self)  # the others find the module
-        spec = importlib.util.find_spec(name)
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        spec = next((spec for finder in others if (spec := finder.find_spec(name, path, target))), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             importlib.import_module(self.then)
 
         spec.loader.exec_module = exec_module

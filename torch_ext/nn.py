@@ -193,9 +193,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if is_causal and attn_mask is None:
             raise RuntimeError("xgemm.nn.MultiheadAttention: is_causal is a hint about attn_mask, got no attn_mask")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
-            if x.dim() not in (2, 3) or x.dim() != query.dim() or x.shape[-1] != width:
+            if query.dim() not in (2, 3) or x.dim() != query.dim() or x.shape[-1] != width:
+                dims = "2 or 3" if name == "query" else query.dim()
                 raise RuntimeError(
-                    f"xgemm.nn.MultiheadAttention: expected {name} of {query.dim()} dims, the last of size {width}, "
+                    f"xgemm.nn.MultiheadAttention: expected {name} of {dims} dims, the last of size {width}, "
                     f"got shape {list(x.shape)}"
                 )
 

@@ -104,13 +104,21 @@ def changes(planner: Planner, values: Sequence[float]) -> list[str]:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    found = candidates(Planner(), draw(arguments.seeds, arguments.count), arguments.within)
+    products = draw(arguments.seeds, arguments.count)
+    if not products:
+        print(f"--count: expected a number from 1 on, got {arguments.count}", file=sys.stderr)
+        return 1
+    found = candidates(Planner(), products, arguments.within)
     arguments.out.write_text("[\n" + ",\n".join(json.dumps(product) for product in found) + "\n]\n")
     print(f"{arguments.out}: {len(found)} products, {sum(len(p['plans']) for p in found)} plans")
     return 0
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
+    for file in arguments.files:
+        if not file.is_file():
+            print(f"there is no {file}", file=sys.stderr)
+            return 1
     planner, timed = Planner(), read(arguments.files)
     if len(timed) < 4:
         print(f"expected times of at least 4 products, got {len(timed)}", file=sys.stderr)

@@ -28,10 +28,10 @@ def replace(
       "sdpa" and "eager" attention of Hugging Face transformers.
 
     A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
-    in grad mode (which also warns, once), dropout in training, a dtype or layout that xgemm does not take, a head size
-    over 256. An operator that is slower than torch's for the dtype and GPU at hand, by the committed benchmarks, stays
-    on torch too, unless `include` names it. Products and attention that xgemm has no operator for are counted as
-    "torch: not covered".
+    in grad mode (which also warns, once) or has a forward-mode tangent, dropout in training, a dtype or layout that
+    xgemm does not take, a head size over 256. An operator that is slower than torch's for the dtype and GPU at hand, by
+    the committed benchmarks, stays on torch too, unless `include` names it. Products and attention that xgemm has no
+    operator for are counted as "torch: not covered".
 
     Works under torch.compile and torch.export (swap first, then compile) and in every thread. The swapped model can be
     copied and pickled.

@@ -23,18 +23,24 @@ def einsum(equation, *operands) -> tuple[str | None, tuple[Tensor, ...], Callabl
     sizes_a, sizes_b = dict(zip(a, operands[0].shape, strict=True)), dict(zip(b, operands[1].shape, strict=True))
     if any(sizes_a[label] != sizes_b[label] for label in sizes_a.keys() & sizes_b.keys()):  # a size of 1 broadcasts
         return "not one product", operands, F.matmul
-    return None, operands, lambda: _product(*operands, a, b, result, {**sizes_a, **sizes_b}, *plan)
+    sizes = {**sizes_a, **sizes_b}
+    batch, rows, columns, summed = plan
+    if rows and columns and result.index(columns[0]) < result.index(rows[0]):  # so that the result needs no permutation
+        a, b, rows, columns = b, a, columns, rows
+        return None, operands, lambda: _product(*operands[::-1], a, b, result, sizes, batch, rows, columns, summed)
+    return None, operands, lambda: _product(*operands, a, b, result, sizes, batch, rows, columns, summed)
 
 
 def _plan(a: str, b: str, result: str) -> tuple[list[str], list[str], list[str], list[str]] | None:
     """Labels that are batch dims, rows, columns and summed. None if the equation is not one product."""
     if any(len(set(labels)) < len(labels) for labels in (a, b, result)) or not set(result) <= set(a + b):
         return None
-    batch = [label for label in a if label in b and label in result]
-    rows = [label for label in a if label not in b]
-    columns = [label for label in b if label not in a]
+    batch = [label for label in result if label in a and label in b]  # in the result's order: its layout is torch's
+    rows = [label for label in result if label in a and label not in b]
+    columns = [label for label in result if label in b and label not in a]
     summed = [label for label in a if label in b and label not in result]
-    return (batch, rows, columns, summed) if summed and set(rows + columns) <= set(result) else None
+    one_product = summed and set(a + b) == set(result + "".join(summed))
+    return (batch, rows, columns, summed) if one_product else None
 
 
 def _product(

@@ -64,6 +64,16 @@ class Forward:
             forward.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
         return MethodType(forward, self)
 
+    def replicate(self) -> torch.nn.Module:
+        """The module's `_replicate_for_data_parallel`: torch.nn.DataParallel's copies have a forward of their own."""
+        replica = type(self.module)._replicate_for_data_parallel(self.module)
+        if self.own is None:
+            del replica.forward
+        else:
+            replica.forward = self.own
+        _set(replica, self.mode.report, self.catches)
+        return replica
+
     def _call(self, args: tuple, kwargs: dict) -> object:
         if self.own is not None:
             return self.own(*args, **kwargs)
@@ -73,7 +83,8 @@ class Forward:
 def catch(model: torch.nn.Module, report: "Replacement") -> None:
     """Puts each forward of the model under the mode that may call a function that xgemm serves."""
     transformers.route()
-    modules = [module for module in model.modules() if not is_swapped(module)]
+    scripted = torch.jit.ScriptModule  # calls no function of Python's
+    modules = [module for module in model.modules() if not (is_swapped(module) or isinstance(module, scripted))]
     for module in modules:
         if transformers.is_routed(module):
             module._xgemm_report = report
@@ -107,7 +118,12 @@ def _callees(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 def _wrap(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
     if _of(module) is None:
-        module.forward = Forward(module, report, catches).forward
+        _set(module, report, catches)
+
+
+def _set(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+    forward = Forward(module, report, catches)
+    module.forward, module._replicate_for_data_parallel = forward.forward, forward.replicate
 
 
 def _of(module: torch.nn.Module) -> Forward | None:
@@ -118,6 +134,7 @@ def _of(module: torch.nn.Module) -> Forward | None:
 def put_back(module: torch.nn.Module) -> None:
     """Undoes :func:`catch`."""
     if (forward := _of(module)) is not None:
+        del module._replicate_for_data_parallel
         if forward.own is None:
             del module.forward
         else:

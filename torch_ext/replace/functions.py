@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from torch_ext import functional as F
@@ -24,7 +26,7 @@ PLAIN = {Tensor, torch.nn.Parameter}
 _compiling, _grad_enabled, _STRIDED = torch.compiler.is_compiling, torch.is_grad_enabled, torch.strided
 
 # What a handler makes of the arguments of one of torch's functions: why torch must do it, as far as the arguments say;
-# the tensors that have to be right for xgemm; and our call. Arguments of another form raise TypeError or ValueError.
+# the tensors that have to be right for xgemm; and our call. Arguments of another form raise one of _OTHER_FORM.
 Handled = tuple[str | None, tuple[Tensor | None, ...], Callable[[], object]]
 Handler = Callable[..., Handled]
 
@@ -53,6 +55,10 @@ def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) 
             return "requires grad"
         if x.layout is not _STRIDED or x.is_nested:
             return "not dense"
+    if not _compiling() and (forward_ad._current_level >= 0 or peek_interpreter_stack() is not None):
+        why = next(filter(None, (_derivative(x) for x in inputs if x is not None)), None)
+        if why is not None:
+            return why
     first = inputs[0]  # xgemm says what is wrong if the others differ
     if first.dtype not in FLOATING:
         return f"dtype {str(first.dtype).removeprefix('torch.')}"
@@ -61,15 +67,33 @@ def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) 
     return slower(name, first.dtype, first.device) if name in MEASURED and not report.forced else None
 
 
+def _derivative(x: Tensor) -> str | None:
+    """Which derivative wants `x`, or what `x` wraps as the tensors of torch.func's transforms do."""
+    while True:
+        if _grad_enabled() and x.requires_grad:
+            return "requires grad"
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+            return "tangent"
+        if not is_functorch_wrapped_tensor(x):
+            return None
+        x = get_unwrapped(x)
+
+
 # ---- handlers --------------------------------------------------------------------------------------------------------
 
 
 def linear(input, weight, bias=None) -> Handled:
-    return None, (input, weight, bias), lambda: F.linear(input, weight, bias)
+    other = None if bias is None or bias.dim() < 2 else "shapes"  # torch adds what broadcasts
+    return other, (input, weight, bias), lambda: F.linear(input, weight, bias)
 
 
 def _matmul(input, other) -> Handled:
     return None, (input, other), lambda: F.matmul(input, other)
+
+
+def _autocast(input: Tensor) -> str | None:
+    """Of a function that autocast does not treat as the operator that serves it: left to torch under autocast."""
+    return "autocast" if torch.is_autocast_enabled(input.device.type) else None
 
 
 def _product(first: int, second: int) -> Handler:
@@ -79,7 +103,7 @@ def _product(first: int, second: int) -> Handler:
         (other,) = (*others, *named.values())
         if input.dim() != first or other.dim() != second or (first == 3 and input.shape[0] != other.shape[0]):
             return "shapes", (input, other), operator.matmul  # torch says what is wrong with them
-        return _matmul(input, other)
+        return _autocast(input) if second == 1 else None, (input, other), lambda: F.matmul(input, other)
 
     return handler
 
@@ -92,18 +116,23 @@ def _addmv(input, mat, vec, *, beta=1, alpha=1) -> Handled:
     def ours() -> Tensor:
         return F.addmm(input.unsqueeze(-1), mat, vec.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
 
-    return None if mat.dim() == 2 and vec.dim() == 1 else "shapes", (input, mat, vec), ours
+    other = _autocast(mat) if mat.dim() == 2 and vec.dim() == 1 else "shapes"
+    return other, (input, mat, vec), ours
 
 
 def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1) -> Handled:
     def ours() -> Tensor:
         product = F.matmul(batch1, batch2)
-        return product * alpha if beta == 0 else torch.add(input * beta, product, alpha=alpha)
+        if beta == 0:
+            return product * alpha
+        return torch.add((input * beta).expand_as(product), product, alpha=alpha)
 
     other, _, _ = _product(3, 3)(batch1, batch2)
     if batch1.dtype not in (torch.float32, torch.float64):
         other = "half precision"  # a product and a sum round twice
-    return other, (input, batch1, batch2), ours
+    elif input.dtype is not batch1.dtype:
+        other = f"dtype {str(input.dtype).removeprefix('torch.')}"
+    return other or _autocast(batch1), (input, batch1, batch2), ours
 
 
 def _inner(input, other) -> Handled:
@@ -112,14 +141,25 @@ def _inner(input, other) -> Handled:
             return F.matmul(input, other) if other.dim() == 1 else F.matmul(other, input)
         return F.linear(input, other.flatten(0, -2)).unflatten(-1, other.shape[:-1])
 
-    return None if input.dim() and other.dim() else "shapes", (input, other), ours
+    why = _autocast(input) if input.dim() == other.dim() == 1 else None
+    return why if input.dim() and other.dim() else "shapes", (input, other), ours
+
+
+def _result_dtype(dtype: torch.dtype | None) -> str | None:
+    """Why torch must make a result of this dtype; torch takes Python's `float` as well."""
+    return None if dtype is None or dtype in FLOATING else f"dtype {str(dtype).removeprefix('torch.')}"
+
+
+def _dim(dim: object) -> str | None:
+    """Why torch must take this dim: by a name, or an int of NumPy's or in a tensor."""
+    return None if isinstance(dim, int) else f"dim of type {type(dim).__name__}"
 
 
 def _rows(ours: Callable) -> tuple[Handler, Handler]:
     """Softmax as torch and Tensor have it, and as torch.nn.functional has it."""
 
     def handler(input, dim, dtype=None) -> Handled:
-        other = None if isinstance(dim, int) else "no dim" if dim is None else "named dim"
+        other = "no dim" if dim is None else _dim(dim) or _result_dtype(dtype)
         return other, (input,), lambda: ours(input, dim, dtype=dtype)
 
     def functional(input, dim=None, _stacklevel=3, dtype=None) -> Handled:
@@ -137,11 +177,9 @@ def _reduction(ours: Callable) -> Handler:
         if dtype and dtype.keys() != {"dtype"}:
             raise TypeError(dtype)
         dims = axis if dim is None else dim
-        other = None
-        if isinstance(dims, str) or (isinstance(dims, tuple | list) and any(isinstance(d, str) for d in dims)):
-            other = "named dim"
-        elif dtype and dtype["dtype"] is not None and dtype["dtype"] not in FLOATING:
-            other = "dtype " + str(dtype["dtype"]).removeprefix("torch.")
+        other = _result_dtype(dtype.get("dtype"))
+        for each in dims if isinstance(dims, tuple | list) else () if dims is None else (dims,):
+            other = other or _dim(each)
         return other, (input,), lambda: ours(input, dims, keepdim or keepdims, **dtype)
 
     return handler
@@ -163,22 +201,40 @@ def _cross_entropy(
         other = "class probabilities"
     elif size_average is not None or reduce is not None:
         other = "arguments"
+    elif input.dim() == 1 and target.dim() == 1:
+        other = "shapes"  # torch takes one class in a tensor of one element
     else:
         other = None if type(target) in PLAIN or torch.compiler.is_compiling() else type(target).__name__
     options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
     return other, (input,), lambda: F.cross_entropy(input, target, **options)
 
 
+def _heads_are_neighbours(query: Tensor) -> bool:
+    """Whether (batch, heads, length, size) lies in memory as (batch, length, heads, size)."""
+    if query.dim() != 4:
+        return False
+    if _compiling():
+        from torch.fx.experimental.symbolic_shapes import guard_or_false  # costs an import of sympy: only when tracing
+
+        return guard_or_false(query.stride(1) < query.stride(2))
+    return query.stride(1) < query.stride(2)
+
+
 def attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ) -> Handled:
     def ours() -> Tensor:
-        return F.attention(
+        output = F.attention(
             query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
         )
+        # As torch's result it has the query's layout, because a forward may view it. With the heads beside each other
+        # what such a forward does next, transpose(1, 2).reshape(), no longer copies.
+        return output.transpose(1, 2).contiguous().transpose(1, 2) if _heads_are_neighbours(query) else output
 
-    if dropout_p > 0:
+    if dropout_p != 0:
         other = "dropout"
+    elif is_causal and attn_mask is not None:
+        other = "attn_mask and is_causal"
     else:
         other = f"head size over {MAX_HEAD_SIZE}" if max(query.shape[-1], value.shape[-1]) > MAX_HEAD_SIZE else None
     mask = None if attn_mask is None or attn_mask.dtype is torch.bool else attn_mask
@@ -258,6 +314,10 @@ class Catching(TorchFunctionMode):
         return call(self.report, *served, args, kwargs, func)
 
 
+# What a handler raises for a form of torch's that is not ours, and for arguments whose error torch words.
+_OTHER_FORM = (AttributeError, IndexError, TypeError, ValueError)
+
+
 def call(
     report: "Replacement", name: str, handler: Handler | None, args: tuple, kwargs: dict, torchs: Callable
 ) -> object:
@@ -269,7 +329,7 @@ def call(
     else:
         try:
             why, inputs, ours = handler(*args, **kwargs)
-        except (TypeError, ValueError):  # a form of torch's that is not ours, or an error that torch words
+        except _OTHER_FORM:
             why = "arguments"
     if why is None:
         why = booked_reason(report, name, *inputs)

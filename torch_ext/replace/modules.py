@@ -108,10 +108,13 @@ _ORIGINAL = {ours: original for original, (ours, _) in SWAPPED.items()}
 
 
 def swap(module: torch.nn.Module, report: "Replacement") -> bool:
-    """Changes the class and nothing else: parameters, hooks and whatever refers to the module stay."""
+    """Changes the class and nothing else: parameters, hooks and whatever refers to the module stay.
+
+    A module with a forward of its own, as accelerate's hooks leave it, would not call that of another class.
+    """
     original = type(module)
     ours, operator = SWAPPED.get(original, (None, None))
-    if ours is None or operator not in report.operators:
+    if ours is None or operator not in report.operators or "forward" in module.__dict__:
         return False
     module.__class__ = ours
     module._xgemm_report = report
@@ -125,9 +128,13 @@ def is_swapped(module: torch.nn.Module) -> bool:
     return isinstance(module, _Swapped)
 
 
-def is_changed(module: torch.nn.Module) -> bool:
-    """Whether something has derived a class from ours since the swap and given it to the module."""
-    return isinstance(module, _Swapped) and type(module) not in _ORIGINAL
+def changed(module: torch.nn.Module) -> str | None:
+    """What something has given the swapped module since: a class derived from ours, or a forward of its own."""
+    if not isinstance(module, _Swapped):
+        return None
+    if type(module) not in _ORIGINAL:
+        return type(module).__name__
+    return "a forward of its own" if "forward" in module.__dict__ else None
 
 
 def put_back(module: torch.nn.Module) -> None:

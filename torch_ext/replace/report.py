@@ -59,17 +59,17 @@ class Replacement:
 
         Raises:
             RuntimeError: no model is given, and this report was loaded without one; a swapped module has got another
-                class since then, by a parametrization or fully_shard. Nothing is undone then.
+                class or forward since then, by a parametrization, fully_shard or accelerate. Nothing is undone then.
         """
         if model is None and self._model is None:
             raise RuntimeError("xgemm.replace: this report was loaded without its model; call undo(model)")
         model = self._model() if model is None else model
         if model is not None:
             for name, module in model.named_modules():
-                if modules.is_changed(module):
+                if (got := modules.changed(module)) is not None:
                     raise RuntimeError(
                         f"xgemm.replace: expected {name or 'the model'} to be of the class that replace() gave it, got "
-                        f"{type(module).__name__}; first remove what changed it (a parametrization, fully_shard)"
+                        f"{got}; first remove what changed it (a parametrization, fully_shard, a hook of accelerate)"
                     )
             for module in model.modules():
                 forward.put_back(module)

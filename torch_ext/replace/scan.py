@@ -57,6 +57,8 @@ class _Scan:
             return True
         if isinstance(value, torch.nn.Module | type | ModuleType) or self.known(value):
             return False
+        if isinstance(value, functools.partial) and self.found(getattr(value, "__wrapped__", None)):
+            return True  # accelerate's hooks: what they wrap is an attribute of an argument
         if isinstance(value, MethodType):
             return self._in_function(value.__func__, value.__self__ is self.module)
         if isinstance(value, FunctionType):
