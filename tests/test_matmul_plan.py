@@ -345,6 +345,17 @@ def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
     assert plan(Problem(16, 4096, 4096, precision=HIGHEST)).tensor is None
 
 
+def test_fp32_batches_are_counted_in_32_bits(plan: Ask) -> None:
+    """A batch has two matrices of parts, and eight blocks of the pass over operands along their lines."""
+    for precision in (HIGHEST, HIGH):
+        few, many = (
+            plan(Problem(2, 2, 1, batch=batch, precision=precision, forced="wgmma")) for batch in (1 << 26, 1 << 27)
+        )
+        assert few.tensor is not None
+        assert many.tensor is None
+    assert plan(Problem(2, 2, 1, batch=1 << 27, dtype=F16, forced="wgmma")).tensor is not None
+
+
 def test_gated_takes_few_kernels(plan: Ask) -> None:
     def gated(m: int, n: int, k: int, **options) -> Wgmma | None:
         return plan(Problem(m, n, k, gated=True, **{"b": (1, k)} | options)).tensor

@@ -325,6 +325,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit ||
       ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
     return {};
+  if (fp32 && p.batches > kLimit / 16) return {};  // else parts of matrices and blocks of split_columns() would exceed 2^31
 
   const Machine machine = machine_of(gpu);
   WgmmaPlan plan{};
