@@ -192,6 +192,19 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
+)
+def test_a_dim_that_changes_from_call_to_call(op: str) -> None:
+    """The second value makes Dynamo take the dim for unknown."""
+    torch._dynamo.reset()
+    function, x = getattr(torch_ext, op), randn(3, 4, 5)
+    compiled = torch.compile(lambda x, dim: function(x, dim), backend="aot_eager", fullgraph=True)
+    for dim in (0, 1, -1):
+        torch.testing.assert_close(compiled(x, dim), function(x, dim))
+    torch._dynamo.reset()
+
+
 def test_dynamic_shapes_compile_once() -> None:
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(Everything().eval(), fullgraph=True, backend=counter, dynamic=True)

@@ -318,6 +318,8 @@ def test_attention_options(device: torch.device) -> None:
     check("attention", RuntimeError, "sinks of dtype float32", q, q, q, sinks=torch.zeros(4, device=device).half())
     check("attention", RuntimeError, "multiple of key heads", q, q[:, :3], q[:, :3], enable_gqa=True)
     check("attention", RuntimeError, "heads, length", q[0, 0], q[0, 0], q[0, 0], enable_gqa=True)
+    with pytest.raises(TypeError, match=r"^xgemm::sum: expected dim of type Optional\[List\[int\]\], got \[1.5\]$"):
+        torch_ext.sum(torch.ones(3), [1.5])
 
 
 @pytest.mark.cuda

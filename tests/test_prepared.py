@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -111,6 +112,14 @@ def test_deepcopy_has_its_own_weight(device: torch.device) -> None:
     again = copy.deepcopy(prepared)
     prepared.weight.zero_()
     assert again.is_fresh() and again.weight.any()
+
+
+@torch.no_grad()
+def test_pickled_it_is_fresh_where_it_is_loaded(device: torch.device) -> None:
+    prepared, x = torch_ext.prepare(randn(200, 136, device=device), "highest"), randn(3, 136, device=device)
+    again = pickle.loads(pickle.dumps(prepared))
+    assert again.is_fresh() and again.precision == "highest" and again.memory == prepared.memory
+    torch.testing.assert_close(torch_ext.linear(x, again), torch_ext.linear(x, prepared), rtol=0, atol=0)
 
 
 def test_operators(device: torch.device) -> None:

@@ -467,9 +467,11 @@ def test_every_spelling(operator: str, function: Callable, shapes, device: torch
         ("matmul", "not one product", lambda x: torch.einsum("ij,kj->kj", x, x)),
         ("matmul", "not one product", lambda x: torch.einsum("...j,j->...", x, x[0])),
         ("matmul", "not one product", lambda x: torch.einsum("ij,ij->ij", x, x[:1])),
+        ("matmul", "not one product", lambda x: torch.einsum("ij,jk->ik", x[:, :1], x)),
         ("matmul", "half precision", lambda x: torch.baddbmm(x[None].half(), x[None].half(), x.mT[None].half())),
         ("cross_entropy", "class weights", lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2]), torch.ones(3))),
         ("cross_entropy", "class probabilities", lambda x: F.cross_entropy(x, x.softmax(-1).detach())),
+        ("cross_entropy", "arguments", lambda x: F.cross_entropy(x, torch.tensor([0, 1, 2]), size_average=False)),
         ("sum", "dtype int64", lambda x: x.long().sum()),
         ("sum", "dtype int32", lambda x: x.sum(dtype=torch.int32)),
         ("tensordot", "not covered", lambda x: torch.tensordot(x, x, 2)),
@@ -477,6 +479,7 @@ def test_every_spelling(operator: str, function: Callable, shapes, device: torch
         ("multi_dot", "not covered", lambda x: torch.linalg.multi_dot([x, x, x])),
     ],
 )
+@pytest.mark.filterwarnings("ignore:size_average")
 def test_what_stays_on_torch_is_listed(operator: str, reason: str, function: Callable) -> None:
     x, model = randn(3, 3), Calls(function)
     expected = model(x)

@@ -1,7 +1,5 @@
 """Weights of fp32 products that are split for the tensor cores once and not at every call."""
 
-import copy
-
 import torch
 from torch import Tensor
 
@@ -59,8 +57,9 @@ class PreparedWeight:
         self._state = _state(self.weight)
         self._source = self.weight.detach()
 
-    def __deepcopy__(self, memo: dict) -> "PreparedWeight":
-        return PreparedWeight(copy.deepcopy(self.weight, memo), self.precision)
+    def __reduce__(self) -> tuple:
+        """A copied or loaded one is of another weight's memory: it splits that anew."""
+        return PreparedWeight, (self.weight, self.precision)
 
     def __repr__(self) -> str:
         n, k = self.weight.shape

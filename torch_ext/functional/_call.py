@@ -42,7 +42,7 @@ def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
     if wrong := _WRONG_TYPE.search(message):
         expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
         value = _VALUE.search(message)  # of a tuple the type says nothing: what it holds does not fit
-        got = value[1] if wrong[3] in ("tuple", "list") and value and wrong[1].startswith("List") else wrong[3]
+        got = value[1] if wrong[3] in ("tuple", "list") and value and "List[" in wrong[1] else wrong[3]
         return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {got}")
     if wrong := _UNDEFINED.search(message):
         return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")

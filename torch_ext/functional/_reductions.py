@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, check_dtype, python_error
+from torch_ext.functional._call import call, check_dtype, compiling, python_error
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _amax = torch.ops.xgemm.amax.default
@@ -16,6 +16,11 @@ _cross_entropy = torch.ops.xgemm.cross_entropy.default
 _logsumexp = torch.ops.xgemm.logsumexp.default
 _mean = torch.ops.xgemm.mean.default
 _sum = torch.ops.xgemm.sum.default
+
+
+def _dims(dim: int | Sequence[int] | None) -> Sequence[int] | None:
+    """A dim that torch.compile does not know (one that another call had otherwise) is no list to the dispatcher."""
+    return [dim] if compiling() and isinstance(dim, int) else dim
 
 
 def sum(
@@ -40,7 +45,7 @@ def sum(
     Source: tree reduction after Harris, "Optimizing Parallel Reduction in CUDA" (2007), with warp shuffles.
     """
     check_dtype(_sum, dtype)
-    return call(_sum, input, dim, keepdim, dtype=dtype)
+    return call(_sum, input, _dims(dim), keepdim, dtype=dtype)
 
 
 def mean(
@@ -62,7 +67,7 @@ def mean(
     Source: as :func:`sum`.
     """
     check_dtype(_mean, dtype)
-    return call(_mean, input, dim, keepdim, dtype=dtype)
+    return call(_mean, input, _dims(dim), keepdim, dtype=dtype)
 
 
 def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -82,7 +87,7 @@ def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
 
     Source: as :func:`sum`.
     """
-    return call(_amax, input, dim, keepdim)
+    return call(_amax, input, _dims(dim), keepdim)
 
 
 def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -90,7 +95,7 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = 
 
     Source: as :func:`sum`.
     """
-    return call(_amin, input, dim, keepdim)
+    return call(_amin, input, _dims(dim), keepdim)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -149,7 +154,7 @@ def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bo
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018): one pass over the input.
     """
-    return call(_logsumexp, input, dim, keepdim)
+    return call(_logsumexp, input, _dims(dim), keepdim)
 
 
 def cross_entropy(
