@@ -98,7 +98,7 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
         mask=mask,
         heads=draw.choice([0, 1]) if mask else 0,
         rows=rows,
-        special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3]) if rows else 0,
+        special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3, 4]) if rows else 0,
         softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
         sinks=draw.choice([0, 0, 1, 2]),
         aligned=draw.choice([0, 1]) if mask else 0,

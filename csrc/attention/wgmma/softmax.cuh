@@ -39,21 +39,16 @@ struct Exponentials {
     return isinf(maximum) ? 1.f : exp2_approx(log2_units(before, scale_log2) - base);
   }
 };
-/// Scores are scaled already, in natural units: the lowest finite number, which models add to what they mask, would overflow in
-/// units of log2. As an exponent of 2 it may: its weight is 0 then, as it should be, unless the maximum is as low. Such a
-/// maximum, from which other scores differ by 2^97 or nothing, has a unit of its own, under which nothing overflows.
 template <>
 struct Exponentials<Masking::additive> {
-  float maximum, unit, base;
-  __device__ __forceinline__ Exponentials(float m, float)
-      : maximum(m), unit(fabsf(m) > 0x1p120f ? 0x1p-20f : kLog2E), base(isinf(m) ? 0.f : log2_units(m, unit)) {}
-  __device__ __forceinline__ float weight(float score, float) const { return exp2_approx(fmaf(score, unit, -base)); }
+  float maximum, base;
+  __device__ __forceinline__ Exponentials(float m, float) : maximum(m), base(isinf(m) ? 0.f : m) {}
+  /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
+  __device__ __forceinline__ float weight(float score, float) const { return exp_of(score - base); }
   static __device__ __forceinline__ bool outgrown(float maximum, float score, float) {
     return (score - maximum) * kLog2E > kOutgrown;
   }
-  __device__ __forceinline__ float factor(float before, float) const {
-    return isinf(maximum) ? 1.f : exp2_approx(log2_units(before, unit) - base);
-  }
+  __device__ __forceinline__ float factor(float before, float) const { return isinf(maximum) ? 1.f : exp_of(before - base); }
 };
 template <>
 struct Exponentials<Masking::additive_tma> : Exponentials<Masking::additive> {

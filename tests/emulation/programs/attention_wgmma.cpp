@@ -3,10 +3,11 @@
 // dtype: bf16 or fp16. bshd: positions before heads in memory. Row i sees keys i + first to i + last - 1. mask: 0 none, 1
 // boolean, 2 additive of the operands' dtype, 3 additive fp32; heads, rows: does it differ by query head, by position? Where both
 // do, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the
-// lowest number in every third row. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and
-// outer batch. aligned: the mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer
-// batch alone, under another seed and on another number of multiprocessors, must give the same bits. With FAMILY_MMA
-// (attention_mma.cpp) the same of csrc/attention/mma.
+// lowest number in every third row, 4 one of -1.5 2^29 (fp16: -1.5 2^14), beside which fp32 has no
+// digits left for a score. sinks: 1 a
+// float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the mask's rows begin at
+// multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, under another seed and on another
+// number of multiprocessors, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
@@ -99,6 +100,10 @@ void check(const Case& c) {
       bias[i] = c.mask == 3 ? std::numeric_limits<float>::lowest() : kHalf ? -65504. : -0x1.fep127;
       continue;
     }
+    if (c.special == 4 && row % 3 == 0) {
+      bias[i] = c.mask == 2 && kHalf ? -0x1.8p14 : -0x1.8p29;
+      continue;
+    }
     bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<double>(static_cast<T>(static_cast<float>(random() % 64) / 16.f));
   }
   const auto places = place(mask_outer * mask_batch);
@@ -171,6 +176,7 @@ void check(const Case& c) {
       if (c.mask) {
         const double b = bias_of(o, head, i, j);
         score = c.mask == 1 && b != 0 ? b : score + b;
+        if (c.special == 4 && b == -0x1.8p29) score = static_cast<float>(score);
       }
       weights[place(j)] = score, largest = std::max(largest, score);
     }
@@ -196,8 +202,8 @@ void check(const Case& c) {
         y += weights[place(j)] * v, magnitude += weights[place(j)] * std::abs(v);
       }
       const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
-      // A score beside -65504 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
-      const double of_weights = kHalf && c.special == 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
+      // A score beside -65504 or -1.5 2^14 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
+      const double of_weights = kHalf && c.special >= 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
       expected[place(row * c.dv + x)] = sum == 0 ? 0 : y / sum;
       allowed[place(row * c.dv + x)] =
           sum == 0 ? 0 : magnitude / sum * of_weights + std::abs(y / sum) * epsilon + (kHalf ? 0x1p-23 : 0);
