@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.candidates:
         benchmark = measured(MATMUL_PLANS, matmul.SOURCES, candidate_cases(arguments.candidates, options), options)
         print("\n".join([f"{len(benchmark.rows)} rows", *benchmark.notes, *benchmark.failures]))
-        return 1 if benchmark.wrong else 0
+        return 1 if benchmark.wrong or benchmark.failures else 0
     variable = arguments.env or f"XGEMM_{arguments.op.upper()}_PLAN"
     module = importlib.import_module(f"benchmarks.{arguments.op}")
     cases = matmul_cases(arguments.shapes, options) if arguments.shapes else module.cases(options)
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     show(benchmark, plans)
     if options.measurements:
         common.save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.wrong else 0
+    return 1 if benchmark.wrong or benchmark.failures else 0
 
 
 def show(benchmark: common.Benchmark, plans: list[str]) -> None:

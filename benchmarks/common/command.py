@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch.utils.benchmark import Compare, Measurement
 
-from benchmarks.common.benchmark import Benchmark, ContextLost
+from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.cases import DTYPES, Options
 from benchmarks.common.files import save_measurements
 from benchmarks.common.machine import Machine, machine
@@ -134,13 +134,9 @@ def estimate(module: ModuleType, options: Options) -> str:
 def run_op(
     module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
 ) -> Benchmark:
-    """Measures one benchmark module (its OP, SOURCES and cases(options)) and prints its table."""
+    """Measures one benchmark module: its OP, SOURCES and cases(options)."""
     benchmark = Benchmark(module.OP, module.SOURCES, options, where)
-    try:
-        benchmark.run(module.cases(options), progress)
-    except ContextLost as error:
-        benchmark.lost = True
-        benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
+    benchmark.run(module.cases(options), progress)
     return benchmark
 
 
