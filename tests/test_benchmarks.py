@@ -175,6 +175,10 @@ def test_floors() -> None:
     assert h200.floor_us(row) == pytest.approx((n * n + 2 * n) * 2 / 4390e9 * 1e6)
     copy = softmax.case((n, n), torch.float32, CPU)
     assert h200.floor_us(copy) == pytest.approx(2 * n * n * 4 / 4284e9 * 1e6)
+    high = matmul.case(matmul.Shape(n, n, n), torch.float32, "high", CPU)  # one fp16 part is faster than TF32
+    assert h200.floor_us(high) == pytest.approx(2 * n**3 / 990e12 * 1e6)
+    scores = attention.case(attention.prefill(8192, 128), torch.float32, CPU)  # three products of fp16 parts
+    assert h200.floor_us(scores) == pytest.approx(scores.flops / 330e12 * 1e6)
     causal, full = (attention.case(attention.prefill(8192, 128, c), torch.bfloat16, CPU) for c in (True, False))
     assert full.flops == 2 * causal.flops == 4 * 16384 * 8192 * 2048
     assert HERE.floor_us(case) is None
