@@ -519,6 +519,11 @@ def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_pa
     assert max(map(len, text.splitlines())) < 140
 
 
+def test_run_of_some_operators(tmp_path: Path) -> None:
+    assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
+
+
 def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XGEMM_TEST_PLAN", "outside")
     seen: dict[str, set] = {}
@@ -606,6 +611,7 @@ def test_merge_keeps_order_and_input() -> None:
             "--modes: expected some of highest,ieee,high,medium, got best",
         ),
         (functools.partial(common.main, softmax), ["--device", "gpu"], "--device: "),
+        (run.main, ["--ops", "gemm"], "--ops: expected some of host,softmax,sum,"),
         (tune.main, ["nothing", "--plans", "simt"], "there is no benchmark nothing"),
         (builds.main, ["nothing", "--builds", "a.so"], "there is no benchmark nothing"),
         (report.main, ["--gpu", "nothing"], "--gpu: there is no "),

@@ -103,10 +103,6 @@ def parser(description: str = "") -> argparse.ArgumentParser:
     return found
 
 
-def parse(argv: list[str] | None = None, description: str = "") -> Options:
-    return options_of(parser(description).parse_args(argv))
-
-
 def options_of(arguments: argparse.Namespace) -> Options:
     return Options(**{name: getattr(arguments, name) for name in Options.__dataclass_fields__})
 
@@ -151,7 +147,8 @@ def show(benchmark: Benchmark) -> None:
 
 def main(module: ModuleType, argv: list[str] | None = None) -> int:
     """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed, or no case was chosen."""
-    return measure(module, parse(argv, (module.__doc__ or "").splitlines()[0]))
+    command = parser((module.__doc__ or "").splitlines()[0])
+    return measure(module, options_of(command.parse_args(argv)))
 
 
 def measure(module: ModuleType, options: Options) -> int:
