@@ -153,7 +153,8 @@ def overview(results: Results) -> str:
             for tool, figures in tests.get("sanitizer", {}).items()
         )
         text += f"\nGPU tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped"
-        text += f"; compute-sanitizer: {tools}.\n" if tools else ".\n"
+        text += f"; compute-sanitizer: {tools}" if tools else ""
+        text += f". Not run: {', '.join(tests['missing'])}.\n" if tests.get("missing") else ".\n"
     return text
 
 

@@ -245,6 +245,17 @@ def test_a_plotted_line_has_one_point_for_each_x() -> None:
         assert x == sorted(set(x)), (name, title, line.get_label())
 
 
+def test_overview_says_which_gpu_tests_were_not_run(project: Path) -> None:
+    counts = {"passed": 9, "failed": 0, "skipped": 1}
+    sanitizer = {"memcheck": {"tests": 3, "failed": 0, "errors": 0}}
+    results = tables.Results.read(project / "benchmarks" / "results" / "nvidia_h200")
+    results.gpu_tests = {**counts, "sanitizer": sanitizer, "missing": ["racecheck 1/1", "fuzz 2/8"]}
+    said = "9 passed, 0 failed, 1 skipped; compute-sanitizer: memcheck 0 errors in 3 tests"
+    assert report.overview(results).endswith(f"\nGPU tests: {said}. Not run: racecheck 1/1, fuzz 2/8.\n")
+    results.gpu_tests["missing"] = []
+    assert report.overview(results).endswith(f"\nGPU tests: {said}.\n")
+
+
 def test_headline_shows_what_was_measured() -> None:
     figure = plots.figures(tables.Results.read(COMMITTED))["headline"]
     shown = {axes.get_title(): {line.get_label(): line for line in axes.lines} for axes in figure.axes}
