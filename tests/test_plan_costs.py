@@ -161,7 +161,7 @@ def test_from_a_list_to_a_report(
             for i, c in enumerate(case.contenders)
         ]
     results = tmp_path / "matmul_plans.json"
-    results.write_text(json.dumps({"rows": rows}))
+    results.write_text(json.dumps({"gpu": "NVIDIA H200", "rows": rows}))
     read_back = read([results])
     several = [product for product in listed if len(product["plans"]) > 1]
     assert several and [(t.product.m, t.plans) for t in read_back] == [(p["m"], p["plans"]) for p in several]
@@ -171,8 +171,11 @@ def test_from_a_list_to_a_report(
     report = capsys.readouterr().out
     assert "costs as they are" in report and "float64" in report and "costs fitted to all products" in report
     assert before == {source: source.read_text() for source in costs.sources()}  # without --write
-    results.write_text(json.dumps({"rows": rows[:1]}))
-    assert main(["fit", str(results)]) == 1
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"gpu": "NVIDIA H100", "rows": rows[:1]}))
+    assert main(["fit", str(other)]) == 1
+    assert main(["fit", str(results), str(other)]) == 1
+    assert "expected times of one GPU, got NVIDIA H100 and NVIDIA H200" in capsys.readouterr().err
 
 
 def test_a_lost_context_keeps_the_rows_and_names_the_kernel(

@@ -53,10 +53,13 @@ class Loss:
 
 
 def read(files: Iterable[Path]) -> list[Timed]:
-    """The products of result files that `python -m benchmarks.tune matmul --candidates` wrote."""
+    """The products of result files of one GPU that `python -m benchmarks.tune matmul --candidates` wrote."""
+    documents = [json.loads(file.read_text()) for file in files]
+    if len(gpus := {document["gpu"] for document in documents}) > 1:
+        raise ValueError(f"expected times of one GPU, got {' and '.join(sorted(gpus))}")
     found: dict[Product, Timed] = {}
-    for file in files:
-        for row in json.loads(file.read_text())["rows"]:
+    for document in documents:
+        for row in document["rows"]:
             product = Product(**row["shape"], dtype=row["dtype"], mode=row["mode"])
             timed = found.setdefault(product, Timed(product))
             timed.us[row["contender"]], timed.plans[row["contender"]] = row["us"], row["plan"]
