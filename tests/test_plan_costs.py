@@ -161,7 +161,7 @@ def test_from_a_list_to_a_report(
             for i, c in enumerate(case.contenders)
         ]
     results = tmp_path / "matmul_plans.json"
-    results.write_text(json.dumps({"gpu": "NVIDIA H200", "rows": rows}))
+    results.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H200", "rows": rows}))
     read_back = read([results])
     several = [product for product in listed if len(product["plans"]) > 1]
     assert several and [(t.product.m, t.plans) for t in read_back] == [(p["m"], p["plans"]) for p in several]
@@ -172,7 +172,7 @@ def test_from_a_list_to_a_report(
     assert "costs as they are" in report and "float64" in report and "costs fitted to all products" in report
     assert before == {source: source.read_text() for source in costs.sources()}  # without --write
     other = tmp_path / "other.json"
-    other.write_text(json.dumps({"gpu": "NVIDIA H100", "rows": rows[:1]}))
+    other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H100", "rows": rows[:1]}))
     assert main(["fit", str(other)]) == 1
     assert main(["fit", str(results), str(other)]) == 1
     assert "expected times of one GPU, got NVIDIA H100 and NVIDIA H200" in capsys.readouterr().err
@@ -219,6 +219,10 @@ def test_what_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["list", "--seeds", "1", "--count", "0", "--out", str(missing)]) == 1
     assert capsys.readouterr().err == "--count: expected a number from 1 on, got 0\n"
     assert not missing.exists()
+    other = tmp_path / "matmul.json"
+    other.write_text(json.dumps({"op": "matmul", "gpu": "NVIDIA H200", "rows": [{"contender": "torch"}]}))
+    assert main(["fit", str(other)]) == 1
+    assert f"{other}: expected a matmul_plans.json" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         tune.main(["matmul", "--candidates", str(missing)])
     assert f"--candidates: there is no {missing}" in capsys.readouterr().err

@@ -54,7 +54,11 @@ class Loss:
 
 def read(files: Iterable[Path]) -> list[Timed]:
     """The products of result files of one GPU that `python -m benchmarks.tune matmul --candidates` wrote."""
-    documents = [json.loads(file.read_text()) for file in files]
+    documents = []
+    for file in files:
+        documents.append(json.loads(file.read_text()))
+        if documents[-1].get("op") != "matmul_plans":
+            raise ValueError(f"{file}: expected a matmul_plans.json, which benchmarks.tune --candidates writes")
     if len(gpus := {document["gpu"] for document in documents}) > 1:
         raise ValueError(f"expected times of one GPU, got {' and '.join(sorted(gpus))}")
     found: dict[Product, Timed] = {}
