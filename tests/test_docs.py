@@ -157,14 +157,28 @@ def names_of_benchmarks(folder: Path) -> Iterator[dict]:
     yield names
 
 
-NAMES = {"python": names_of_python, "distributed": names_of_distributed, "benchmarks": names_of_benchmarks}
+@contextmanager
+def no_names(folder: Path) -> Iterator[dict]:
+    """The page of an operator: its example is whole."""
+    yield {}
+
+
+OPERATORS = ("matmul", "attention", "reduce", "softmax", "topk_softmax", "cross_entropy")
+NAMES = {
+    "python": names_of_python,
+    "distributed": names_of_distributed,
+    "benchmarks": names_of_benchmarks,
+    **dict.fromkeys(OPERATORS, no_names),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    code_of_page = blocks(ROOT / "docs" / f"{name}.md")
+    assert code_of_page
     with NAMES[name](tmp_path) as names:
-        for code in blocks(ROOT / "docs" / f"{name}.md"):
+        for code in code_of_page:
             exec(code, names)
 
 
