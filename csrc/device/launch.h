@@ -43,7 +43,7 @@ void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t strea
 /// keeps them). Concurrent threads may both call it.
 template <auto kKernel, class Allow>
 bool once_a_device(Allow&& allow) {
-  static std::uint64_t done = 0;  // a bit a device; atomic, without <atomic>, which costs every .cu a second
+  static std::uint64_t done = 0;  // one bit per device; <atomic> would add a second to every .cu's compilation
   int device = 0;
   cudaGetDevice(&device);
   const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;

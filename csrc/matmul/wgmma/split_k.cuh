@@ -8,7 +8,7 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// A cluster's warps meet, each as a whole, at different places; nothing that they wrote is made visible.
+/// Cluster barrier for warps at different places in the code; each warp arrives as a whole. It makes no writes visible.
 __device__ __forceinline__ void sync_cluster() {
   __syncwarp();
   ptx::cluster_arrive_relaxed();
@@ -26,7 +26,7 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
   float4* const partials = reinterpret_cast<float4*>(slots);  // [split][own slice][warp][lane]
   const int lane = thread % 32, warp = thread / 32;
-  const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // that have rows
+  const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // with rows of C
   const int slices = (g.tiles.width + 7) / 8, each = (slices + g.k.cluster_splits - 1) / g.k.cluster_splits, first = split * each;
   const int own = max(0, min(each, slices - first));
   if (thread == 0) ptx::barrier_arrive_expect(arrived, static_cast<unsigned>(g.k.cluster_splits * own * warps) * 512);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
                                                  MeetingShare* share) {
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kSlices = Config::kValue.tile_n / 8;
   const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
-  // As accumulators lie, whole cache lines a warp: [split][slice][warp][lane]
+  // In the accumulators' layout, whole cache lines per warp: [split][slice][warp][lane]
   float4* const partials =
       reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * (kSlices * kStep);
   if (16 * warp < rows) {
