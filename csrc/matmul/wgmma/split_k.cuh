@@ -15,7 +15,7 @@ __device__ __forceinline__ void sync_cluster() {
   ptx::cluster_wait();
 }
 
-/// Every consumer thread of every CTA of the cluster calls it with its sums when no load is under way in this CTA's slots; the
+/// Every consumer thread of every CTA of the cluster calls it with its sums when no load is in flight to this CTA's slots; the
 /// producer's warps match its cluster barrier. The CTAs share the tile's columns, eight at a time (a slice). Sums go to the CTA
 /// that owns their slice by stores that count on its `arrived`, because a cluster barrier's release would wait for all memory.
 /// `parity`: of this CTA's calls. Arrives at `merged` when the slots may be loaded again.
