@@ -8,14 +8,14 @@
 //   order of threads and its own delays, from "at once" to "as late as possible". While a wgmma is in flight its accumulators
 //   read as NaN and its registers must not change.
 // Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
-//   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier that
-//   a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and writes
-//   after the dynamic shared memory; divergent collectives. A vector at an address that is not a multiple of its size ends the
-//   program (build.py).
+//   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier
+//   that a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and
+//   writes after the dynamic shared memory; divergent collectives. A vector at an address that is not a multiple of its size
+//   ends the program (build.py).
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
 //   emulated instructions, so missing fences and missing volatile are not found. One kind of missing proxy fence is found: the
-//   one between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites what
-//   it has read. Tensor cores: products are exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU
+//   one between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites
+//   what it has read. Tensor cores: products are exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU
 //   truncates aligned terms), in fp64 a chain of fma.
 //
 // A test's kernel is launched by
