@@ -68,7 +68,7 @@ def test_a_changed_weight_is_refused(device: torch.device) -> None:
 
 
 def test_another_storage_at_the_same_address_is_seen(device: torch.device) -> None:
-    """The old one's memory is not reused while its copy lives."""
+    """The old storage's memory is not reused while its copy exists."""
     w, x = randn(200, 136, device=device), randn(3, 136, device=device)
     prepared = torch_ext.prepare(w)
     for _ in range(3):
@@ -218,7 +218,7 @@ def test_bits_are_those_of_the_plain_product(monkeypatch: pytest.MonkeyPatch, pr
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", "wgmma")
     for n, k in [(200, 136), (1000, 4096), (129, 131)]:
         w = randn(k, n, device="cuda").t() if transposed else randn(n, k, device="cuda")
-        w[7] *= torch.logspace(-12, 12, k, device="cuda")  # a line for the CUDA cores
+        w[7] *= torch.logspace(-12, 12, k, device="cuda")  # beyond the parts: computed by CUDA cores
         prepared = torch_ext.prepare(w, precision)
         parts = 2 if precision == "highest" else 1
         assert 2 * parts * n * k <= prepared.memory <= 2 * parts * n * (k + 7) + 256 + 16 * n
@@ -283,7 +283,7 @@ def test_cuda_graph() -> None:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = ours(x)
-        assert (ours.prepared_memory > 0) == warm  # a copy that only the graph would fill is not kept
+        assert (ours.prepared_memory > 0) == warm  # a copy that only a graph's replay writes is not kept
         x.copy_(randn(3, 136, device="cuda"))
         graph.replay()
         torch.testing.assert_close(out.double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
@@ -297,7 +297,7 @@ def test_cuda_graph() -> None:
 @pytest.mark.cuda
 @pytest.mark.sanitize
 def test_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against float64 on the CPU: the sanitizers are to see no kernel but ours."""
+    """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""
     for kernel in ("wgmma_64x64", "wgmma_128x64"):
         monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
         x, w = randn(3, 300), randn(37, 300)
