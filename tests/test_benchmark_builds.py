@@ -36,7 +36,7 @@ def test_two_builds_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert one.metadata["us"] == pytest.approx(one.median * 1e6)
 
 
-def test_turns_are_merged_a_build_and_way_each() -> None:
+def test_turns_are_merged_by_build_and_way() -> None:
     def turn(name: str, way: str, number: int, times: list[float], us: float) -> Measurement:
         measured = Measurement(number, times, TaskSpec("f()", "", sub_label=way, description=name))
         measured.metadata = {"contender": name, "us": us, "us_quartiles": [us, us], "tflops": 1.0, "gbps": None}
@@ -48,10 +48,10 @@ def test_turns_are_merged_a_build_and_way_each() -> None:
         turn("xgemm", "hot, graph", 1, [1e-6, 1e-6], 1.0),
     ]
     found = {(one.description, one.sub_label): one.metadata for one in builds.merged(turns)}
-    assert found[("xgemm", "hot")]["us"] == pytest.approx(2.5)  # of 1, 2, 3 and 3 us
+    assert found[("xgemm", "hot")]["us"] == pytest.approx(2.5)  # the median of 1, 2, 3 and 3 us
     assert found[("xgemm_b", "hot")]["us"] == pytest.approx(4.0)
     assert found[("xgemm", "hot, graph")]["us"] == pytest.approx(1.0)
-    assert "tflops" not in found[("xgemm", "hot")], "a rate would be of one turn"
+    assert "tflops" not in found[("xgemm", "hot")], "a rate would be one turn's"
 
 
 def test_list_of_builds(tmp_path: Path) -> None:

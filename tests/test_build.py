@@ -62,7 +62,7 @@ def test_library_uses_no_cpp_symbol_of_torch() -> None:
 
 
 def test_symbols_of_torch_are_in_every_torch() -> None:
-    """What is not a system library's is in libtorch_cpu, so that a torch without CUDA can load the file."""
+    """Symbols are from system libraries or libtorch_cpu, so that a torch without CUDA can load the library."""
     wanted = {(name, weak) for name, _, weak in dynamic_symbols(LIBRARY) if re.match(r"(aoti_)?torch_", name)}
     cpu_only = {name for name, defined, _ in dynamic_symbols(TORCH_LIBRARIES / "libtorch_cpu.so") if defined}
     assert {name for name, weak in wanted if name not in cpu_only} <= {WEAK}
@@ -90,7 +90,7 @@ def test_library_says_how_it_was_built() -> None:
     ]
     machine_code, ptx = (set(re.findall(r"\.sm_(\w+)\.(?:cubin|ptx)", done.stdout)) for done in lists)
     named = info["architectures"].replace(".", "").split()
-    # cuobjdump leaves the "a" of sm_90a out where the image is compressed.
+    # cuobjdump omits the "a" of sm_90a if the image is compressed.
     assert {arch.removesuffix("+PTX").rstrip("a") for arch in named} == {arch.rstrip("a") for arch in machine_code}
     assert {arch.removesuffix("+PTX") for arch in named if arch.endswith("+PTX")} == ptx
 
@@ -177,7 +177,7 @@ def test_a_library_without_code_for_hopper_launches_none_of_it(tmp_path: Path, h
     (tmp_path / "main.cpp").write_text(PROPERTIES)
     compile_host_code(tmp_path, *flags, "main.cpp", CSRC / "device" / "properties.cpp", "-o", "program")
     lines = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout.splitlines()
-    # PTX of an older architecture holds no griddepcontrol.wait either.
+    # PTX for an older architecture has no griddepcontrol.wait, either.
     assert lines == ["8 late", "9 early" if hopper_code else "8 late", "10 late"]
 
 
@@ -189,7 +189,7 @@ def test_version_is_that_of_the_newest_changes() -> None:
 
 @pytest.fixture(scope="module")
 def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git has."""
+    """A copy of the files in git."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout")
     copy = tmp_path_factory.mktemp("source")
@@ -248,7 +248,7 @@ def test_wheels_of_different_builds_have_different_versions(
 
 
 def test_type_checkers_see_the_types(tmp_path: Path) -> None:
-    """As in a program of another project: the package counts only by its py.typed."""
+    """Checks a program outside the project, for which only py.typed makes the package typed."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(
         "import torch, torch_ext\n"
@@ -329,7 +329,7 @@ def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatc
     [
         (["venv", "/nonexistent"], {"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler): install one"),
         (["check", "/no/such/python"], {}, "no Python at '/no/such/python'"),
-        # what is missing only: `-r requirements.txt` would replace a newer torch
+        # only missing packages: `-r requirements.txt` would replace a newer torch
         (
             ["check", sys.executable, "re", "no_such_module"],
             {},
@@ -358,14 +358,14 @@ def test_evidence_of_a_run_in_parts_adds_up() -> None:
         part("tests", "2/2", passed=7, skipped=2),
         part("tests", "1/2", passed=6),  # run again: replaces the first
         part("memcheck", "1/1", passed=3, errors=4),
-        part("memcheck", "1/2", passed=2, errors=0),  # another division: the old one goes
+        part("memcheck", "1/2", passed=2, errors=0),  # another number of shards: replaces 1/1
         part("racecheck", "1/1", passed=3, errors=-1),
     ):
         parts = gpu_tests.merge(parts, new)
     summary = gpu_tests.summarise(parts)
     assert {key: summary[key] for key in ("passed", "failed", "skipped")} == {"passed": 13, "failed": 0, "skipped": 2}
     assert summary["sanitizer"]["memcheck"] == {"tests": 2, "failed": 0, "errors": 0}
-    assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: never to be read as clean
+    assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: must not count as clean
     assert summary["missing"] == ["memcheck 2/2", "initcheck 1/1", "synccheck 1/1", "fuzz 1/1"]
 
 
@@ -447,7 +447,7 @@ def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.Monkey
 
 
 def test_torch_on_cpu_keeps_what_operators_mean() -> None:
-    """Tensors that say they are meta, and have values all the same."""
+    """Tensors whose device is meta, but which have values."""
     with TorchOnCpu("meta"):
         x = torch.zeros(6, 8, dtype=torch.float64, device="meta")
         view = x[1::2, 1::3]

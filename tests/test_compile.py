@@ -69,7 +69,7 @@ def test_fake_of_integers(op: str, dtype: torch.dtype, device: torch.device) -> 
     x, raw = torch.randint(0, 2, (3, 4), device=device).to(dtype), getattr(torch.ops.xgemm, op)
     try:
         expected = metadata(raw(x))
-    except RuntimeError:  # not every reduction takes bool: then its fake need not either
+    except RuntimeError:  # a reduction that does not take bool
         return
     with FakeTensorMode() as mode:
         assert metadata(raw(mode.from_tensor(x))) == expected
@@ -196,7 +196,7 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
     "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
 )
 def test_a_dim_that_changes_from_call_to_call(op: str) -> None:
-    """The second value makes Dynamo take the dim for unknown."""
+    """The second value makes Dynamo treat the dim as dynamic."""
     torch._dynamo.reset()
     function, x = getattr(torch_ext, op), randn(3, 4, 5)
     compiled = torch.compile(lambda x, dim: function(x, dim), backend="aot_eager", fullgraph=True)
@@ -210,7 +210,7 @@ def test_dynamic_shapes_compile_once() -> None:
     compiled = torch.compile(Everything().eval(), fullgraph=True, backend=counter, dynamic=True)
     with torch.no_grad():
         compiled(randn(2, 5, 16))
-        first = counter.frame_count  # of torch 2.15 two: it may begin a process's first compilation anew
+        first = counter.frame_count  # two on torch 2.15, which may restart a process's first compilation
         for shape in [(3, 7, 16), (4, 9, 16)]:
             compiled(randn(*shape))
     assert counter.frame_count == first
@@ -248,7 +248,7 @@ def test_export(strict: bool, device: torch.device) -> None:
 
 
 def test_sizes_that_are_not_known_while_tracing() -> None:
-    """A size that depends on data: no guard may need its value."""
+    """A size depends on data, so no guard may need its value."""
 
     def chosen_rows(x: torch.Tensor, keep: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = x[keep]

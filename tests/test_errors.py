@@ -24,7 +24,7 @@ def check(op: str, error: type[Exception], pattern: str, *args, **kwargs) -> Non
         assert message.startswith(f"xgemm::{op}: expected ") and "\n" not in message, message
         assert re.search(pattern, message), message
         assert len(message) < 250 and ".cpp" not in message and ".py" not in message
-    with torch.no_grad():  # the process lives on
+    with torch.no_grad():  # the process still works
         torch_ext.matmul(randn(3, 3), randn(3, 3))
 
 
@@ -120,7 +120,7 @@ def test_quantised_tensors(call: Call) -> None:
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
 @pytest.mark.parametrize("call", SINGLE, ids=name)
 def test_nested_tensors(call: Call, layout: torch.layout) -> None:
-    """torch's dispatcher answers for the raw operator; the function makes it one line."""
+    """The raw operator's error is the dispatcher's; the function's is one line."""
     x = torch.nested.nested_tensor([randn(2, 3), randn(4, 3)], layout=layout)
     args = replaced(call.args(torch.device("cpu"), f32), 0, lambda _: x)
     with pytest.raises(RuntimeError):
@@ -330,7 +330,7 @@ def test_attention_mask_on_another_device() -> None:
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:
-    """torch itself refuses negative sizes and strides; what looks alike (flipped, conjugated) must come out right."""
+    """torch refuses negative sizes and strides; flipped and conjugated tensors must give correct results."""
     with pytest.raises(RuntimeError):
         torch.empty(3).as_strided((-1,), (1,))
     x = randn(4, 4)

@@ -1,4 +1,4 @@
-"""What `make report` makes of result files: the figures on the pages, and the plots."""
+"""`make report`: the figures on the pages and the plots that it makes from result files."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest
         "before\n<!-- results:begin why -->\n<!-- results:end -->\nafter\n"
     )  # half of it is missing
     assert readme.endswith("end -->\nafter\n") and "\nNVIDIA H200, torch 2.11, CUDA 13.0" in readme
-    # Two cases, the graph's figure for the small one: 0.5 and 2.0; TF32 is no peer of "highest".
+    # Two cases, the small one timed in a graph: 0.5 and 2.0. TF32 is no peer of "highest".
     assert "| matmul, linear, gated_linear; float32 | 2 | 1.00 | 0.50 to 2.00 | 1.00 |" in readme
     everything = (project / "docs" / "all.md").read_text()
     assert (
@@ -268,7 +268,7 @@ def test_two_cases_at_one_x_are_refused() -> None:
 
 
 def speedups(dtype: str, mode: str | None, accept: Callable[[dict], bool] = lambda row: True) -> list[float]:
-    """matmul's fastest peer over ours, a case each, worked out from the file without the report's functions."""
+    """The fastest peer's time over ours for each case of matmul, without the report's functions."""
     cases: dict[str, dict[tuple, dict[str, float]]] = {}
     for row in json.loads((COMMITTED / "matmul.json").read_text())["rows"]:
         if (row["dtype"], row["mode"]) == (dtype, mode) and row["contender"] != "torch_tf32" and accept(row["shape"]):
@@ -284,7 +284,7 @@ def full_rows(shape: dict) -> bool:
 
 
 def test_readmes_first_sentence_is_true() -> None:
-    """Its figures again, from the files."""
+    """Recomputes its figures from the result files."""
     sentence = " ".join(report.why(tables.Results.read(COMMITTED)).split())
     assert sentence.count(".") - len(re.findall(r"\d\.\d", sentence)) == 1, "one sentence"
     rows = json.loads((COMMITTED / "matmul.json").read_text())["rows"]
