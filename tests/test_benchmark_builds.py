@@ -40,7 +40,7 @@ def test_two_builds_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_budget_is_shared_and_each_case_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With builds that answer at once: a run that is ended from outside keeps the cases before."""
+    """Builds answer at once. The cases measured before a run is killed are saved."""
     saved, shares = tmp_path / "saved.pkl", []
 
     class Fake(SimpleNamespace):

@@ -413,7 +413,7 @@ def test_gpu_tests_record_the_fuzzer(tmp_path: Path) -> None:
 
 
 def test_the_fuzzer_ends_before_its_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is ended from outside leaves no counts."""
+    """A fuzzer that is killed leaves no counts."""
 
     def run_logged(command: list[str], log: Path, environment: dict[str, str], timeout: float) -> int:
         assert 0 < 60 * float(command[command.index("--minutes") + 1]) < 0.7 * timeout

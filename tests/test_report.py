@@ -246,7 +246,7 @@ def test_a_plotted_line_has_one_point_for_each_x() -> None:
 
 
 def test_provenance_of_several_files() -> None:
-    """The README's table is of all of them: the newest one's clocks and commit would speak for the others."""
+    """The README's table is made from all files, so that it must name all their clocks, dates and commits."""
     versions = {"torch": "2.11", "cuda": "13.0", "driver": "580"}
     shared = {"gpu": "NVIDIA H200", "versions": versions, "sources": {"sha256": "0" * 16}}
     new = {"date": "2026-11-23T10:00:00Z", "commit": "b", "clocks_mhz": [1980, 1980]} | shared
