@@ -12,8 +12,8 @@ namespace xgemm {
 
 struct Grid {
   dim3 blocks, threads;
-  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
-  unsigned cluster = 1;          ///< blocks a cluster, along x
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory per block
+  unsigned cluster = 1;          ///< blocks per cluster, along x
   bool early = false;            ///< may begin while the previous kernel ends (ptx/grid.cuh)
 };
 

@@ -12,7 +12,7 @@ struct DeviceProperties {
   int sm_count = 0;
   int max_threads_per_sm = 0;
   std::size_t l2_bytes = 0;
-  std::size_t smem_per_block = 0;  ///< largest dynamic shared memory a block may ask for (opt-in limit)
+  std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
 };
 

@@ -9,6 +9,7 @@
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's split of
 //              the keys for this many rows: tiles of kTile.keys from key 0 on, from the last to the first of a split; tiles
 //              that a row does not see leave its state unchanged; splits are merged in order (merge.cuh).
+//   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.
 #pragma once
 #include "attention/wgmma/consumer.cuh"
 #include "attention/wgmma/producer.cuh"

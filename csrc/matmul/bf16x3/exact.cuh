@@ -57,7 +57,8 @@ __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int6
   return beyond;
 }
 
-/// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`.
+/// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`. `stage`: (64 + rows) * 8
+/// floats.
 template <class Config>
 __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g, const float* a,
                                            const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,

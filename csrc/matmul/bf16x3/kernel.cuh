@@ -1,5 +1,5 @@
 // bf16x3: fp32 product on Hopper's tensor cores (sm_90a) in one launch, out = epilogue(A B) as epilogue/apply.cuh says. Operands
-// are split in three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
+// are split into three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
 //
 //   Operands  fp32, any strides. TMA loads B where base and strides are multiples of 16 bytes (swap_ab: always). Sizes < 2^31.
 //   Parts     x = hi + mid + lo (parts.cuh). Six products; what is dropped is under 2^-24 of |A||B|. Inf and NaN as in fp32.
@@ -8,7 +8,7 @@
 //   swap_ab   for a tall and narrow C: the problem is that of C^T; epilogue operands are those of C.
 //   Order     of additions: scheduler.cuh. It depends on M, and is the same in every run.
 //
-// Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Design: docs/matmul.md.
+// Floors: 6 products of 2 M N K flop at 4096 per cycle and SM; bytes of A, B and C once. Design: docs/matmul.md.
 #pragma once
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"

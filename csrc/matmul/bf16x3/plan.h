@@ -24,7 +24,7 @@ struct Bf16x3TileInfo {
   double fixed_swap_ab;
 };
 inline constexpr std::array<Bf16x3TileInfo, 2> kBf16x3Tiles{{
-    {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
+    {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: limited by reading B
     {"bf16x3_64x128", "bf16x3_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
 }};
 constexpr const Bf16x3TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
@@ -56,7 +56,7 @@ struct Bf16x3Plan {
 /// What the passes over fp32 operands count (fp16_split/split.cuh). Zeros before a product and after it.
 struct alignas(16) FailedLines {
   unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
-  unsigned low;         ///< lines whose numbers three bf16 parts may not carry before they are lifted (fp16_split/line_scale.cuh)
+  unsigned low;         ///< lines whose numbers may need lifting for three bf16 parts (fp16_split/line_scale.cuh)
   /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
   /// shares add up to 9/8. Below bit 16: CTAs of bf16x3/kernel.cuh that have read all this.
   unsigned state;

@@ -11,7 +11,7 @@
 // batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
-// Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
+// Floor: per operand 4 + 4 bytes per element (read once, write hi and lo).
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"

@@ -6,6 +6,7 @@
 //           as the aligned pieces that hold them (kRaw).
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
 //           conflicts. Unaligned rows are read one element at a time, or a pair if all pairs lie in aligned words.
+//   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
 //           where it does not split K (wgmma_splits).
 //   Store   through the warp's own shared memory, eight elements at a time (one if N is not a multiple of 8).
 //

@@ -33,7 +33,7 @@ constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std:
 
 struct MmaPlan {
   MmaTile tile;
-  bool raw_a, raw_b;  ///< the operand's rows are unaligned
+  bool raw_a, raw_b;  ///< the operand's rows do not both start and end at multiples of 16 bytes
   double seconds;     ///< predicted
 };
 

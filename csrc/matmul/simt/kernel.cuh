@@ -7,8 +7,8 @@
 //           are loaded to registers (loader.cuh) while the current step is multiplied; one barrier per step.
 //   Thread  tm x tn sums (fp32; fp64 for double) in quads of 4 x 4 spread over the warp's part of the tile, so that every read
 //           of shared memory is a 16-byte access without bank conflicts.
-//   Order   chunks of k as plan.h says. One CTA a tile: the sum over finished chunks waits in shared memory, in a slot of each
-//           thread's own. Several: each writes its chunks' sums to the workspace, and simt_finish adds them in order.
+//   Order   chunks of k as plan.h says. One CTA per tile: the sum over finished chunks waits in shared memory, in the thread's
+//           own slot. Several: each writes its chunks' sums to the workspace, and simt_finish adds them in order.
 //
 // Floor: 2 m n k flop at 128 FMA per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and out once. Per k, a thread reads
 // tm + tn floats of shared memory for tm * tn multiply-adds.

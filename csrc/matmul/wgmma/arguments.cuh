@@ -4,7 +4,7 @@
 // does all splits of a tile; or a cluster does, one CTA per split (*cluster_splits*); or each split is a work item of its own,
 // and the sums are added through global memory (*memory_splits*). See wgmma/split_k.cuh.
 #pragma once
-#include <array>  // std::size; <iterator> brings the streams
+#include <array>  // std::size; <iterator> would include the streams
 #include <type_traits>
 
 #include "device/index_map.h"

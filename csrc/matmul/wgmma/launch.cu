@@ -11,7 +11,7 @@
 namespace xgemm::matmul {
 namespace {
 
-/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs a cluster.
+/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs per cluster.
 template <class Arguments>
 void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
             cudaStream_t stream) {

@@ -99,7 +99,7 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
     return most;
   }
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
-  constexpr std::int64_t kStays = 1 << 24;  // a B of so many elements stays in L2; in several waves, fewer tiles cost less
+  constexpr std::int64_t kStays = 1 << 24;  // elements of a B that stays in L2; in several waves, fewer tiles cost less
   if (tiles > sm_count && p.n * p.k <= kStays) return most;
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
@@ -108,7 +108,7 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
 /// lines that a row of the operands' boxes touches.
 Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_of_a = 1, double lines_of_b = 1) {
-  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
+  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as in `place`
   const Problem swapped = swap_ab(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
   const bool one = forced.find('_') != forced.npos;  // a tile is named
@@ -385,12 +385,12 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
       many.a = place(q, lines_of_a(q), true, p.gated);
       plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}), machine);
     }
-    Problem ieee = p;  // what CUDA cores do
+    Problem ieee = p;  // the product on CUDA cores
     ieee.precision = Precision::ieee;
     const auto fallback = [&](const Problem& r) {
-      // Of few rows gemv would be faster, but it does whole products only.
+      // For few rows gemv would be faster, but it computes whole products only.
       SimtPlan simt = plan_simt(r, gpu, std::min(r.m, r.n) <= kGemvLines ? info(SimtTile::t16x128).name : "");
-      simt.splits = 1, simt.workspace_bytes = 0;  // its check must cost little where nothing failed
+      simt.splits = 1, simt.workspace_bytes = 0;  // the launch must be short if nothing failed
       return simt;
     };
     plan.fallback = fallback(ieee);

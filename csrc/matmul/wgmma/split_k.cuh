@@ -1,5 +1,5 @@
-// How the sums of a tile's splits of K are added, always in order, and stored by store_rows: through distributed shared memory
-// where a cluster has one CTA a split, through global memory where each split is an item of work. (Words: wgmma/arguments.cuh.)
+// Adds the sums of a tile's splits of K in order, and stores the total by store_rows: through distributed shared memory if a
+// cluster has one CTA per split, through global memory if each split is a work item. (Terms: wgmma/arguments.cuh.)
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/warpgroup.cuh"
@@ -102,7 +102,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
   ptx::named_barrier_sync(kSplitBarrier, 32 * kWarps);
   const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
   if (of > 0) {
-    // Units of two rows, eight apart, by 64 columns, two columns a lane.
+    // Units of two rows, eight apart, by 64 columns, two columns per lane.
     constexpr int kRounds = (kSlices + 7) / 8;
     const int units = kRounds * 8 * ((rows + 15) / 16);
     const LaneColumns columns(g.problem, lane);
