@@ -19,14 +19,14 @@ struct Machine {
   double hertz_tensor = 1.7e9;       ///< tf32 and bf16x3: tensor cores that wait for conversions ("fp32 split in the main loop")
   double hertz_cuda_cores = 1.75e9;  ///< simt, and sliced, whose warps are few ("Few rows, fp32, weight K-major")
 
-  // Memory, bytes a second.
+  // Memory, bytes per second.
   double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
   double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
   double bf16x3_bytes = 3.0e12;     ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
   double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
   double copy_bytes_fp32 = 3.0e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
 
-  // L2, bytes a second of all SMs together.
+  // L2, bytes per second of all SMs together.
   double l2_bytes_fp64 = 12.0e12;  ///< cp.async of large tiles ("fp64 on tensor cores")
   double l2_bytes_mma = 5.5e12;    ///< cp.async of small tiles ("Half precision, small or narrow")
 

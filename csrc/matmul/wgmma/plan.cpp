@@ -18,10 +18,10 @@ constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: everything but the tiles; packing
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 constexpr double kMergeCyclesFp32 = 5000, kAddCyclesFp32 = 600;
-// Bytes a cycle: from memory; of one SM's partial sums; from L2, all SMs together.
+// Bytes per cycle: from memory; of one SM's partial sums; from L2, all SMs together.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
-// Boxes whose rows straddle two cache lines: cycles per line of one SM; bytes a cycle of all SMs (kSame: with up to 128 rows of
-// A, which all SMs read at once).
+// Boxes whose rows straddle two cache lines: cycles per line of one SM; bytes per cycle of all SMs (kSame: with up to 128 rows
+// of A, which all SMs read at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
 // wgmma_64x64 with a single row of tiles, cycles: per k-block; fixed.

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
 
       const V bound = value_of(threshold);  // NaN if there is no threshold yet: everything passes
       if (!__any_sync(kFullWarp, !(most < bound))) continue;
-      unsigned passes = 0;  // a bit an element
+      unsigned passes = 0;  // one bit per element
 #pragma unroll
       for (int i = 0; i < kTileSteps * kWidth; ++i) passes |= !(element<T>(raw, i) < bound) ? 1u << i : 0u;
       // Each lane's next element, read again from L1: registers cannot be indexed.
