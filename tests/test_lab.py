@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -157,6 +158,7 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     row = measure.row("c", "x", (2.0, (1.5, 2.5)), shape={"n": 4}, flops=4e6, bytes_moved=8e3)
     assert row["tflops"] == 2.0 and row["gbps"] == 4.0 and row["us_quartiles"] == [1.5, 2.5]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="none"))
     document = measure.describe("lab_softmax", [row, row], [1980, 1700], {"commit": "abc"})
     written = measure.write_results(tmp_path, document)
     content = json.loads(written.read_text())

@@ -1,6 +1,7 @@
 """The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -68,6 +69,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert counters.main([]) == 0 and "no NVIDIA GPU" in capsys.readouterr().out
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="none"))
     ncu(tmp_path, OUTPUT)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert counters.main(["parity_branch", "--out", str(tmp_path / "out")]) == 0

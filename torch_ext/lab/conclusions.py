@@ -3,7 +3,7 @@
 import itertools
 
 from torch_ext.lab.experiment import Conclusion, find, need
-from torch_ext.lab.measure import Row
+from torch_ext.lab.measure import Row, amount
 from torch_ext.lab.roofline import fit_energy
 from torch_ext.lab.tiles import EPSILON, TILE
 
@@ -63,7 +63,7 @@ def reduction(rows: list[Row]) -> Conclusion:
     best = max(at[v]["gbps"] for v in at if v.startswith(("v6", "v7")))
     gain = at["v6_several_elements"]["gbps"] / at["v0_interleaved_modulo"]["gbps"]
     return Conclusion(
-        f"Of 2^{n.bit_length() - 1} numbers v6 is {gain:.1f}x as fast as v0 (document: 11.8x), and the best "
+        f"Of {amount(n)} numbers v6 is {gain:.1f}x as fast as v0 (document: 11.8x), and the best "
         "version reads "
         f"{best:,.0f} GB/s where a copy moves {at['copy']['gbps']:,.0f}. "
         f"{n - 1:,} additions in {(n - 1).bit_length()} dependent steps at least, whatever the version.",
@@ -168,7 +168,7 @@ def coarsening(rows: list[Row]) -> Conclusion:
         return need(rows, variant, n=size)["us"]
 
     return Conclusion(
-        f"At 2^{n.bit_length() - 1} elements four neighbours a thread take "
+        f"At {amount(n)} elements four neighbours a thread take "
         f"{us('coarsened4') / us('plain'):.2f} times as long as one "
         f"when they are loaded one by one, and {us('vector4') / us('plain'):.2f} times in 16-byte accesses. "
         "The documents' "

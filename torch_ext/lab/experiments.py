@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 
 from torch_ext import device
-from torch_ext.lab.measure import Row, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -304,7 +304,7 @@ def registers(sizes: list[int], budget: float) -> Iterator[Row]:
             found = attributes(f"registers {count} {bound}")
             predicted = device.occupancy(gpu, 512, found["registers"])
             yield row(
-                f"{bound}, 2^{n.bit_length() - 1} elements",
+                f"{bound}, {amount(n)} elements",
                 f"{count} registers",
                 time_us(call, budget),
                 shape={"n": n, "bound": bound, "limit": count},
