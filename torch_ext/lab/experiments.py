@@ -82,11 +82,12 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
 # In a process of its own: each kernel's first launch, in the order that is asked for, then both again and again.
 FIRST_LAUNCHES = """
 import json, statistics, sys, torch, torch_ext.lab
+lab = torch.ops.xgemm_lab
 x = torch.randint(-1000, 1000, (int(sys.argv[1]),), dtype=torch.int32, device="cuda")
-begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 a = x[:1024].float()
 calls = {"branch": lambda: lab.parity(x, True), "arithmetic": lambda: lab.parity(x, False)}
 calls |= {name: lambda name=name: lab.vector_add(a, a, name) for name in ("plain", "coarsened2")}
+begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 begin.record(), end.record(), torch.cuda.synchronize()
 
 def us(name):
@@ -260,8 +261,9 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             warps=(seen[0, :, 1] // 32).tolist(),
         )
     gpu = device.limits()
-    sms, slots = gpu.multiprocessors, 2 * gpu.multiprocessors  # blocks of 1024 threads: two an SM
-    for stay, blocks in itertools.product(sizes, (1, sms, slots, slots + 1, 2 * slots)):
+    sms = gpu.multiprocessors
+    slots = sms * attributes("who am i")["blocks"]  # of 1024 threads: two an SM, or one where it holds 1536
+    for stay, blocks in itertools.product(sizes, dict.fromkeys((1, sms, slots, slots + 1, 2 * slots))):
         lab.who_am_i(anything, blocks, 1024, 1, 1, stay)
         runs = []
         for _ in range(5):

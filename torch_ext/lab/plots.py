@@ -177,13 +177,21 @@ def copy(rows: list[Row], figure: "Figure") -> None:
     for grid, marker in (("full", "o"), ("one_per_sm", "s")):
         points = [(r["in_flight"] / 1024, r["of_peak"]) for r in rows if r["shape"]["grid"] == grid]
         flight.plot(*zip(*points, strict=True), marker, markersize=4, label=grid, alpha=0.7)
-    gpu = device.KNOWN["H200"]
-    needed = device.littles_law(LATENCY_NS * 1e-9, gpu.bandwidth) / gpu.multiprocessors / 1024
-    flight.axvline(needed, color="0.5", linestyle=":", label=f"latency x bandwidth, H200: {needed:.0f} KiB")
+    if gpu := _of_bandwidth(rows):
+        needed = device.littles_law(LATENCY_NS * 1e-9, gpu.bandwidth) / gpu.multiprocessors / 1024
+        flight.axvline(needed, color="0.5", linestyle=":", label=f"latency x bandwidth, {gpu.name}: {needed:.0f} KiB")
     _finish(flight, "KiB of loads in flight an SM", "")
 
 
-LATENCY_NS = 350  # of a load from an H200's memory: some 650 cycles at 1.85 GHz (the latency experiment)
+LATENCY_NS = 350  # of a load from an H200's or H100's memory: some 650 cycles at 1.85 GHz (the latency experiment)
+
+
+def _of_bandwidth(rows: list[Row]) -> device.Limits | None:
+    """The Hopper GPU whose peak bandwidth the rows' shares are of."""
+    best = max(rows, key=lambda r: r["of_peak"], default=None)
+    peak = best["gbps"] * 1e9 / best["of_peak"] if best else 0.0
+    hopper = [gpu for gpu in device.KNOWN.values() if gpu.capability == (9, 0)]
+    return next((gpu for gpu in hopper if abs(peak / gpu.bandwidth - 1) < 0.02), None)
 
 
 def divergence(rows: list[Row], figure: "Figure") -> None:
@@ -223,15 +231,16 @@ def scheduling(rows: list[Row], figure: "Figure") -> None:
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2)) if maps else (None, figure)
     if above:
         _thread_maps(maps, above)
+    most = max(r["most"] for r in found)
     for axes, r in zip(below.subplots(1, len(found), sharex=True, sharey=True), found, strict=True):
         for sm in {line[0] for line in r["timeline"]}:
             lines = sorted((begin, end) for where, begin, end in r["timeline"] if where == sm)
             for i, (begin, end) in enumerate(lines):
-                place = (sm + 0.45 * (i % 2), 0.4)
-                axes.broken_barh([(begin / 1e3, (end - begin) / 1e3)], place, color=f"C{i // 2 % 10}")
+                place = (sm + 0.9 / most * (i % most), 0.8 / most)
+                axes.broken_barh([(begin / 1e3, (end - begin) / 1e3)], place, color=f"C{i // most % 10}")
         axes.set(title=r["contender"], xlabel="us")
         axes.title.set_fontsize(9)
-        axes.set_ylabel("SM (the first eight); two blocks each" if r is found[0] else "")
+        axes.set_ylabel(f"SM (the first eight); blocks at once: {most}" if r is found[0] else "")
 
 
 def _thread_maps(rows: list[Row], figure: "SubFigure") -> None:
