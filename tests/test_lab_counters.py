@@ -1,5 +1,6 @@
 """The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
 
+import json
 import sys
 from types import SimpleNamespace
 
@@ -77,6 +78,18 @@ def test_command(tmp_path, monkeypatch, capsys):
         "branches 98,304, dram percent 82.1, sectors a request 8.0; document: 98,304 branch" in capsys.readouterr().out
     )
     assert (tmp_path / "out" / "lab_counters.json").exists()
+    counted = iter([{"branches": 1.0}, counters.Refused("the kernel failed"), {"branches": 2.0}])
+
+    def count(name):
+        if isinstance(found := next(counted), counters.Refused):
+            raise found
+        return found
+
+    with monkeypatch.context() as patch:  # one that fails does not cost the others
+        patch.setattr(counters, "count", count)
+        assert counters.main(["parity_branch", "sgemm_07", "add_plain", "--out", str(tmp_path / "some")]) == 0
+    assert "No counters of sgemm_07: the kernel failed.\nadd_plain: branches 2.0" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "some" / "lab_counters.json").read_text())["rows"]) == 2
     ncu(tmp_path, "", "ERR_NVGPUCTRPERM")
     assert counters.main([]) == 0
     assert capsys.readouterr().out.startswith("No counters: the driver keeps counters from users")

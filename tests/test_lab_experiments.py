@@ -300,6 +300,12 @@ def test_products_are_float32_whatever_the_caller_has_set(on_cpu, monkeypatch):
         torch.set_float32_matmul_precision(precision)
         lab.run("quantisation", [1])
         assert torch.get_float32_matmul_precision() == precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the newer way, after which the older one raises
+    try:
+        lab.run("quantisation", [1])
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
     assert seen == {"highest"}
 
 

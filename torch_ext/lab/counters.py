@@ -174,8 +174,10 @@ def main(argv: list[str] | None = None) -> int:
         try:
             counted = count(name)
         except Refused as reason:
-            print(f"No counters: {reason}.")
-            return 0
+            print(f"No counters{f' of {name}' * bool(rows)}: {reason}.")
+            if not rows:  # none of the first, so none of any
+                return 0
+            continue
         rows.append({"case": name, "counters": counted, "document": PREPARED[name][1]})
         shown = ", ".join(
             f"{key.replace('_', ' ')} {value:,.{0 if value >= 1000 else 1}f}" for key, value in counted.items()

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import json
 import re
 import statistics
@@ -27,12 +28,19 @@ def make_room() -> None:
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """torch.mm of float32 is cuBLAS's float32, not TF32, whatever the caller has set."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    matmul = torch.backends.cuda.matmul
+    try:
+        before = torch.get_float32_matmul_precision()
+        restore = torch.set_float32_matmul_precision
+        restore("highest")
+    except RuntimeError:  # it was set in torch's newer way, and torch refuses to read it in the older one
+        before = matmul.fp32_precision
+        restore = functools.partial(setattr, matmul, "fp32_precision")
+        restore("ieee")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        restore(before)
 
 
 def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[float, float]]:
