@@ -288,6 +288,15 @@ def test_a_graph_finds_memory(monkeypatch):
     assert [found["free"] for found in emptied] == [20]
 
 
+def test_an_experiment_begins_with_all_memory(on_cpu, monkeypatch):
+    steps = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: steps.append("emptied"))
+    monkeypatch.setattr(STAND_INS, "parity", lambda x, branch: steps.append("run") or x)
+    with pytest.raises(RuntimeError, match="not timed"):
+        lab.run("divergence", [1 << 10])
+    assert steps == ["emptied", "run"]
+
+
 def test_products_are_float32_whatever_the_caller_has_set(on_cpu, monkeypatch):
     seen, multiply = set(), STAND_INS.sgemm
 

@@ -86,6 +86,7 @@ def run(name: str, sizes: list[int] | None = None, *, quick: bool = False, secon
     which = experiment(name)
     if not torch.cuda.is_available():
         raise RuntimeError(f"xgemm lab: {name} measures CUDA kernels and needs an NVIDIA GPU; there is none here")
+    torch.cuda.empty_cache()  # what went before may have left too little, also for a process that this one starts
     with torch.inference_mode(), measure.full_precision():
         rows = which.measure(
             list(sizes or (which.quick if quick else which.sizes)), seconds or (0.02 if quick else 0.2)
