@@ -78,6 +78,7 @@ def kernel_attributes(x, name):
 
 
 AT_ONCE = [2]  # blocks of 1024 threads an SM
+COMMANDS: list[list[str]] = []  # of other processes
 
 
 def halve(y, steps, c=1.0):
@@ -156,12 +157,13 @@ def on_cpu(monkeypatch):
     names = ("branch", "arithmetic", "plain", "coarsened2")
     first = [dict(zip(names, (90.0, 30.0, 80.0, 20.0), strict=True)), dict.fromkeys(names, 10.0)]
     process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
-    monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
+    monkeypatch.setattr(experiments.subprocess, "run", lambda command, **_: COMMANDS.append(command) or process)
     for name, value in {
         "is_available": lambda: True,
         "get_device_name": lambda *_: "NVIDIA Test",
         "get_device_capability": lambda *_: (9, 0),
         "get_device_properties": lambda *_: SimpleNamespace(uuid="none"),
+        "current_device": lambda: 1,
         "synchronize": lambda: None,
         "empty_cache": lambda: None,
         "Event": lambda enable_timing: event,
@@ -476,8 +478,12 @@ def test_every_item_of_the_documents_has_a_place():
     assert found == {(document, item) for document, count in ITEMS.items() for item in range(1, count + 1)}
 
 
-def test_the_process_of_first_launches_is_python():
+def test_first_launches_are_of_the_current_device_in_either_order(on_cpu):
     compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
+    COMMANDS.clear()
+    lab.run("first_launch", [1 << 10])
+    orders = [["branch", "arithmetic"], ["arithmetic", "branch"], ["plain", "coarsened2"], ["coarsened2", "plain"]]
+    assert [command[3:] for command in COMMANDS] == [["1", "1024", *order] for order in orders]
 
 
 def test_fewer_registers_spill(tmp_path):

@@ -83,7 +83,8 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
 FIRST_LAUNCHES = """
 import json, statistics, sys, torch, torch_ext.lab
 lab = torch.ops.xgemm_lab
-x = torch.randint(-1000, 1000, (int(sys.argv[1]),), dtype=torch.int32, device="cuda")
+torch.cuda.set_device(int(sys.argv[1]))
+x = torch.randint(-1000, 1000, (int(sys.argv[2]),), dtype=torch.int32, device="cuda")
 a = x[:1024].float()
 calls = {"branch": lambda: lab.parity(x, True), "arithmetic": lambda: lab.parity(x, False)}
 calls |= {name: lambda name=name: lab.vector_add(a, a, name) for name in ("plain", "coarsened2")}
@@ -97,7 +98,7 @@ def us(name):
     end.synchronize()
     return begin.elapsed_time(end) * 1e3
 
-first = {name: us(name) for name in sys.argv[2:]}
+first = {name: us(name) for name in sys.argv[3:]}
 print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) for name in first}]))
 """
 
@@ -109,7 +110,7 @@ def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
     pairs = ("branch", "arithmetic"), ("plain", "coarsened2")  # in the documents' order
     for n, order in itertools.product(sizes, [order for a, b in pairs for order in ((a, b), (b, a))]):
         kernels = "parity" if "branch" in order else "vector add 1024"
-        command = [sys.executable, "-c", FIRST_LAUNCHES, str(n), *order]
+        command = [sys.executable, "-c", FIRST_LAUNCHES, str(torch.cuda.current_device()), str(n), *order]
         done = subprocess.run(command, capture_output=True, text=True)
         require(done.returncode == 0, f"process that times first launches ({done.stderr[-200:]})")
         first, warm = json.loads(done.stdout)
