@@ -1,7 +1,8 @@
 """The GPU's own counters of the lab's kernels, by Nsight Compute: ``python -m torch_ext.lab.counters [NAME ...]``.
 
-Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S1-04, S1-05,
-S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it says so.
+Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S0-03, S0-04,
+S1-04, S1-05, S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it
+says so.
 """
 
 import argparse
@@ -90,6 +91,8 @@ PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "tiled_fixed_32": (lambda: _tiled("fixed", 32), "loads fall by the tile's side"),
     "tiled_conflicting": (lambda: _tiled("conflicting", 32), "bank conflicts"),
     "tiled_padded": (lambda: _tiled("padded", 32), "no bank conflicts"),
+    "sgemm_01": (lambda: _sgemm(1), "many sectors a request"),
+    "sgemm_02": (lambda: _sgemm(2), "few"),
     "sgemm_07": (lambda: _sgemm(7), "bank conflicts"),
     "sgemm_07a": (lambda: _sgemm(8), "no bank conflicts"),
     "reduction_v0": (lambda: _reduce(0), "divergent"),
