@@ -1,6 +1,7 @@
 """The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -56,6 +57,14 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         counters.count("parity_branch", denied)
     with pytest.raises(counters.Refused, match="measured no kernel: ==WARNING== No kernels were profiled"):
         counters.count("parity_branch", ncu(tmp_path, "==WARNING== No kernels were profiled.\n"))
+    with monkeypatch.context() as patch:
+
+        def run(command, timeout, **_):
+            raise subprocess.TimeoutExpired(command, timeout)
+
+        patch.setattr(subprocess, "run", run)
+        with pytest.raises(counters.Refused, match="has not ended within five minutes"):
+            counters.count("parity_branch", denied)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(counters.Refused, match="no ncu on PATH"):
         counters.count("parity_branch")

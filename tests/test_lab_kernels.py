@@ -256,6 +256,17 @@ def test_ops_use_the_current_stream_and_graphs():
 
 
 @CUDA
+@pytest.mark.parametrize("name", torch_ext.lab.EXPERIMENTS)
+def test_an_experiment_runs_and_concludes(name):
+    """From end to end, processes and compilers too; what the figures say, small sizes do not show."""
+    rows = torch_ext.lab.run(name, quick=True, seconds=1e-3)
+    if not rows:
+        pytest.skip("needs compute capability 9.0, or nvcc")
+    assert all(row["us"] > 0 for row in rows)
+    assert "leave out" not in torch_ext.lab.conclude(rows).text
+
+
+@CUDA
 def test_time_us_measures_the_device():
     x = randn(1 << 26, device="cuda")
     us, (low, high) = measure.time_us(lambda: lab.vector_add(x, x, "vector4"), 0.01)

@@ -136,7 +136,10 @@ def count(name: str, ncu: str | None = None) -> dict[str, float]:
         raise Refused("there is no ncu on PATH: it comes with the CUDA toolkit (Nsight Compute)")
     command = [ncu, "--csv", "--profile-from-start", "off", "--metrics", ",".join(METRICS.values())]
     command += [sys.executable, "-m", "torch_ext.lab.counters", "--call", name]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        raise Refused("ncu has not ended within five minutes") from None
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         raise Refused(
             "the driver keeps counters from users; root sets `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in "

@@ -111,7 +111,7 @@ def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
     for n, order in itertools.product(sizes, [order for a, b in pairs for order in ((a, b), (b, a))]):
         kernels = "parity" if "branch" in order else "vector add 1024"
         command = [sys.executable, "-c", FIRST_LAUNCHES, str(torch.cuda.current_device()), str(n), *order]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         require(done.returncode == 0, f"process that times first launches ({done.stderr[-200:]})")
         first, warm = json.loads(done.stdout)
         for name in order:
