@@ -4,7 +4,7 @@
 
 A process registers one library, so that each build has a process of its own (XGEMM_LIBRARY names its file), which stays
 for the whole run and measures when its turn comes: case by case, first to last build and back. The first build's
-contender is `xgemm`, another's `xgemm_<label>`. Nothing is written but `--measurements`.
+contender is `xgemm`, another's `xgemm_<label>`. Nothing is written but `--measurements`, after each case.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import torch
 from torch.utils.benchmark import Measurement
 
 from benchmarks import common
+from benchmarks.common.benchmark import MOST_S
 from benchmarks.common.timing import quartiles_s
 
 VARIABLE = "XGEMM_LIBRARY"
@@ -40,10 +42,11 @@ def serve(pipe: Connection, op: str, options: common.Options, name: str) -> None
     where = common.machine(options.device)
     pipe.send((list(torch.ops.loaded_libraries), where.name, len(cases)))
     benchmark = common.Benchmark(op, [], options, where, keep=False)
-    while (index := pipe.recv()) is not None:
+    while (task := pipe.recv()) is not None:
+        index, share_s = task
         done = len(benchmark.measurements), len(benchmark.failures), len(benchmark.notes)
         try:
-            benchmark.measure(cases[index])
+            benchmark.measure(cases[index], share_s)
         except common.ContextLost as error:
             benchmark.failures.append(f"{name}: the CUDA context is lost: {error}")
         pipe.send((benchmark.measurements[done[0] :], benchmark.failures[done[1] :], benchmark.notes[done[2] :]))
@@ -88,8 +91,9 @@ class Build:
         there.close()  # so that the end of the process ends the reading
         return cls(name, library, here, process)
 
-    def ask(self, index: int) -> tuple[list[Measurement], list[str], list[str]]:
-        self.pipe.send(index)
+    def ask(self, index: int, share_s: float) -> tuple[list[Measurement], list[str], list[str]]:
+        """Measurements, failures and notes of one case, which may take about `share_s` seconds."""
+        self.pipe.send((index, share_s))
         return self.pipe.recv()
 
 
@@ -124,15 +128,23 @@ def main(argv: list[str] | None = None) -> int:
                     f"{build.name}: expected {build.library} and {len(keys)} cases, got {libraries}, {count}"
                 )
             print(f"{build.name}: {build.library}")
+        deadline = time.monotonic() + options.budget
         for index, key in enumerate(keys):
+            left, cases = deadline - time.monotonic(), len(keys) - index
+            if left <= 0:
+                total.notes.append(f"budget spent: {cases} of {len(keys)} cases not measured, from {key} on")
+                break
             print(f"… {key}", file=sys.stderr)
             turns: list[Measurement] = []
+            share_s = min(left / cases, MOST_S) / (2 * len(builds))
             for build in [*builds, *reversed(builds)]:
-                measured, failures, notes = build.ask(index)
+                measured, failures, notes = build.ask(index, share_s)
                 turns += measured
                 total.failures += failures
                 total.notes += notes
             total.measurements += merged(turns)
+            if options.measurements:
+                common.save_measurements(options.measurements, total.measurements)
         for build in builds:
             build.pipe.send(None)
             build.process.join()
@@ -141,8 +153,6 @@ def main(argv: list[str] | None = None) -> int:
     total.rows = [measurement.metadata for measurement in total.measurements]
     common.show(total)
     print(common.summary(total))
-    if options.measurements:
-        common.save_measurements(options.measurements, total.measurements)
     return 1 if total.failures else 0
 
 

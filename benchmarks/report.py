@@ -71,9 +71,8 @@ LONG_ROW = 4096  # columns
 ALIGNED = 8  # elements of half precision in 16 bytes
 
 
-def newest(results: Results) -> dict | None:
-    documents = [results.documents[op] for op in OPS if op in results.documents]
-    return max(documents, key=lambda document: document["date"], default=None)
+def measured(results: Results) -> list[dict]:
+    return [results.documents[op] for op in OPS if op in results.documents]
 
 
 def why(results: Results) -> str:
@@ -96,7 +95,7 @@ def why(results: Results) -> str:
     fast, aligned, unaligned = (geomean(values) for values in (map(speedup, products), halves[True], halves[False]))
     sentence = (
         "Matrix products, reductions, softmax and attention for PyTorch as hand-written CUDA kernels: "
-        f"on an {newest(results)['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's "
+        f"on an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's "
         f"with no larger an error in {len(exact)} of {len(products)} cases, softmax and log-sum-exp of long rows "
         f"run at {geomean(rows):.0%} of the measured memory bandwidth, half-precision products run "
         f"{aligned:.1f} times as fast as cuBLAS's ({unaligned:.1f} times where rows are not a multiple of 16 bytes), "
@@ -115,10 +114,10 @@ def summary_row(name: str, pairs: list[tuple[dict, dict]], unit: str = "us") -> 
 
 def summary(results: Results) -> str:
     """README's plot and its table, of at most ten rows."""
-    document = newest(results)
-    if document is None:
+    documents = measured(results)
+    if not documents:
         return ""
-    text = f"![Measured on {document['gpu']}]({results.url}/headline.png)\n\n" if headline_panels(results) else ""
+    text = f"![Measured on {documents[0]['gpu']}]({results.url}/headline.png)\n\n" if headline_panels(results) else ""
     rows = []
     for name, ops, dtypes, mode in SUMMARY:
         groups = [group for op in ops for dtype in dtypes for group in compared(results, op, dtype, mode)]
@@ -130,7 +129,7 @@ def summary(results: Results) -> str:
         if kept:
             rows.append(summary_row(name, kept, "ms"))
     text += markdown(["operators", "cases", "speed-up, geomean", "range", "error over the peer's, median"], rows)
-    text += f"\n{provenance(document)}. Speed-up: time of the fastest peer of the same\n"
+    text += f"\n{provenance(*documents)}. Speed-up: time of the fastest peer of the same\n"
     text += "accuracy (torch's own operators, each SDPA backend, torch.compile) over ours; below 1 the peer is faster. "
     text += "Error: Frobenius norm against float64.\nAll cases: [docs/results.md](docs/results.md).\n"
     return text
@@ -138,10 +137,10 @@ def summary(results: Results) -> str:
 
 def overview(results: Results) -> str:
     """The first part of docs/results.md: a line an operator and dtype, and the state of the GPU tests."""
-    document = newest(results)
-    if document is None:
+    documents = measured(results)
+    if not documents:
         return ""
-    text = f"{provenance(document)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
+    text = f"{provenance(*documents)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
     text += "interleaved runs on random normal data, each result checked against float64 first.\n\n"
     text += overview_table(results)
     if tests := results.gpu_tests:
@@ -153,7 +152,8 @@ def overview(results: Results) -> str:
             for tool, figures in tests.get("sanitizer", {}).items()
         )
         text += f"\nGPU tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped"
-        text += f"; compute-sanitizer: {tools}.\n" if tools else ".\n"
+        text += f"; compute-sanitizer: {tools}" if tools else ""
+        text += f". Not run: {', '.join(tests['missing'])}.\n" if tests.get("missing") else ".\n"
     return text
 
 

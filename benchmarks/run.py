@@ -26,6 +26,7 @@ from benchmarks import (
 from benchmarks import (
     sum as sum_benchmark,
 )
+from benchmarks.common.command import some_of
 from benchmarks.results import RESULTS, gpu_folder
 
 # Each op's part of the budget; what one leaves over the next ones share.
@@ -63,7 +64,12 @@ BUDGET_S, QUICK_BUDGET_S = 450.0, 90.0
 
 def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
-    options = common.parse(argv, __doc__)
+    command = common.parser(__doc__ or "")
+    of_ops = some_of(*(module.OP for module in SHARES))
+    command.add_argument("--ops", default=(), type=of_ops, help="comma-separated: these only, e.g. matmul,linear")
+    arguments = command.parse_args(argv)
+    options = common.options_of(arguments)
+    shares = {module: share for module, share in SHARES.items() if not arguments.ops or module.OP in arguments.ops}
     if options.budget == float("inf"):
         options.budget = QUICK_BUDGET_S if options.quick else BUDGET_S
     if not options.cuda:
@@ -75,9 +81,9 @@ def main(argv: list[str] | None = None) -> int:
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
     )  # tables that go to a file stay out of the bar's way
     with bar as progress:
-        task = progress.add_task("", total=len(SHARES), op="")
-        left = float(sum(SHARES.values()))
-        for module, share in SHARES.items():
+        task = progress.add_task("", total=len(shares), op="")
+        left = float(sum(shares.values()))
+        for module, share in shares.items():
             budget = (options.budget - (time.monotonic() - started)) * share / left
             left -= share
             progress.update(task, op=module.OP)

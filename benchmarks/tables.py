@@ -149,12 +149,18 @@ def condition(row: dict) -> str:
     return " ".join(f"{value:.0f} {unit}" for value, unit in values if value is not None)
 
 
-def provenance(document: dict) -> str:
-    versions, clocks = document["versions"], document["clocks_mhz"]
-    clock = f", SM clock {clocks[0]} to {clocks[1]} MHz" if clocks else ""
+def provenance(*documents: dict) -> str:
+    """What was measured on which code: of several files the newest versions, all clocks, days and commits."""
+    by_date = sorted(documents, key=lambda document: document["date"])
+    newest, versions = by_date[-1], by_date[-1]["versions"]
+    clocks = [clock for document in documents for clock in document["clocks_mhz"]]
+    clock = f", SM clock {min(clocks)} to {max(clocks)} MHz" if clocks else ""
+    days = " to ".join(dict.fromkeys(document["date"][:10] for document in (by_date[0], newest)))
+    commits = list(dict.fromkeys(document["commit"] for document in by_date))
     return (
-        f"{document['gpu']}, torch {versions['torch']}, CUDA {versions['cuda']}, driver {versions['driver']}{clock}; "
-        f"{document['date'][:10]}, commit {document['commit']}, sources {document['sources']['sha256']}"
+        f"{newest['gpu']}, torch {versions['torch']}, CUDA {versions['cuda']}, driver {versions['driver']}{clock}; "
+        f"{days}, {'commits' if len(commits) > 1 else 'commit'} {', '.join(commits)}"
+        + (f", sources {newest['sources']['sha256']}" if len(documents) == 1 else "")
     )
 
 

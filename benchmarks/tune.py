@@ -69,17 +69,17 @@ def matmul_cases(shapes: str, options: common.Options) -> list[common.Case]:
 
 
 def candidate_cases(file: Path, options: common.Options) -> list[common.Case]:
-    """The products of a list of `tools.plan_costs`, each with a contender for each of its kernels, and torch."""
+    """The products of a list of `tools.plan_costs`, each with a contender for each of its kernels and no other: the
+    choice is one of them, and a fit asks for no peer."""
     found = []
     for product in json.loads(file.read_text()):
         shape = matmul.Shape(*(product[name] for name in ("m", "n", "k", "batch", "layout")))
         case = matmul.case(shape, getattr(torch, product["dtype"]), product["mode"], options)
-        case = variants(case, "XGEMM_MATMUL_PLAN", [CHOICE, *product["plans"]])
+        case = variants(case, "XGEMM_MATMUL_PLAN", list(product["plans"]))
         contenders = [
-            dataclasses.replace(contender, fields={"plan": plan})
-            if (plan := product["plans"].get(contender.name))
-            else contender
+            dataclasses.replace(contender, fields={"plan": product["plans"][contender.name]})
             for contender in case.contenders
+            if contender.name in product["plans"]
         ]
         found.append(dataclasses.replace(case, contenders=contenders, rotating=True, eager=False))
     return found
@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.candidates:
         benchmark = measured(MATMUL_PLANS, matmul.SOURCES, candidate_cases(arguments.candidates, options), options)
         print("\n".join([f"{len(benchmark.rows)} rows", *benchmark.notes, *benchmark.failures]))
-        return 1 if benchmark.wrong else 0
+        return 1 if benchmark.wrong or benchmark.failures else 0
     variable = arguments.env or f"XGEMM_{arguments.op.upper()}_PLAN"
     module = importlib.import_module(f"benchmarks.{arguments.op}")
     cases = matmul_cases(arguments.shapes, options) if arguments.shapes else module.cases(options)
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     show(benchmark, plans)
     if options.measurements:
         common.save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.wrong else 0
+    return 1 if benchmark.wrong or benchmark.failures else 0
 
 
 def show(benchmark: common.Benchmark, plans: list[str]) -> None:

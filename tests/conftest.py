@@ -12,6 +12,7 @@ import torch
 from emulation.build import build, cuda_include
 
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
+from tools.gpu_tests import NO_GPU
 
 # Set in a process of pytest-xdist (`-n`): its name.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -31,7 +32,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if torch.cuda.is_available():
         return
-    skip = pytest.mark.skip(reason="no NVIDIA GPU")
+    skip = pytest.mark.skip(reason=NO_GPU)
     for item in items:
         if "cuda" in item.keywords:
             item.add_marker(skip)

@@ -175,6 +175,10 @@ def test_floors() -> None:
     assert h200.floor_us(row) == pytest.approx((n * n + 2 * n) * 2 / 4390e9 * 1e6)
     copy = softmax.case((n, n), torch.float32, CPU)
     assert h200.floor_us(copy) == pytest.approx(2 * n * n * 4 / 4284e9 * 1e6)
+    high = matmul.case(matmul.Shape(n, n, n), torch.float32, "high", CPU)  # one fp16 part is faster than TF32
+    assert h200.floor_us(high) == pytest.approx(2 * n**3 / 990e12 * 1e6)
+    scores = attention.case(attention.prefill(8192, 128), torch.float32, CPU)  # three products of fp16 parts
+    assert h200.floor_us(scores) == pytest.approx(scores.flops / 330e12 * 1e6)
     causal, full = (attention.case(attention.prefill(8192, 128, c), torch.bfloat16, CPU) for c in (True, False))
     assert full.flops == 2 * causal.flops == 4 * 16384 * 8192 * 2048
     assert HERE.floor_us(case) is None
@@ -515,6 +519,11 @@ def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_pa
     assert max(map(len, text.splitlines())) < 140
 
 
+def test_run_of_some_operators(tmp_path: Path) -> None:
+    assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
+
+
 def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XGEMM_TEST_PLAN", "outside")
     seen: dict[str, set] = {}
@@ -602,6 +611,7 @@ def test_merge_keeps_order_and_input() -> None:
             "--modes: expected some of highest,ieee,high,medium, got best",
         ),
         (functools.partial(common.main, softmax), ["--device", "gpu"], "--device: "),
+        (run.main, ["--ops", "gemm"], "--ops: expected some of host,softmax,sum,"),
         (tune.main, ["nothing", "--plans", "simt"], "there is no benchmark nothing"),
         (builds.main, ["nothing", "--builds", "a.so"], "there is no benchmark nothing"),
         (report.main, ["--gpu", "nothing"], "--gpu: there is no "),

@@ -390,12 +390,14 @@ def test_sanitizer_logs_are_read() -> None:
         ("def test_a(): pass\ndef test_b(): os._exit(0)", {"passed": 0, "failed": 1, "skipped": 0}),
         ("def test_a(): pass\ndef test_b(): raise KeyboardInterrupt", {"passed": 1, "failed": 1, "skipped": 0}),
         ("x = 1", {"passed": 0, "failed": 0, "skipped": 0}),
+        ("def test_a(): pytest.skip('no NVIDIA GPU')", {"passed": 0, "failed": 1, "skipped": 1}),
+        ("def test_a(): pytest.skip('another GPU')", {"passed": 0, "failed": 0, "skipped": 1}),
     ],
 )
 def test_a_process_that_died_counts_as_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, counts: dict[str, int]
 ) -> None:
-    (tmp_path / "test_it.py").write_text(f"import os\n{body}\n")
+    (tmp_path / "test_it.py").write_text(f"import os, pytest\n{body}\n")
     monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
     found, output = gpu_tests.run_pytest("not cuda", "", tmp_path, [], {"PYTHONPATH": str(ROOT)}, 60)
     assert found == counts, output

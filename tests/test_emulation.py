@@ -10,6 +10,11 @@ from emulation.translate import translate
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 MATMUL = [CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3", "mma")]
+WGMMA_PRODUCTS = [
+    *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
+    *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
+    *(CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3")),
+]
 CUDA_CORES = [CSRC / "matmul" / family / "plan.cpp" for family in ("simt", "gemv", "sliced")] + [
     CSRC / "matmul" / name
     for name in ("simt/float.cu", "simt/half.cu", "simt/double.cu", "gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")
@@ -43,6 +48,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
         ("bf16x3", [CSRC / "matmul" / "bf16x3" / "plan.cpp"]),
         ("half", MATMUL),
+        ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
         ("reduce", [CSRC / "reduce" / "plan.cpp", CSRC / "reduce" / "cast.cu"]),

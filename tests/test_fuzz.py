@@ -412,6 +412,19 @@ def test_gpu_tests_record_the_fuzzer(tmp_path: Path) -> None:
     assert "fuzz 1/2" not in summary["missing"] and "fuzz 1/1" in gpu_tests.summarise([])["missing"]
 
 
+def test_the_fuzzer_ends_before_its_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is ended from outside leaves no counts."""
+
+    def run_logged(command: list[str], log: Path, environment: dict[str, str], timeout: float) -> int:
+        assert 0 < 60 * float(command[command.index("--minutes") + 1]) < 0.7 * timeout
+        Path(command[command.index("--json") + 1]).write_text(json.dumps({"cases": 70, "failures": 1}))
+        log.write_text("")
+        return 0
+
+    monkeypatch.setattr(gpu_tests, "run_logged", run_logged)
+    assert gpu_tests.run_fuzz("1/1", 100, tmp_path, 1, 90)[0].items() >= {"passed": 69, "failed": 1}.items()
+
+
 def test_a_fuzzer_that_dies_is_a_failure(tmp_path: Path) -> None:
     counts, _ = gpu_tests.run_fuzz("1/1", 64, tmp_path, 1, 600, "no such device")
     assert counts["failed"] == 1 and counts["passed"] == 0

@@ -1,12 +1,13 @@
 """tools/plan_costs: the costs are found where they stand, the program predicts as the planners do, and a fit finds the
 costs that made the times."""
 
+import contextlib
 import json
 import math
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -154,24 +155,53 @@ def test_from_a_list_to_a_report(
     assert [case.shape["m"] for case in cases] == [product["m"] for product in listed]
     rows = []
     for case, product in zip(cases, listed, strict=True):
-        assert [c.name for c in case.contenders] == [tune.CHOICE, *product["plans"], "torch"]
+        assert [c.name for c in case.contenders] == list(product["plans"])
         rows += [
             {"shape": case.shape, "dtype": "float64", "mode": None, "contender": c.name, "us": 5.0 + i, **c.fields}
             for i, c in enumerate(case.contenders)
         ]
     results = tmp_path / "matmul_plans.json"
-    results.write_text(json.dumps({"rows": rows}))
+    results.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H200", "rows": rows}))
     read_back = read([results])
-    assert {t.product.m for t in read_back} <= {product["m"] for product in listed} and all(
-        t.plans.keys() == t.us.keys() and tune.CHOICE not in t.us and "torch" not in t.us for t in read_back
-    )
+    several = [product for product in listed if len(product["plans"]) > 1]
+    assert several and [(t.product.m, t.plans) for t in read_back] == [(p["m"], p["plans"]) for p in several]
+    assert all(t.plans.keys() == t.us.keys() for t in read_back)
     before = {source: source.read_text() for source in costs.sources()}
     assert main(["fit", str(results), "--rounds", "1"]) == 0
     report = capsys.readouterr().out
     assert "costs as they are" in report and "float64" in report and "costs fitted to all products" in report
     assert before == {source: source.read_text() for source in costs.sources()}  # without --write
-    results.write_text(json.dumps({"rows": rows[:1]}))
-    assert main(["fit", str(results)]) == 1
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H100", "rows": rows[:1]}))
+    assert main(["fit", str(other)]) == 1
+    assert main(["fit", str(results), str(other)]) == 1
+    assert "expected times of one GPU, got NVIDIA H100 and NVIDIA H200" in capsys.readouterr().err
+
+
+def test_a_lost_context_keeps_the_rows_and_names_the_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> None:
+        raise common.ContextLost("CUDA error: an illegal memory access was encountered")
+
+    @contextlib.contextmanager
+    def plan(variable: str, name: str) -> Iterator[None]:
+        if name == "bad":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        yield
+
+    monkeypatch.setattr(common.benchmark, "alive", lost)
+    monkeypatch.setattr(tune, "plan", plan)
+    file = tmp_path / "candidates.json"
+    kind = {"batch": 1, "layout": "nn", "dtype": "float32", "mode": "highest"}
+    listed = [(8, "good"), (9, "bad"), (10, "good")]
+    file.write_text(json.dumps([{"m": m, "n": 8, "k": 8, "plans": {name: "plan"}} | kind for m, name in listed]))
+    arguments = ["matmul", "--candidates", str(file), "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    assert tune.main(arguments) == 1
+    rows = json.loads((tmp_path / f"{tune.MATMUL_PLANS}.json").read_text())["rows"]
+    assert {row["case"] for row in rows} == {"8x8x8"}
+    printed = capsys.readouterr().out
+    assert "bad on 9x8x8 fp32 highest: CUDA error" in printed and "the CUDA context is lost" in printed
 
 
 def test_one_of_plans_and_candidates_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +219,10 @@ def test_what_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["list", "--seeds", "1", "--count", "0", "--out", str(missing)]) == 1
     assert capsys.readouterr().err == "--count: expected a number from 1 on, got 0\n"
     assert not missing.exists()
+    other = tmp_path / "matmul.json"
+    other.write_text(json.dumps({"op": "matmul", "gpu": "NVIDIA H200", "rows": [{"contender": "torch"}]}))
+    assert main(["fit", str(other)]) == 1
+    assert f"{other}: expected a matmul_plans.json" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         tune.main(["matmul", "--candidates", str(missing)])
     assert f"--candidates: there is no {missing}" in capsys.readouterr().err

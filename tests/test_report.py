@@ -278,6 +278,28 @@ def test_a_plotted_line_has_one_point_for_each_x() -> None:
         assert x == sorted(set(x)), (name, title, line.get_label())
 
 
+def test_provenance_of_several_files() -> None:
+    """The README's table is of all of them: the newest one's clocks and commit would speak for the others."""
+    versions = {"torch": "2.11", "cuda": "13.0", "driver": "580"}
+    shared = {"gpu": "NVIDIA H200", "versions": versions, "sources": {"sha256": "0" * 16}}
+    new = {"date": "2026-11-23T10:00:00Z", "commit": "b", "clocks_mhz": [1980, 1980]} | shared
+    old = {"date": "2026-11-21T10:00:00Z", "commit": "a", "clocks_mhz": [1230, 1965]} | shared
+    head = "NVIDIA H200, torch 2.11, CUDA 13.0, driver 580, SM clock"
+    assert tables.provenance(new, old) == f"{head} 1230 to 1980 MHz; 2026-11-21 to 2026-11-23, commits a, b"
+    assert tables.provenance(new) == f"{head} 1980 to 1980 MHz; 2026-11-23, commit b, sources {'0' * 16}"
+
+
+def test_overview_says_which_gpu_tests_were_not_run(project: Path) -> None:
+    counts = {"passed": 9, "failed": 0, "skipped": 1}
+    sanitizer = {"memcheck": {"tests": 3, "failed": 0, "errors": 0}}
+    results = tables.Results.read(project / "benchmarks" / "results" / "nvidia_h200")
+    results.gpu_tests = {**counts, "sanitizer": sanitizer, "missing": ["racecheck 1/1", "fuzz 2/8"]}
+    said = "9 passed, 0 failed, 1 skipped; compute-sanitizer: memcheck 0 errors in 3 tests"
+    assert report.overview(results).endswith(f"\nGPU tests: {said}. Not run: racecheck 1/1, fuzz 2/8.\n")
+    results.gpu_tests["missing"] = []
+    assert report.overview(results).endswith(f"\nGPU tests: {said}.\n")
+
+
 def test_headline_shows_what_was_measured() -> None:
     figure = plots.figures(tables.Results.read(COMMITTED))["headline"]
     shown = {axes.get_title(): {line.get_label(): line for line in axes.lines} for axes in figure.axes}

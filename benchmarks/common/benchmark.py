@@ -60,7 +60,10 @@ class Benchmark:
         self._block_s = 0.01  # of the case that is being measured: what a block of calls takes
 
     def run(self, cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> None:
-        """Measures all cases within the budget; what is left over at its end is noted, not measured."""
+        """Measures all cases within the budget; what is left over at its end is noted, not measured.
+
+        A lost CUDA context ends the run as a failure; the notes name the contender that it happened to.
+        """
         cases = [case for case in cases if self.options.wants(case)]
         gc.collect()
         gc.freeze()  # what is imported stays: collecting between cases looks at theirs only
@@ -78,6 +81,9 @@ class Benchmark:
                 if self.keep and time.monotonic() - written > 5:
                     write_results(self)
                     written = time.monotonic()
+        except ContextLost as error:
+            self.lost = True
+            self.failures.append(f"{self.op}: the CUDA context is lost, the run ends here: {error}")
         finally:
             if self.keep:
                 write_results(self)

@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch.utils.benchmark import Compare, Measurement
 
-from benchmarks.common.benchmark import Benchmark, ContextLost
+from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.cases import DTYPES, Options
 from benchmarks.common.files import save_measurements
 from benchmarks.common.machine import Machine, machine
@@ -103,10 +103,6 @@ def parser(description: str = "") -> argparse.ArgumentParser:
     return found
 
 
-def parse(argv: list[str] | None = None, description: str = "") -> Options:
-    return options_of(parser(description).parse_args(argv))
-
-
 def options_of(arguments: argparse.Namespace) -> Options:
     return Options(**{name: getattr(arguments, name) for name in Options.__dataclass_fields__})
 
@@ -134,13 +130,9 @@ def estimate(module: ModuleType, options: Options) -> str:
 def run_op(
     module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
 ) -> Benchmark:
-    """Measures one benchmark module (its OP, SOURCES and cases(options)) and prints its table."""
+    """Measures one benchmark module: its OP, SOURCES and cases(options)."""
     benchmark = Benchmark(module.OP, module.SOURCES, options, where)
-    try:
-        benchmark.run(module.cases(options), progress)
-    except ContextLost as error:
-        benchmark.lost = True
-        benchmark.failures.append(f"{module.OP}: the CUDA context is lost, the run ends here: {error}")
+    benchmark.run(module.cases(options), progress)
     return benchmark
 
 
@@ -155,7 +147,8 @@ def show(benchmark: Benchmark) -> None:
 
 def main(module: ModuleType, argv: list[str] | None = None) -> int:
     """`python -m benchmarks.<op>`: exit code 1 where a result of ours was wrong or failed, or no case was chosen."""
-    return measure(module, parse(argv, (module.__doc__ or "").splitlines()[0]))
+    command = parser((module.__doc__ or "").splitlines()[0])
+    return measure(module, options_of(command.parse_args(argv)))
 
 
 def measure(module: ModuleType, options: Options) -> int:

@@ -15,14 +15,15 @@ import torch
 from benchmarks.common.cases import Case
 from benchmarks.results import cpu_name
 
-# Dense rates of an H200 by its datasheet, in TFLOP/s: what floors divide operations by. "highest" is three products in
-# half precision (the fp32 split on tensor cores), "ieee" the CUDA cores.
+# Dense rates of an H200 by its datasheet, in TFLOP/s, of the fastest way to an accuracy: what floors divide operations
+# by. fp32 "highest", attention's too (None), is three products of fp16 parts, "high" and "medium" one, "ieee" the CUDA
+# cores.
 TFLOPS = {
     (torch.float32, "highest"): 990.0 / 3,
     (torch.float32, "ieee"): 67.0,
-    (torch.float32, "high"): 495.0,
+    (torch.float32, "high"): 990.0,
     (torch.float32, "medium"): 990.0,
-    (torch.float32, None): 67.0,
+    (torch.float32, None): 990.0 / 3,
     (torch.bfloat16, None): 990.0,
     (torch.float16, None): 990.0,
     (torch.float64, None): 67.0,

@@ -48,6 +48,7 @@ struct Options {
   unsigned cluster = 1;          ///< CTAs of a cluster, along x
   unsigned concurrent_ctas = 0;  ///< that run at once (whole clusters); 0: one cluster
   bool all_ctas = false;         ///< the whole grid at once, for CTAs that wait for each other through memory
+  bool proxy_fences = true;      ///< false: a kernel whose products have used what it read before a copy overwrites it
 };
 
 /// What csrc's own launches (device/launch.h, <<<>>>) run with; `cluster` comes from the launch.

@@ -28,7 +28,7 @@ void proxy_fence() {
 }
 
 void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where) {
-  if (block.unfenced.empty()) return;
+  if (block.unfenced.empty() || !block.proxy_fences) return;
   for (std::size_t piece = place / kPieceBytes; piece <= (place + bytes - 1) / kPieceBytes; ++piece)
     if (block.unfenced[piece] != 0)
       fail("a copy overwrites shared address " + std::to_string(piece * kPieceBytes) + ", which " +

@@ -53,6 +53,7 @@ struct Machine {
   Cluster* ended = nullptr;
   std::uint32_t first_dynamic = 0;
   long long ticks = 0, spins = 0;
+  bool proxy_fences = true;
   bool in_stream = false;  ///< what happens is asynchronous, not the running thread's
 };
 Machine* machine = nullptr;
@@ -190,6 +191,7 @@ void start_cluster(unsigned first, dim3 grid, dim3 threads, std::size_t shared_b
     block->window = new_window();
     std::memset(block->window, 0xff, Block::kWindow);
     block->first_dynamic = m.first_dynamic;
+    block->proxy_fences = m.proxy_fences;
     block->dynamic_end = static_cast<std::uint32_t>(shared_bytes);  // its size, until it has a place
     block->live = count;
     block->warps.resize((count + 31) / 32);
@@ -321,6 +323,7 @@ void run(const std::function<void()>& body, dim3 grid, dim3 block, std::size_t s
   Machine m;
   machine = &m;
   m.body = &body;
+  m.proxy_fences = options.proxy_fences;
   draw_delays(m, options.seed);
   const unsigned at_once = options.all_ctas ? ctas : std::max(options.concurrent_ctas / size * size, size);
   unsigned next = 0;

@@ -170,6 +170,7 @@ struct Block {
   std::array<NamedBarrier, 16> named;
   std::unordered_map<std::uint32_t, Mbarrier> mbarriers;
   std::vector<std::uint16_t> unfenced;  ///< reads.cpp: threads that have read a piece since their last proxy fence
+  bool proxy_fences = true;             ///< are they needed? (Options)
   int live = 0;
 };
 

@@ -119,10 +119,15 @@ def run_fit(arguments: argparse.Namespace) -> int:
         if not file.is_file():
             print(f"there is no {file}", file=sys.stderr)
             return 1
-    planner, timed = Planner(), read(arguments.files)
+    try:
+        timed = read(arguments.files)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
     if len(timed) < 4:
         print(f"expected times of at least 4 products, got {len(timed)}", file=sys.stderr)
         return 1
+    planner = Planner()
     whole = Fit(planner, timed, arguments.workers)
     say = lambda lines: print("\n".join(lines), end="\n\n", flush=True)  # noqa: E731
     say(errors(whole, planner.initial))

@@ -53,12 +53,17 @@ class Loss:
 
 
 def read(files: Iterable[Path]) -> list[Timed]:
-    """The products of result files that `python -m benchmarks.tune matmul --candidates` wrote."""
-    found: dict[Product, Timed] = {}
+    """The products of result files of one GPU that `python -m benchmarks.tune matmul --candidates` wrote."""
+    documents = []
     for file in files:
-        for row in json.loads(file.read_text())["rows"]:
-            if "plan" not in row:
-                continue  # torch, the library's own choice
+        documents.append(json.loads(file.read_text()))
+        if documents[-1].get("op") != "matmul_plans":
+            raise ValueError(f"{file}: expected a matmul_plans.json, which benchmarks.tune --candidates writes")
+    if len(gpus := {document["gpu"] for document in documents}) > 1:
+        raise ValueError(f"expected times of one GPU, got {' and '.join(sorted(gpus))}")
+    found: dict[Product, Timed] = {}
+    for document in documents:
+        for row in document["rows"]:
             product = Product(**row["shape"], dtype=row["dtype"], mode=row["mode"])
             timed = found.setdefault(product, Timed(product))
             timed.us[row["contender"]], timed.plans[row["contender"]] = row["us"], row["plan"]

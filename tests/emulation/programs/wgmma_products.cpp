@@ -1,0 +1,241 @@
+// Whole products on Hopper's tensor cores (launch_wgmma_product: copies or splits of the operands, wgmma/kernel.cuh or
+// few_rows.cuh, the fp32 elements that fp16 parts cannot carry) against double: random sizes, strides, batches and epilogues;
+// each tile, also those that compute C^T; K split in registers, over a cluster and through memory; multicast; narrower tiles;
+// gated products; prepared weights. Plans that promise the same bits must give them.
+#include "device/integer.h"
+#include "matmul/wgmma/launch.h"
+#include "random_product.h"
+
+using namespace xgemm;
+using namespace xgemm::matmul;
+
+namespace xgemm::matmul {
+bool launch_wgmma_bf16(const WgmmaLaunch&) { throw std::logic_error("fp16 runs the same code"); }
+}  // namespace xgemm::matmul
+
+namespace {
+
+DeviceProperties random_gpu(Random& random) {
+  return {.major = 9, .sm_count = random(2, 12), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+}
+
+/// What a plan gives a launch; the counters must be zeros again.
+void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t seed) {
+  const Buffer<unsigned char> workspace(static_cast<std::size_t>(plan.workspace_bytes) + 16, 0xff),
+      counters(static_cast<std::size_t>(plan.counter_bytes) + 16);
+  const Buffer<float> partials(static_cast<std::size_t>(plan.partial_bytes / 4 + 4), NAN);
+  emulation::launch_options() = {
+      .seed = seed,
+      .concurrent_ctas = plan.memory_splits > 1 ? 16u : 0u,
+      .proxy_fences = !plan.b_as_it_lies};  // few_rows.cuh uses a slot's last element before its release
+  require(launch_wgmma_product(p, plan, workspace.data(), counters.data(), partials.data(), sm_count, nullptr), "a launch");
+  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+}
+
+std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
+  const auto text = [](std::int64_t x) { return std::to_string(x); };
+  return std::string(plan.b_as_it_lies ? "few rows" : info(plan.tile).name) + ", parts " + text(plan.parts) + ", columns " +
+         text(plan.columns) + ", splits " + text(plan.splits) + ", cluster " + text(plan.cluster) + ", memory " +
+         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + ", seed " + text(static_cast<std::int64_t>(seed));
+}
+
+template <class T>
+void require_same_bits(const Buffer<T>& got, const Buffer<T>& first, const std::string& what) {
+  for (std::size_t i = 0; i < first.size(); ++i)
+    require(std::memcmp(&got[i], &first[i], sizeof(T)) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
+            "same bits: " + what + " at " + std::to_string(i));
+}
+
+/// `splits` parts of K of equal length, or fewer so that none is empty.
+std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
+  const auto blocks = [&] { return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple); };
+  while (splits > 1 && (splits - 1) * blocks() * kWgmmaTileK >= k) splits /= 2;
+  plan.chunk = plan.split_length = blocks() * kWgmmaTileK;
+  return plan.splits = splits;
+}
+
+/// Alters what the plan chose for speed alone, as far as the kernel allows.
+void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) {
+  const WgmmaTileInfo& tile = info(plan.tile);
+  if (plan.splits == 1 && !tile.swap_ab && random.one_in(2)) {
+    const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)),
+                       tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, plan.columns) * p.batches;
+    plan.multicast = plan.multicast && splits == 1;
+    if (tiles * splits <= sm_count && random.one_in(2)) {
+      plan.memory_splits = splits;
+      plan.partial_bytes = tiles * splits * tile.m * tile.n * 4, plan.counter_bytes = tiles * 8;
+    } else if (tile.n > 128) {
+      set_splits(plan, p.k, 1);  // no room for a second sum
+    } else if (splits <= sm_count && random.one_in(2)) {
+      plan.cluster = splits;
+    }
+  }
+  if (plan.cluster > 1 || plan.memory_splits > 1 || random.one_in(2)) return;
+  if (!tile.swap_ab && plan.b.k_major && random.one_in(3))
+    plan.columns = tile.n == 256 ? random(1, 4) * 64 : random(1, tile.n / 8) * 8;
+  plan.multicast = shares_a(tile.m, tile.n) ? (tile.swap_ab ? p.n : p.m) >= 16 : plan.columns % 16 == 0;
+}
+
+void check_half(std::uint64_t seed) {
+  Random random{seed * 7919 + 11};
+  const int m = random(1, random.one_in(3) ? 70 : 300), n = random.one_in(3) ? random(1, 37) * 8 : random(1, 300),
+            k = random(1, random.one_in(2) ? 900 : 200);
+  const RandomProduct<half> product(
+      random, {.any_strides = random.one_in(6), .few_batches = m * n < 30000, .aligned_one_in = random(1, 2)}, m, n, k, seed);
+  const DeviceProperties gpu = random_gpu(random);
+  std::optional<Buffer<half>> first;
+  std::int64_t first_length = 0;
+  for (int turn = 0; turn < 2; ++turn) {
+    auto plan = plan_wgmma(product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name);
+    require(plan.has_value(), "a plan");
+    vary_half(random, product.problem, *plan, gpu.sm_count);
+    const std::string what = name_of(*plan, seed);
+    auto out = product.check(what, k * 0x1p-24, [&](const Problem& p) { launch(p, *plan, gpu.sm_count, seed); });
+    if (first && first_length == plan->split_length)
+      require_same_bits(out, *first, what);
+    else
+      first.emplace(std::move(out)), first_length = plan->split_length;
+  }
+}
+
+void check_few_rows(std::uint64_t seed) {
+  Random random{seed * 7919 + 12};
+  const int k = random(1, 1000);
+  const RandomProduct<half> product(random, {.any_strides = false, .few_batches = k < 300, .aligned_one_in = 8}, random(1, 128),
+                                    random(1, 200), k, seed);
+  const DeviceProperties gpu = random_gpu(random);
+  auto plan = plan_wgmma(product.problem, gpu, "wgmma_few_rows");
+  if (!plan || !plan->b_as_it_lies) return;
+  if (plan->splits == 1 && random.one_in(2)) plan->cluster = set_splits(*plan, k, 1 << random(1, 3));
+  product.check(name_of(*plan, seed), k * 0x1p-24, [&](const Problem& p) { launch(p, *plan, gpu.sm_count, seed); });
+}
+
+/// Scales some lines of an operand, or elements within them, so that fp16 parts carry some and not others.
+void change_ranges(Random& random, const RandomProduct<float>& product, const Operand& x, std::int64_t lines,
+                   std::int64_t line_stride, std::int64_t k_stride) {
+  const int step = random(1, 7), range = random(1, 60), shift = random.one_in(2) ? 0 : random(-140, 40);
+  const bool within = random.one_in(2);
+  const Problem& p = product.problem;
+  if (line_stride == 0 || k_stride == 0) return;
+  for (std::int64_t i = 0; i < (x.batch_stride[0] ? p.batch[0] : 1); ++i)
+    for (std::int64_t j = 0; j < (x.batch_stride[1] ? p.batch[1] : 1); ++j)
+      for (std::int64_t line = 0; line < lines; line += step)
+        for (std::int64_t k = 0; k < p.k; ++k) {
+          float& value = static_cast<float*>(
+              const_cast<void*>(x.data))[i * x.batch_stride[0] + j * x.batch_stride[1] + line * line_stride + k * k_stride];
+          value = std::ldexp(value, shift - (within ? random(0, range) : 0));
+        }
+}
+
+void check_fp32(std::uint64_t seed) {
+  Random random{seed * 7919 + 13};
+  const int m = random(1, random.one_in(2) ? 64 : 200), n = random(1, 200), k = random(1, random.one_in(3) ? 900 : 300);
+  const RandomProduct<float> product(random, {.any_strides = random.one_in(4)}, m, n, k, seed);
+  Problem p = product.problem;
+  if (random.one_in(2)) change_ranges(random, product, p.a, m, p.a.row_stride, p.a.col_stride);
+  if (random.one_in(2)) change_ranges(random, product, p.b, n, p.b.col_stride, p.b.row_stride);
+  p.precision = random.one_in(3) ? Precision::high : Precision::highest;
+  p.batch_invariant = random.one_in(2);
+  const DeviceProperties gpu = random_gpu(random);
+  const int parts = split_parts(p.precision);
+  std::optional<Buffer<unsigned char>> prepared;
+  if (is_shared(p, p.b) && random.one_in(2)) {
+    prepared.emplace(static_cast<std::size_t>(prepared_layout(n, k, parts).bytes) + sizeof(FailedLines));
+    emulation::launch_options() = {.seed = seed};
+    launch_prepare(p, parts, prepared->data(), nullptr);
+    p.prepared_b = prepared->data();
+  }
+  std::optional<Buffer<float>> first;
+  for (const char* const tile : {"wgmma_128x128", "wgmma_64x64", "wgmma_128x64", "wgmma_128x256"}) {
+    auto plan = plan_wgmma(p, gpu, tile);
+    require(plan.has_value(), "a plan");
+    if (info(plan->tile).name != tile || random.one_in(2)) continue;
+    if (plan->splits == 1 && !p.batch_invariant && info(plan->tile).n <= 128 && random.one_in(2)) {
+      const std::int64_t splits = set_splits(*plan, k, 1 << random(1, 3));
+      if (splits <= gpu.sm_count && random.one_in(2))
+        plan->cluster = splits;
+      else if (parts == 2)
+        plan->chunk = plan->split_length = kWgmmaTileK * random(1, static_cast<int>(plan->split_length / kWgmmaTileK));
+    }
+    const std::string what = name_of(*plan, seed) + (p.batch_invariant ? ", batch-invariant" : "");
+    auto out = product.check(what, parts == 2 ? 0x1p-20 : 0x1p-9, [&](const Problem& q) {
+      Problem asked = p;
+      asked.out = q.out;
+      launch(asked, *plan, gpu.sm_count, seed);
+    });
+    if (!p.batch_invariant) continue;
+    if (first)
+      require_same_bits(out, *first, what);
+    else
+      first.emplace(std::move(out));
+  }
+}
+
+template <class T>
+void check_gated(std::uint64_t seed) {
+  Random random{seed * 7919 + 14};
+  const int m = random(1, random.one_in(2) ? 64 : 200), n = random.one_in(2) ? random(1, 20) * 8 : random(1, 160),
+            k = random(1, random.one_in(2) ? 400 : 200);
+  Problem p;
+  p.dtype = dtype_of<T>(), p.precision = random.one_in(2) ? Precision::high : Precision::highest;
+  p.m = m, p.n = n, p.k = k, p.gated = true, p.activation = static_cast<Activation>(random(0, 4));
+  if (random.one_in(2)) p.batch_dims = 1, p.batches = p.batch[0] = random(1, 3);
+  const Choices choices{.any_strides = random.one_in(4)};
+  const std::int64_t one[4] = {1, 1, 1, 1};
+  const RandomMatrices<T> a(random, choices, m, k, p.batch, 16, seed + 1), b(random, choices, k, n, one, 16, seed + 2),
+      up(random, choices, k, n, one, 16, seed + 3), bias(random, choices, 1, n, one, 8, seed + 4),
+      bias_up(random, choices, 1, n, one, 8, seed + 5);
+  if (random.one_in(4)) a.at(0, 0, random(0, m - 1), random(0, k - 1)) = static_cast<T>(INFINITY);
+  p.a = a.operand, p.b = b.operand, p.up = up.operand;
+  for (auto& step : p.b.batch_stride) step = 0;
+  for (auto& step : p.up.batch_stride) step = 0;
+  if (random.one_in(2)) p.bias = {bias.operand.data, 0, bias.operand.col_stride, {}};
+  if (random.one_in(2)) p.bias_up = {bias_up.operand.data, 0, bias_up.operand.col_stride, {}};
+  const DeviceProperties gpu = random_gpu(random);
+  constexpr const char* kTiles[] = {"wgmma_128x256", "wgmma_128x128", "wgmma_64x64"};
+  const auto plan = plan_wgmma(p, gpu, kTiles[random(0, 2)]);
+  require(plan.has_value(), "a plan");
+  const std::string what =
+      "gated " + name_of(*plan, seed) + " of " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
+  const std::size_t count = static_cast<std::size_t>(p.batches * m * n);
+  const Buffer<T> out(count + 64, static_cast<T>(INFINITY));
+  p.out = out.data();
+  launch(p, *plan, gpu.sm_count, seed);
+  const double error = plan->parts == 0 ? k * 0x1p-24 : plan->parts == 1 ? 0x1p-9 : 0x1p-20;
+  for (std::size_t at = 0; at < count; ++at) {
+    const auto c = static_cast<int>(at % static_cast<std::size_t>(n)), row = static_cast<int>(at / static_cast<std::size_t>(n));
+    double gate = 0, value = 0, most = 0, most_up = 0;
+    for (int i = 0; i < k; ++i) {
+      const double x = number(a.at(row / m, 0, row % m, i)), y = x * number(b.at(0, 0, i, c)), z = x * number(up.at(0, 0, i, c));
+      gate += y, most += std::abs(y), value += z, most_up += std::abs(z);
+    }
+    if (p.bias.data) gate += number(bias.at(0, 0, 0, c));
+    if (p.bias_up.data) value += number(bias_up.at(0, 0, 0, c));
+    const double active = activated(gate, p.activation), y = active * value, got = number(out[at]),
+                 gate_error = 1.2 * error * most + 0x1p-20 * (std::abs(gate) + 1),
+                 up_error = error * most_up + 0x1p-20 * (std::abs(value) + 1),
+                 allowed =
+                     gate_error * (std::abs(value) + up_error) + up_error * std::abs(active) + ulp<T> * (std::abs(y) + 0.01);
+    require(std::isnan(y)   ? std::isnan(got)
+            : std::isinf(y) ? got == y
+                            : std::abs(got - y) <= allowed,
+            what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y));
+  }
+  for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " leaves what lies behind C");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4,
+                      first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
+  return run_checks([&] {
+    for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+      check_half(seed);
+      check_few_rows(seed);
+      check_fp32(seed);
+      check_gated<half>(seed);
+      check_gated<float>(seed);
+    }
+  });
+}
