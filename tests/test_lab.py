@@ -91,7 +91,7 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.empty_launch(a, 0), "threads in [1, 1024], got 0"),
         (lambda a: lab.concurrent_copy(a, 32, 3, 1), "loads to be one of 1, 2, 4, 8, got 3"),
         (lambda a: lab.concurrent_copy(a, 32, 2, 2), "loads or width to be 1, got 2 and 2"),
-        (lambda a: lab.concurrent_copy(a, 32, 1, 1, "half"), "grid to be full or one_per_sm, got half"),
+        (lambda a: lab.concurrent_copy(a, 32, 1, 1, "half"), "grid to be full, resident or one_per_sm, got half"),
         (lambda a: lab.fma_chains(a, a[0, :2], 5, 1, 1), "x of threads elements a block"),
         (lambda a: lab.fma_chains(a, a[0], 4, 1, 1), "factors to be b and c, got 4 elements"),
         (lambda a: lab.fma_chains(a, a[0, :2], 4, 1, 1, 16), "unroll to be one of 8, 64, got 16"),

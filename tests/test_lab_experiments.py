@@ -97,6 +97,7 @@ def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
     thread, block = torch.meshgrid(torch.arange(x * y * z), torch.arange(blocks), indexing="xy")
     wave = block // (AT_ONCE[0] * H200.multiprocessors)
     begin = wave * nanoseconds
+    block = block + 50  # where the last block goes is not among the first SMs
     found = [thread % 32, thread - thread % 32, block % H200.multiprocessors, begin, begin + nanoseconds]
     return torch.stack(found, -1)
 
@@ -229,6 +230,7 @@ def test_scheduling_sees_waves(on_cpu):
     at = {r["shape"]["blocks"]: r for r in rows if "used" in r}
     assert [at[n]["us"] for n in (1, 132, 264, 265, 528)] == [1, 1, 1, 2, 2]
     assert [at[n]["used"] for n in (1, 132, 264)] == [1, 132, 132] and at[528]["most"] == 2
+    assert [50, 1000, 2000] in at[265]["timeline"]  # the plot shows the block that waited
     assert (
         lab.conclude(rows).shown
         and "264 run at once, at most 2 on an SM, and one more takes" in lab.conclude(rows).text
@@ -337,6 +339,7 @@ def change(rows: list[dict], field: str, factor: float, **match: object) -> list
     ("name", "claim", "field", "factor", "match"),
     [
         ("fma", "it is bound by reads of the register file", "of_peak", 2, {"chains": 1, "unroll": 64, "registers": 3}),
+        ("copy", "starting blocks is its limit", "us", 3, {"grid": "full", "threads": 32, "loads": 4}),
         ("divergence", "the compiler predicates it", "us", 3, {"case": "parity", "contender": "branch"}),
         ("quantisation", "a lone block runs faster", "tflops", 0.8, {"tiles": 397}),
         ("roofline", "fit every point within", "joules", 2, {"dtype": "float32", "contender": "64 steps"}),
@@ -346,6 +349,16 @@ def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match
     rows = kept(name)
     assert claim in lab.conclude(rows).text
     assert claim not in lab.conclude(change(rows, field, factor, **match)).text
+
+
+def test_the_copys_conclusion_is_of_bytes_in_flight(on_cpu):
+    assert "With one block of 32 threads an SM, 1, 2, 4" in lab.conclude(kept("copy")).text  # kept without the new grid
+    rows = lab.run("copy", [1 << 10])
+    assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
+    in_flight = {
+        r["shape"]["grid"]: r["in_flight"] for r in rows if r["shape"]["threads"] == 32 and r["shape"]["loads"] == 8
+    }
+    assert in_flight == {"full": 32 * 1024, "resident": 32 * 1024, "one_per_sm": 1024}
 
 
 def test_conclusions_of_few_sizes():

@@ -31,7 +31,7 @@ def test_copies(n):
     for loads, width in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4)):
         y = x[: n // width * width]
         for threads in (32, 100, 1024):
-            for grid in ("full", "one_per_sm"):
+            for grid in ("full", "resident", "one_per_sm"):
                 poison("cuda", 1)
                 assert torch.equal(lab.concurrent_copy(y, threads, loads, width, grid), y)
 

@@ -273,7 +273,8 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             require(bool((block[..., 2] == where[:, None]).all()), "one block on one SM")
             first = begin.min()
             together = (begin[:, None] >= begin) & (begin[:, None] < end) & (where[:, None] == where)
-            lines = torch.stack([where, begin - first, end - first], 1)[where < 8].tolist()
+            shown = (where < 7) | (where == where[end.argmax()])  # the first seven SMs, and that of the last block
+            lines = torch.stack([where, begin - first, end - first], 1)[shown].tolist()
             runs.append(((end.max() - first).item() / 1e3, where.unique().numel(), together.sum(1).max().item(), lines))
         low, median, high = statistics.quantiles([r[0] for r in runs], n=4)
         _, used, most, lines = min(runs, key=lambda r: abs(r[0] - median))
