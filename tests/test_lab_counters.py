@@ -60,6 +60,7 @@ def test_refusals_say_why(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
 
         def run(command, timeout, **_):
+            assert " ".join(command[1:4]) == "--csv --clock-control none"
             raise subprocess.TimeoutExpired(command, timeout)
 
         patch.setattr(subprocess, "run", run)

@@ -134,7 +134,9 @@ def count(name: str, ncu: str | None = None) -> dict[str, float]:
     ncu = ncu or shutil.which("ncu")
     if ncu is None:
         raise Refused("there is no ncu on PATH: it comes with the CUDA toolkit (Nsight Compute)")
-    command = [ncu, "--csv", "--profile-from-start", "off", "--metrics", ",".join(METRICS.values())]
+    # Clocks as they are: ncu would set them to the base clock, which is not what the lab's times are measured at.
+    command = [ncu, "--csv", "--clock-control", "none", "--profile-from-start", "off"]
+    command += ["--metrics", ",".join(METRICS.values())]
     command += [sys.executable, "-m", "torch_ext.lab.counters", "--call", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
