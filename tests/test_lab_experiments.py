@@ -361,6 +361,14 @@ def test_the_copys_conclusion_is_of_bytes_in_flight(on_cpu):
     assert in_flight == {"full": 32 * 1024, "resident": 32 * 1024, "one_per_sm": 1024}
 
 
+def test_bank_conflicts_are_not_blamed_for_registers(on_cpu):
+    rows = lab.run("tiling", SIZES["tiling"])
+    assert "32-way bank conflicts cost" in lab.conclude(rows).text
+    assert "not for its banks alone" in lab.conclude(change(rows, "registers", 2, contender="conflicting 32")).text
+    unknown = [{key: value for key, value in row.items() if key != "registers"} for row in rows]
+    assert "not for its banks alone" in lab.conclude(unknown).text
+
+
 def test_conclusions_of_few_sizes():
     softmax = [row for row in kept("softmax") if row["shape"]["cols"] >= 4096]
     assert "stays in a cache" in lab.conclude(kept("softmax")).text

@@ -214,6 +214,14 @@ def tiling(rows: list[Row]) -> Conclusion:
     def us(contender: str) -> float:
         return need(rows, contender, n=n)["us"]
 
+    ratio = us("conflicting 32") / us("padded 32")
+    used = {need(rows, contender, n=n).get("registers") for contender in ("conflicting 32", "padded 32")}
+    if len(used) == 1 and None not in used:
+        conflicts = f"32-way bank conflicts cost {ratio:.1f} times the padded form"
+    else:
+        conflicts = (
+            f"The form with bank conflicts takes {ratio:.1f} times as long as the padded one, not for its banks alone"
+        )
     text = ""
     if contracted := find(rows, contracted=True):
         text = (
@@ -224,8 +232,7 @@ def tiling(rows: list[Row]) -> Conclusion:
     return Conclusion(
         f"Tiles of 8, 16 and 32 take {us('fixed 8'):.0f}, {us('fixed 16'):.0f} and {us('fixed 32'):.0f} us of the "
         f"{us('naive 8'):.0f} of the kernel without shared memory; a tile known at run time only costs "
-        f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. 32-way bank conflicts cost "
-        f"{us('conflicting 32') / us('padded 32'):.1f} times the padded form.{text}",
+        f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. {conflicts}.{text}",
         us("fixed 32") < us("naive 8")
         and us("conflicting 32") > 2 * us("padded 32")
         and (contracted is None or contracted["worst"] <= EPSILON),
@@ -271,9 +278,8 @@ def copy(rows: list[Row]) -> Conclusion:
         f"(document, full grid: 0.25, 0.41, 0.62, 0.64), one load of 8 and of 16 bytes {row(1, 2)['of_peak']:.3f} and "
         f"{row(1, 4)['of_peak']:.3f} (0.43, 0.65); the best plateau is {max(r['of_peak'] for r in rows):.2f} (0.72)."
     )
-    starts = [
-        r["us"] * 1e3 / -(-r["shape"]["n"] // (32 * loads)) for loads in (1, 2, 4) if (r := row(loads, grid="full"))
-    ]
+    full = {loads: row(loads, grid="full") for loads in (1, 2, 4)}
+    starts = [r["us"] * 1e3 / (r["shape"]["n"] / (32 * loads)) for loads, r in full.items()]  # ns a block
     if max(starts) < 1.1 * min(starts):
         text += (
             f" A full grid of such blocks takes {starts[0]:.2f} ns a block, whether it loads 1, 2 or 4 words a thread: "
