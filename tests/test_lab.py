@@ -108,6 +108,10 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.register_bound(a, 33, "L2"), "bound to be memory or arithmetic, got L2"),
         (lambda a: lab.window_sum(a, 4, True), "window to be odd and in [1, 1025], got 4"),
         (lambda a: lab.histogram(a.int(), 0, True), "bins in [1, 8192], got 0"),
+        (  # never touched, so no memory is taken
+            lambda a: lab.histogram(torch.empty(1 << 31, dtype=torch.int32), 4, True),
+            "fewer than 2^31 elements, which int32 counts, got 2147483648",
+        ),
         (lambda a: lab.vector_add(a, a[:1], "plain"), "a and b of one shape, got [3, 4] and [1, 4]"),
         (lambda a: lab.vector_add(a, a, "x"), "variant to be plain, privatised"),
         (lambda a: lab.vector_add(a[0, 1:], a[0, 1:], "vector4"), "a and b aligned to 16 bytes for variant vector4"),

@@ -313,6 +313,7 @@ Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool sh
 Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {
   const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
   check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
+  check(v.numel() < std::int64_t{1} << 31, v.op, "expected fewer than 2^31 elements, which int32 counts, got ", v.numel());
   check_cuda(v);
   const std::array<std::int64_t, 1> shape{bins};
   XGEMM_LAB_RUN(v, shape, {
