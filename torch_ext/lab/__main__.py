@@ -33,7 +33,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the experiments and ladders, and what each shows")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(lab.EXPERIMENTS), help="run these")
     parser.add_argument("--sizes", nargs="+", type=size, metavar="N", help="sizes in place of the experiment's own")
-    parser.add_argument("--quick", action="store_true", help="small sizes, seconds; nothing is written without --out")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, seconds an experiment; nothing is written without --out"
+    )
     parser.add_argument("--seconds", type=float, help="GPU time a row, about (default: 0.2, with --quick 0.02)")
     parser.add_argument("--out", type=Path, help="folder for JSON and plots (default: xgemm_lab/<gpu>)")
     arguments = parser.parse_args(argv)
