@@ -499,12 +499,18 @@ def test_every_item_of_the_documents_has_a_place():
     assert found == {(document, item) for document, count in ITEMS.items() for item in range(1, count + 1)}
 
 
-def test_first_launches_are_of_the_current_device_in_either_order(on_cpu):
+def test_first_launches_are_of_the_current_device_in_either_order(on_cpu, monkeypatch):
     compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
     COMMANDS.clear()
     lab.run("first_launch", [1 << 10])
     orders = [["branch", "arithmetic"], ["arithmetic", "branch"], ["plain", "coarsened2"], ["coarsened2", "plain"]]
-    assert [command[3:] for command in COMMANDS] == [["1", "1024", *order] for order in orders]
+    dead = SimpleNamespace(returncode=1, stdout="", stderr="Traceback\n  line 3\nImportError: no\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(experiments.subprocess, "run", lambda *_, **__: dead)
+        with pytest.raises(RuntimeError, match=r"first launches \(ImportError: no\) is wrong"):
+            lab.run("first_launch", [16])
+    packages = str(Path(lab.__file__).parents[2])  # of this torch_ext, wherever the child runs
+    assert [command[3:] for command in COMMANDS] == [[packages, "1", "1024", *order] for order in orders]
 
 
 def test_fewer_registers_spill(tmp_path):

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from torch_ext import device
 from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
+PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of torch_ext
 
 
 def attributes(name: str) -> dict[str, int]:
@@ -81,11 +83,13 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
 
 # In a process of its own: each kernel's first launch, in the order that is asked for, then both again and again.
 FIRST_LAUNCHES = """
-import json, statistics, sys, torch, torch_ext.lab
+import json, statistics, sys, torch
+sys.path.append(sys.argv[1])  # wherever this program was started
+import torch_ext.lab
 lab = torch.ops.xgemm_lab
-torch.cuda.set_device(int(sys.argv[1]))
-x = torch.randint(-1000, 1000, (int(sys.argv[2]),), dtype=torch.int32, device="cuda")
-a = x[:1024].float()
+torch.cuda.set_device(int(sys.argv[2]))
+x = torch.randint(-1000, 1000, (int(sys.argv[3]),), dtype=torch.int32, device="cuda")
+a = torch.ones(1024, device="cuda")
 calls = {"branch": lambda: lab.parity(x, True), "arithmetic": lambda: lab.parity(x, False)}
 calls |= {name: lambda name=name: lab.vector_add(a, a, name) for name in ("plain", "coarsened2")}
 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -98,7 +102,7 @@ def us(name):
     end.synchronize()
     return begin.elapsed_time(end) * 1e3
 
-first = {name: us(name) for name in sys.argv[3:]}
+first = {name: us(name) for name in sys.argv[4:]}
 print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) for name in first}]))
 """
 
@@ -110,9 +114,11 @@ def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
     pairs = ("branch", "arithmetic"), ("plain", "coarsened2")  # in the documents' order
     for n, order in itertools.product(sizes, [order for a, b in pairs for order in ((a, b), (b, a))]):
         kernels = "parity" if "branch" in order else "vector add 1024"
-        command = [sys.executable, "-c", FIRST_LAUNCHES, str(torch.cuda.current_device()), str(n), *order]
+        command = [sys.executable, "-c", FIRST_LAUNCHES, PACKAGES, str(torch.cuda.current_device()), str(n), *order]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        require(done.returncode == 0, f"process that times first launches ({done.stderr[-200:]})")
+        require(
+            done.returncode == 0, f"process that times first launches ({done.stderr.strip().rpartition(chr(10))[2]})"
+        )
         first, warm = json.loads(done.stdout)
         for name in order:
             for when, times in (("first launch", first), ("warm", warm)):
