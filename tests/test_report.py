@@ -191,6 +191,39 @@ def test_report_of_what_the_lab_has_not_measured(project: Path) -> None:
     assert report.main([], project) == 0 and "Not measured yet." in page.read_text()
 
 
+def test_the_lab_on_several_gpus(project: Path) -> None:
+    """The first GPU's table, and what every one of them showed; what only another has measured is that one's."""
+    page = project / "docs" / "other.md"
+    page.write_text(
+        "".join(f"<!-- results:begin {x} -->\n<!-- results:end -->\n" for x in ("lab", "lab_latency", "lab_fma"))
+    )
+    h200 = project / "benchmarks" / "results" / "nvidia_h200"
+    h100 = h200.with_name("nvidia_h100")
+    h100.mkdir()
+    base = json.loads((h200 / "matmul.json").read_text()) | {"title": "Latency", "items": "S1-02"}
+
+    def write(folder: Path, op: str, gpu: str, us: float, shown: bool) -> None:
+        row = example_row("1x1x1", "a load", us, document=None, of_peak=0.25) | {"tflops": None}
+        more = {"op": op, "gpu": gpu, "conclusion": {"text": f"On {gpu}.", "shown": shown}, "rows": [row]}
+        (folder / f"{op}.json").write_text(results.dump(base | more))
+
+    write(h200, "lab_latency", "H200", 0.0222, True)
+    write(h100, "lab_latency", "H100", 3.0, False)
+    write(h100, "lab_fma", "H100", 5.0, True)
+    (h100 / "lab_latency.png").write_bytes(b"")
+    assert report.main([], project) == 0
+    text = page.read_text()
+    assert "| experiment, items of the documents | command | H200 | H100 |" in text
+    assert "| Latency: S1-02 | `--only latency` | On H200. | **Not shown.** On H100. |" in text
+    assert "| Latency: S1-02 | `--only fma` | not measured yet | On H100. |" in text
+    assert "| copy | `--only copy` | not measured yet | not measured yet |" in text
+    assert "| 1x1x1 | a load | 0.022 |" in text and "| 1x1x1 | a load | 3.0 |" not in text
+    assert "**The effect was not measured.** On H100." in text
+    assert "![lab_latency](../benchmarks/results/nvidia_h100/lab_latency.png)" in text
+    assert "| 1x1x1 | 0.250 |" in text and "Not measured yet" not in text
+    assert report.main(["--check"], project) == 0
+
+
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
     (project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json").unlink()
     assert report.main(["--check"], project) == 0
