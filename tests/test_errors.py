@@ -274,6 +274,69 @@ def test_what_is_no_dtype(op: str, wrong: object) -> None:
         getattr(torch_ext, op)(x, *args, dtype=wrong)
 
 
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float4_e2m1fn_x2], ids=str)
+def test_a_dtype_that_the_stable_interface_has_no_name_for(dtype: torch.dtype) -> None:
+    x, line = randn(3), r"^xgemm::\w+: expected dtype to be a real floating, integer or bool dtype, got \w+$"
+    for call in (torch_ext.sum, torch_ext.mean, lambda x, dtype: torch_ext.softmax(x, 0, dtype=dtype)):
+        with pytest.raises(RuntimeError, match=line):
+            call(x, dtype=dtype)
+
+
+ENDLESS = (1 << 20, 1 << 26)  # 2^48 bytes of fp32: no machine has room for a result of this shape
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("op", "shapes", "args", "line"),
+    [
+        (
+            "matmul",
+            [(ENDLESS[0], 1), (1, ENDLESS[1])],
+            (),
+            r"out of memory\. Tried to allocate 281474976710656 bytes on ",
+        ),
+        (
+            "linear",
+            [(ENDLESS[0], 1), (ENDLESS[1], 1)],
+            (),
+            r"out of memory\. Tried to allocate 281474976710656 bytes on ",
+        ),
+        ("scaled_masked_softmax", [ENDLESS], (), r"out of memory\. Tried to allocate 281474976710656 bytes on "),
+        (
+            "matmul",
+            [(1 << 40, 0), (0, 1 << 40)],
+            (),
+            r"expected a result of fewer than 2\^63 bytes, got shape \[1099511",
+        ),
+        ("softmax", [ENDLESS], (-1,), r"out of memory\.|^aten::softmax failed, most likely for lack of memory"),
+        ("topk_softmax", [ENDLESS], (3,), r"out of memory\.|^aten::contiguous failed, most likely for lack of memory"),
+    ],
+)
+def test_memory_that_is_exhausted(op: str, shapes: list, args: tuple, line: str, device: torch.device) -> None:
+    """The line says what failed; torch prints its own on stderr, with a stack trace."""
+    if op == "topk_softmax" and device.type == "cuda":
+        pytest.skip("copies nothing there, and would read for minutes")
+    tensors = [torch.ones([min(n, 1) for n in shape], device=device).expand(shape) for shape in shapes]
+    for call in (getattr(torch.ops.xgemm, op), getattr(torch_ext, op)):
+        with pytest.raises(RuntimeError) as caught:
+            call(*tensors, *args)
+        message = str(caught.value)
+        assert message.startswith(f"xgemm::{op}: ") and "\n" not in message and ".cpp" not in message, message
+        assert re.search(line, message.removeprefix(f"xgemm::{op}: ")), message
+
+
+@pytest.mark.cuda
+@torch.no_grad()
+def test_a_gpu_whose_memory_is_exhausted() -> None:
+    """What programs catch to go on with a smaller batch."""
+    a, b = (torch.ones(shape, device="cuda") for shape in ((1 << 20, 1), (1, 1 << 20)))
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"^xgemm::matmul: CUDA out of memory\. Tried to allocate 4398046511104"
+    ):
+        torch_ext.matmul(a, b)
+    torch.testing.assert_close(torch_ext.matmul(a[:8], b[:, :8]), a[:8] @ b[:, :8])
+
+
 def test_integer_mean(device: torch.device) -> None:
     check("mean", RuntimeError, "int64", torch.arange(4, device=device))
 

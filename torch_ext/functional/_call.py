@@ -12,6 +12,7 @@ compiling = torch.compiler.is_compiling
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
 _VALUE = re.compile(r"^Value: (.{1,60})$", re.MULTILINE)
+_NO_DTYPE = re.compile(r"Not yet supported ScalarType (\w+)")  # of C++: quantised and other special ones
 _UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
 _WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-empty|targets in \[)")
 _WRONG_VALUE = re.compile(
@@ -44,6 +45,10 @@ def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
         value = _VALUE.search(message)  # of a tuple the type says nothing: what it holds does not fit
         got = value[1] if wrong[3] in ("tuple", "list") and value and "List[" in wrong[1] else wrong[3]
         return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {got}")
+    if ": CUDA out of memory." in message:
+        return torch.OutOfMemoryError(message)
+    if wrong := _NO_DTYPE.search(message):
+        return RuntimeError(f"{name}: expected dtype to be a real floating, integer or bool dtype, got {wrong[1]}")
     if wrong := _UNDEFINED.search(message):
         return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
     if isinstance(error, NotImplementedError):
