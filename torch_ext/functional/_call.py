@@ -9,6 +9,11 @@ from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
 _inference_mode = torch.is_inference_mode_enabled
 compiling = torch.compiler.is_compiling
+exporting = torch.compiler.is_exporting
+
+# AOTInductor's packages keep export's number of a dtype, which torch 2.10 and 2.11 read as C++'s: an operator of ours
+# gets float64 for float32 there, and complex32 for float64.
+_PACKAGES_MISREAD_DTYPES = torch.__version__ < (2, 12)
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
 _VALUE = re.compile(r"^Value: (.{1,60})$", re.MULTILINE)
@@ -93,7 +98,15 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
         raise python_error(op, error) from None
 
 
-def check_dtype(op: torch._ops.OpOverload, dtype: torch.dtype | None) -> None:
-    """The dispatcher takes any int for a dtype."""
+def call_with_dtype(op: torch._ops.OpOverload, input: torch.Tensor, *args, dtype: torch.dtype | None, **kwargs):
+    """Calls a differentiable op that converts its input to `dtype` first, if there is one.
+
+    Raises:
+        TypeError: a `dtype` that is none; the dispatcher takes any int for one.
+    """
     if isinstance(dtype, int):
         raise TypeError(f"{op._schema.name}: expected dtype of type torch.dtype or None, got {type(dtype).__name__}")
+    if dtype is None or not (_PACKAGES_MISREAD_DTYPES and exporting()):
+        return call(op, input, *args, dtype=dtype, **kwargs)
+    results = call(op, input.to(dtype), *args, **kwargs)
+    return results if isinstance(results, tuple) else results.to(dtype)  # a sum of integers is int64
