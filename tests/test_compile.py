@@ -115,6 +115,11 @@ BAD = [
     ("attention", ((4,), (3, 4), (3, 4)), {}),
     ("attention", ((1, 1, 3, 257),) * 3, {}),
     ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(4, 3)}),
+    ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(3, 3).double()}),
+    ("scaled_masked_softmax", ((3, 4),), {"mask": torch.ones(4).half()}),
+    ("sum", ((2, 3),), {"dtype": torch.complex64}),
+    ("linear_prepared", ((2, 3), (4, 3)), {"prepared": torch.ones(3)}),
+    ("linear_prepared", ((2, 3), (4, 3)), {"prepared": torch.ones(1, 0).byte()}),
     ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(3)}),
     ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(2).half()}),
 ]
@@ -128,6 +133,15 @@ def test_fake_refuses_what_the_operator_refuses(op: str, shapes, kwargs) -> None
     with FakeTensorMode() as mode, pytest.raises(RuntimeError, match=f"^xgemm::{op}: expected "):
         fake = {k: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()}
         raw(*(mode.from_tensor(a) for a in args), **fake)
+
+
+def test_fake_says_what_it_got() -> None:
+    x, classes = torch.empty(2, 3, device="meta"), torch.empty(2, dtype=torch.long, device="meta")
+    with pytest.raises(RuntimeError, match=r"^xgemm::cross_entropy: expected reduction to be .*, got max$"):
+        torch.ops.xgemm.cross_entropy(x, classes, reduction="max")
+    prepared = torch.empty(1, 0, dtype=torch.uint8, device="meta")
+    with pytest.raises(RuntimeError, match=r"got uint8 of shape \[1, 0\]$"):
+        torch.ops.xgemm.linear_prepared(x, x, prepared)
 
 
 # ---- opcheck ---------------------------------------------------------------------------------------------------------
