@@ -337,6 +337,22 @@ def test_a_gpu_whose_memory_is_exhausted() -> None:
     torch.testing.assert_close(torch_ext.matmul(a[:8], b[:, :8]), a[:8] @ b[:, :8])
 
 
+def test_an_empty_text_is_seen_in_the_line() -> None:
+    x = randn(3, 3)
+    for call, line in (
+        (lambda: torch_ext.matmul(x, x, precision=""), 'high or medium, got ""$'),
+        (lambda: torch_ext.linear(x, x, activation=""), 'or silu, got ""$'),
+        (lambda: torch_ext.cross_entropy(x, torch.arange(3), reduction=""), 'mean or sum, got ""$'),
+    ):
+        with pytest.raises(ValueError, match=line):
+            call()
+
+
+def test_an_int_beyond_64_bits() -> None:
+    with pytest.raises(TypeError, match=f"^xgemm::cross_entropy: expected ignore_index of type int, got {1 << 70}$"):
+        torch_ext.cross_entropy(randn(3, 3), torch.arange(3), ignore_index=1 << 70)
+
+
 def test_integer_mean(device: torch.device) -> None:
     check("mean", RuntimeError, "int64", torch.arange(4, device=device))
 

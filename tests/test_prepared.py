@@ -100,6 +100,8 @@ def test_prepare_refuses() -> None:
         (randn(3), r"2 dims, got shape \[3\]"),
         (randn(3, 4).to(torch.int32), "dtype float32.*got int32"),
         (inference, r"inference_mode\(\)"),
+        (randn(3, 4).to_sparse(), r"dense \(strided\) tensor, got a sparse"),
+        (randn(3, 4).to_sparse_csr(), r"dense \(strided\) tensor, got a sparse"),
     ):
         with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}") as caught:
             torch_ext.prepare(wrong)

@@ -271,7 +271,7 @@ def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **
     _check_inputs(op, input=input)
     _check_inputs(op, (torch.int64, torch.uint8), target=target)
     _check_device(op, input=input, target=target)
-    _check(reduction in ("none", "mean", "sum"), op, "reduction to be none, mean or sum", reduction)
+    _check(reduction in ("none", "mean", "sum"), op, "reduction to be none, mean or sum", f'"{reduction}"')
     _check(input.dim() > 0, op, "input of shape (C), (N, C) or (N, C, ...)", input)
     batch = "input and target of one batch size"
     _check(target.dim() != 1 if input.dim() == 1 else target.dim() > 0, op, batch, input, target)

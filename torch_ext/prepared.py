@@ -12,10 +12,12 @@ def _state(weight: Tensor) -> tuple:
     try:
         return weight._version, weight.data_ptr(), weight.stride()
     except RuntimeError:
-        raise RuntimeError(
-            "xgemm::prepare: expected a weight with storage that counts its versions, got one made under "
-            "torch.inference_mode(), or a fake one; clone() it outside"
-        ) from None
+        if weight.layout is not torch.strided:
+            wanted, got = "to be a dense (strided) tensor", "a sparse or opaque layout; call to_dense() first"
+        else:
+            wanted = "with storage that counts its versions"
+            got = "one made under torch.inference_mode(), or a fake one; clone() it outside"
+        raise RuntimeError(f"xgemm::prepare: expected weight {wanted}, got {got}") from None
 
 
 class PreparedWeight:

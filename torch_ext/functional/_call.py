@@ -47,8 +47,10 @@ def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
         return ValueError(message)
     if wrong := _WRONG_TYPE.search(message):
         expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
-        value = _VALUE.search(message)  # of a tuple the type says nothing: what it holds does not fit
-        got = value[1] if wrong[3] in ("tuple", "list") and value and "List[" in wrong[1] else wrong[3]
+        # Of a tuple the type says nothing: what it holds does not fit. Nor of an int beyond 64 bits.
+        value = _VALUE.search(message)
+        silent = wrong[3] == wrong[1] or (wrong[3] in ("tuple", "list") and "List[" in wrong[1])
+        got = value[1] if silent and value else wrong[3]
         return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {got}")
     if ": CUDA out of memory." in message:
         return torch.OutOfMemoryError(message)
