@@ -2,11 +2,13 @@
 
 import math
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import compile_program, randn
 
 import torch_ext
 
@@ -418,6 +420,25 @@ def test_views_that_torch_cannot_make_never_arrive() -> None:
     for lazy in (z.conj().imag, z.imag):  # a lazy negation must be resolved, not ignored
         torch.testing.assert_close(torch_ext.matmul(lazy, x), lazy @ x)
         torch.testing.assert_close(torch_ext.softmax(lazy, -1), lazy.softmax(-1))
+
+
+def test_a_switch_of_the_environment_that_is_0_is_off(tmp_path: Path) -> None:
+    program = compile_program(
+        tmp_path,
+        "#include <iostream>\n"
+        '#include "device/environment.h"\n'
+        'int main() { std::cout << xgemm::switched_on("SWITCH") << xgemm::environment("SWITCH"); }\n',
+    )
+    for value, expected in ((None, "0"), ("", "0"), ("0", "00"), ("1", "11"), ("on", "1on")):
+        environment = {} if value is None else {"SWITCH": value}
+        assert subprocess.run([program], env=environment, capture_output=True, text=True).stdout == expected
+
+
+@pytest.mark.cuda
+def test_an_unknown_plan_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = randn(8, 8, device="cuda")
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "smit")
+    check("attention", RuntimeError, "expected XGEMM_ATTENTION_PLAN to be simt or wgmma, got smit$", x, x, x)
 
 
 @pytest.mark.cuda
