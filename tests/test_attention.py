@@ -742,7 +742,7 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
         ((Q, K, V), {"sinks": torch.zeros(3)}, r"expected sinks to broadcast to \[2, 4\], got shape \[3\]"),
         ((Q, K, V), {"sinks": torch.zeros(1, 2, 4)}, r"expected sinks to broadcast to \[2, 4\], got shape \[1, 2, 4\]"),
         ((Q, K, V), {"sinks": torch.zeros(4, dtype=torch.int64)}, "expected sinks of dtype float32 or .*, got int64"),
-        ((Q, K, V), {"precision": "low"}, "expected precision to be highest, ieee, high or medium, got low"),
+        ((Q, K, V), {"precision": "low"}, 'expected precision to be highest, ieee, high or medium, got "low"'),
     ],
 )
 def test_errors(

@@ -232,6 +232,45 @@ def test_source_distribution_holds_all_that_the_build_needs(source_tree: Path, t
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("2.9", "torch 2.9 in .* is too old: pip install 'torch>=2.10'"),
+        ("1.13", "torch 1.13 in .* is too old"),
+        ("", "no torch of 2.10 or newer in"),
+        ("2.10", None),
+    ],
+)
+def test_a_torch_that_is_too_old_is_one_line(tmp_path: Path, version: str, message: str | None) -> None:
+    """Before anything is compiled. The folder's name has a space, as a user's may."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    folder = tmp_path / "a torch"
+    for header in ("headeronly/version.h", "csrc/stable/ops.h"):
+        (folder / "include/torch" / header).parent.mkdir(parents=True)
+    if version:
+        major, minor = version.split(".")
+        (folder / "include/torch/csrc/stable/ops.h").touch()
+        (folder / "include/torch/headeronly/version.h").write_text(
+            f"#define TORCH_VERSION_MAJOR {major}\n\n#define TORCH_VERSION_MINOR {minor}\n"
+        )
+    configure = ["cmake", "-S", ROOT, "-B", tmp_path / "build", f"-DXGEMM_TORCH_DIR={folder}", "-DXGEMM_CUDA=OFF"]
+    done = subprocess.run(configure, capture_output=True, text=True)
+    assert (done.returncode == 0) == (message is None), done.stderr
+    if message:
+        assert re.search(message, " ".join(done.stderr.split())), done.stderr
+
+
+def test_pip_says_that_cmake_is_missing(source_tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    code = "from setuptools import build_meta; build_meta.build_wheel('.')"
+    environment = {**os.environ, "XGEMM_CUDA": "OFF", "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source_tree, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("xgemm: no cmake on PATH"), done.stderr
+
+
 @pytest.mark.parametrize(("cuda", "local"), [("OFF", "cpu"), ("ON", "cu124"), ("ON", "")])
 def test_wheels_of_different_builds_have_different_versions(
     source_tree: Path, tmp_path: Path, cuda: str, local: str
@@ -292,6 +331,25 @@ def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> N
     (setup,) = (number for number, line in enumerate(lines) if line.startswith("tools/setup.sh venv"))
     uses = [number for number, line in enumerate(lines) if ".venv/bin/python" in line or "clang-" in line]
     assert uses and setup < min(uses)
+
+
+@pytest.mark.parametrize("python", ["", "{folder}/venv/bin/python", "venv/bin/python", "python3"])
+def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path, python: str) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in ("requirements.txt", "requirements-cuda.txt"):
+        (folder / name).touch()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", "lint", *([f"PYTHON={python.format(folder=folder)}"] if python else [])]
+    lines = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    paths = set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE))
+    expected = (
+        shutil.which("python3") if python == "python3" else f"{folder}/{'venv' if python else '.venv'}/bin/python"
+    )
+    assert paths == {expected}, lines
 
 
 def test_pre_commit_calls_a_target_of_make() -> None:

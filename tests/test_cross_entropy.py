@@ -168,7 +168,7 @@ def test_bad_arguments(device):
         [
             (
                 lambda: op.cross_entropy(x, target, reduction="max"),
-                "expected reduction to be none, mean or sum, got max",
+                'expected reduction to be none, mean or sum, got "max"',
             ),
             (
                 lambda: op.cross_entropy(x, target[:2]),

@@ -213,3 +213,19 @@ def test_vmap(device: torch.device) -> None:
     with torch.no_grad():
         ours = torch.vmap(lambda x: torch_ext.matmul(x, b))(a)
     torch.testing.assert_close(ours, a @ b)
+
+
+# ---- errors in the words of torch's dispatcher, which this torch's are; newer ones may have others -------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float4_e2m1fn_x2], ids=str)
+def test_a_dtype_that_the_stable_interface_has_no_name_for(dtype: torch.dtype) -> None:
+    x, line = randn(3), r"^xgemm::\w+: expected dtype to be a real floating, integer or bool dtype, got \w+$"
+    for call in (torch_ext.sum, torch_ext.mean, lambda x, dtype: torch_ext.softmax(x, 0, dtype=dtype)):
+        with pytest.raises(RuntimeError, match=line):
+            call(x, dtype=dtype)
+
+
+def test_an_int_beyond_64_bits() -> None:
+    with pytest.raises(TypeError, match=f"^xgemm::cross_entropy: expected ignore_index of type int, got {1 << 70}$"):
+        torch_ext.cross_entropy(randn(3, 3), torch.arange(3), ignore_index=1 << 70)

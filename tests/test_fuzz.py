@@ -336,6 +336,14 @@ def test_a_function_that_differs_from_its_operator_is_found(monkeypatch: pytest.
     assert any("function's bits" in message for *_, message in failures("softmax"))
 
 
+def test_a_fake_that_differs_from_its_operator_is_found() -> None:
+    case = Case("sum", {"input": torch.ones(3, 4), "dim": [0]}, torch.sum)
+    check.check_fake(case, (torch.zeros(4),))
+    for result in (torch.zeros(3), torch.zeros(4, dtype=torch.int64)):
+        with pytest.raises(Wrong, match=r"its fake torch.float32\[4\]"):
+            check.check_fake(case, (result,))
+
+
 def test_an_explicit_precision_that_torchs_setting_overrules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(op: Op, name: str) -> Op:
         return lambda **inputs: op(**inputs) * (1 if torch.get_float32_matmul_precision() == "highest" else 1.01)

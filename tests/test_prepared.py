@@ -78,6 +78,21 @@ def test_another_storage_at_the_same_address_is_seen(device: torch.device) -> No
             torch_ext.linear(x, prepared)
 
 
+def test_an_update_is_not_fresh_before_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may ask at any time."""
+    prepared = torch_ext.prepare(randn(4, 3))
+    prepared.weight.add_(1)
+    seen = []
+
+    def prepare(weight: torch.Tensor, precision: str) -> torch.Tensor:
+        seen.append(prepared.is_fresh())
+        return torch.ops.xgemm.prepare(weight, precision=precision)
+
+    monkeypatch.setattr("torch_ext.prepared._prepare", prepare)
+    prepared.update()
+    assert seen == [False] and prepared.is_fresh()
+
+
 def test_prepare_refuses() -> None:
     with torch.inference_mode():
         inference = randn(3, 4)
@@ -85,6 +100,8 @@ def test_prepare_refuses() -> None:
         (randn(3), r"2 dims, got shape \[3\]"),
         (randn(3, 4).to(torch.int32), "dtype float32.*got int32"),
         (inference, r"inference_mode\(\)"),
+        (randn(3, 4).to_sparse(), r"dense \(strided\) tensor, got a sparse"),
+        (randn(3, 4).to_sparse_csr(), r"dense \(strided\) tensor, got a sparse"),
     ):
         with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}") as caught:
             torch_ext.prepare(wrong)
@@ -271,6 +288,26 @@ def test_layer_keeps_one_copy_and_gives_it_up() -> None:
     ours.precision = "high"
     ours(x)
     assert 2 * 200 * 136 <= ours.prepared_memory < 4 * 200 * 136
+
+
+@hopper
+@pytest.mark.cuda
+@torch.no_grad()
+def test_a_layers_copy_is_whole_on_every_stream() -> None:
+    """Its user does not see that the first call on one stream makes what a call on another stream reads."""
+    ours, x = layer("cuda", prepared=True), randn(3, 136, device="cuda")
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    for _ in range(2):  # a new copy, and one that is made again
+        expected = highest(x, ours.weight, ours.bias)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(200_000_000)  # about 0.1 s
+            ours(x)
+        with torch.cuda.stream(second):
+            y = ours(x)
+        torch.cuda.synchronize()
+        torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-4)
+        ours.weight.mul_(-2)
 
 
 @hopper

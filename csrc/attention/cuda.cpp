@@ -2,7 +2,6 @@
 #include "torch/cuda.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 
 #include "attention/arguments.h"
@@ -11,6 +10,7 @@
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
 #include "attention/wgmma/launch.h"
+#include "device/environment.h"
 #include "device/integer.h"
 
 namespace xgemm::attention {
@@ -31,16 +31,18 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
 
 /// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync; else Hopper's tensor cores take what
 /// they can, and decode/ takes few rows in fp32.
-std::string_view wanted_plan() {
-  const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
-  return wanted == nullptr ? "" : wanted;
+std::string_view wanted_plan(const char* op) {
+  const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
+  check(wanted.empty() || wanted == "simt" || wanted == "wgmma", op, "expected XGEMM_ATTENTION_PLAN to be simt or wgmma, got ",
+        wanted);
+  return wanted;
 }
 
 /// Which tensor-core kernels the GPU has and the caller wants.
 struct TensorCores {
   bool wgmma, mma;
-  explicit TensorCores(const DeviceProperties& gpu)
-      : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(wgmma && wanted_plan() != "wgmma") {}
+  TensorCores(const DeviceProperties& gpu, std::string_view wanted)
+      : wgmma(gpu.major == 9 && wanted != "simt"), mma(wgmma && wanted != "wgmma") {}
 };
 
 /// Can TMA read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of multiples of
@@ -100,7 +102,8 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Pr
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
-  const TensorCores cores(scope.properties());
+  const std::string_view wanted = wanted_plan(a.query.op);
+  const TensorCores cores(scope.properties(), wanted);
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && cores.wgmma;
   const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
@@ -167,7 +170,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
                            .sm_count = scope.properties().sm_count,
                            .capped = k.cap_scale != 0};
   std::optional<DecodePlan> decode;
-  if (k.dtype == DType::f32 && wanted_plan() != "simt")
+  if (k.dtype == DType::f32 && wanted != "simt")
     decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
   const Plan plan = make_plan(problem);
   const std::int64_t blocks = decode ? decode->ctas : plan.blocks;

@@ -14,7 +14,7 @@ Activation parse_activation(const char* op, const std::string& s) {
   if (s == "gelu") return Activation::gelu;
   if (s == "gelu_tanh") return Activation::gelu_tanh;
   if (s == "silu") return Activation::silu;
-  fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got ", s);
+  fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got \"", s, "\"");
 }
 
 /// Checks the first tensor's dtype, then all others' device and dtype against the first's.

@@ -1,9 +1,9 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
 #include <algorithm>
 #include <cmath>  // for device/numeric.cuh
-#include <cstdlib>
 #include <span>
 
+#include "device/environment.h"
 #include "device/integer.h"
 #include "device/numeric.cuh"
 #include "matmul/bf16x3/launch.h"
@@ -212,8 +212,7 @@ bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> d
 
 /// XGEMM_MATMUL_PLAN: a kernel's name, for tuning (docs/matmul.md).
 std::string_view forced_plan(const char* op) {
-  const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");
-  const std::string_view forced = wanted ? wanted : "";
+  const std::string_view forced = environment("XGEMM_MATMUL_PLAN");
   if (!forced.empty() && !is_plan_name(forced))
     fail(op, "expected XGEMM_MATMUL_PLAN to be one of ", plan_names(), ", got ", forced);
   return forced;
@@ -243,7 +242,7 @@ Tensor run(Call& call) {
     p.c.batch_stride[i] = d.c;
     p.residual.batch_stride[i] = d.residual;
   }
-  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
+  p.batch_invariant = switched_on("XGEMM_BATCH_INVARIANT");
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;

@@ -30,7 +30,7 @@ Reduction parse_reduction(const std::string& s) {
   if (s == "none") return Reduction::none;
   if (s == "mean") return Reduction::mean;
   if (s == "sum") return Reduction::sum;
-  fail(kOp, "expected reduction to be none, mean or sum, got ", s);
+  fail(kOp, "expected reduction to be none, mean or sum, got \"", s, "\"");
 }
 
 Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
