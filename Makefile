@@ -4,12 +4,13 @@
 #   make XGEMM_CUDA=OFF ...            build without CUDA
 #   MAX_JOBS, TORCH_CUDA_ARCH_LIST, ccache, CXX, CUDACXX: honoured
 
+# Quoted: the path may hold spaces.
 ifdef PYTHON
-python := $(abspath $(shell command -v $(PYTHON) 2>/dev/null || echo $(PYTHON)))
-export PATH := $(PATH):$(dir $(python))
+python := "$(shell p=$$(command -v '$(PYTHON)' || echo '$(PYTHON)'); case $$p in (/*) echo "$$p" ;; (*) echo "$$PWD/$$p" ;; esac)"
+export PATH := $(PATH):$(shell dirname $(python))
 setup = tools/setup.sh check $(python)
 else
-python := $(CURDIR)/.venv/bin/python
+python := "$(CURDIR)/.venv/bin/python"
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 environment := .venv/complete
 setup = :

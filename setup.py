@@ -47,6 +47,8 @@ class BuildWithCMake(build_py):
         configure.append(f"-DXGEMM_CUDA={'ON' if cuda_wanted else 'OFF'}")
         if not self.editable_mode and "XGEMM_BUILD_DIR" not in os.environ:
             configure.append(f"-DXGEMM_LIBRARY_DIR={build / 'lib'}")
+        if shutil.which("cmake") is None:
+            sys.exit("xgemm: no cmake on PATH, which an isolated build brings: pip install cmake ninja")
         if shutil.which("ninja"):
             os.environ.setdefault("CMAKE_GENERATOR", "Ninja")
         subprocess.run(configure, check=True)

@@ -129,7 +129,7 @@ def compared(results: Results, op: str, dtype: str, mode: str | None = ANY, of: 
 
 
 def microseconds(us: float) -> str:
-    return f"{us:.0f}" if us >= 1000 else f"{us:.1f}"
+    return f"{us:.0f}" if us >= 1000 else f"{us:.1f}" if us >= 0.5 else f"{us:.3f}"
 
 
 def rate(row: dict) -> str:
@@ -447,41 +447,60 @@ def experiments_table(rows: list[dict]) -> str:
     )
 
 
-def lab_table(op: str, results: Results) -> str:
-    """The conclusion, plot and measurements of a ladder or an experiment, with the documents' figures beside them."""
-    document = results.documents.get(op)
-    if document is None:
-        return "Not measured yet.\n"
-    if op not in LADDERS:
-        tables = [grid_table(op, document["rows"]) if op in GRIDS else experiments_table(document["rows"])]
-    else:  # attention: a table for each head size, causal and not
-        kinds: dict[tuple, list[dict]] = {}
-        for row in document["rows"]:
-            kinds.setdefault((row["shape"].get("d"), row["shape"].get("causal")), []).append(row)
-        tables = [ladder_table(rows) for rows in kinds.values()]
+def lab_documents(op: str, results: Results) -> list[tuple[str, dict]]:
+    """Folder and content of a lab file of every GPU: this one's first."""
+    folders = sorted(results.folder.parent.iterdir(), key=lambda folder: (folder != results.folder, folder.name))
+    files = [folder / f"{op}.json" for folder in folders]
+    return [(path.parent.name, json.loads(path.read_text())) for path in files if path.exists()]
+
+
+def lab_text(op: str, folder: str, document: dict, results: Results) -> str:
+    """Where and when it was measured, the conclusion and the plot."""
     text = f"{provenance(document)}.\n\n"
     if conclusion := document.get("conclusion"):  # made from the rows when they were measured
         text += ("" if conclusion["shown"] else "**The effect was not measured.** ") + conclusion["text"] + "\n\n"
-    if (results.folder / f"{op}.png").exists():  # drawn by the lab's runner
-        text += f"![{op}](../{results.url}/{op}.png)\n\n"
-    return text + "\n".join(tables)
+    if (results.folder.parent / folder / f"{op}.png").exists():  # drawn by the lab's runner
+        text += f"![{op}](../benchmarks/results/{folder}/{op}.png)\n\n"
+    return text
+
+
+def lab_table(op: str, results: Results) -> str:
+    """The conclusion and plot of a ladder or an experiment on every GPU; the measurements of the first of these."""
+    found = lab_documents(op, results)
+    if not found:
+        return "Not measured yet.\n"
+    rows = found[0][1]["rows"]
+    if op not in LADDERS:
+        tables = [grid_table(op, rows) if op in GRIDS else experiments_table(rows)]
+    else:  # attention: a table for each head size, causal and not
+        kinds: dict[tuple, list[dict]] = {}
+        for row in rows:
+            kinds.setdefault((row["shape"].get("d"), row["shape"].get("causal")), []).append(row)
+        tables = [ladder_table(of_kind) for of_kind in kinds.values()]
+    first, *others = (lab_text(op, folder, document, results) for folder, document in found)
+    return (first + "\n".join(tables) + "".join(f"\n{other}" for other in others)).rstrip("\n") + "\n"
 
 
 def lab_overview(results: Results) -> str:
-    """A line an experiment of the lab: the documents' items that it shows, its command, what was measured."""
-    table, absent = [], []
-    for op in LAB:
-        document, name = results.documents.get(op), op.removeprefix("lab_")
-        if document is None:
-            absent.append([name, f"`--only {name}`", "not measured yet"])
-        if document is None or "items" not in document:
-            continue
-        conclusion = document["conclusion"]
-        text = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
-        table.append([f"{document['title']}: {document['items']}", f"`--only {name}`", text])
-    if not table:
+    """A line an experiment: the documents' items that it shows, its command, what was measured on each GPU."""
+    found = {op: lab_documents(op, results) for op in LAB}
+    everywhere = [pair for documents in found.values() for pair in documents]
+    gpus = dict.fromkeys(
+        document["gpu"] for _, document in sorted(everywhere, key=lambda x: x[0] != results.folder.name)
+    )
+    if not gpus:
         return ""
-    return markdown(["experiment, items of the documents", "command", "measured"], table + absent)
+    table, absent = [], []
+    for op, documents in found.items():
+        name, first = op.removeprefix("lab_"), next((document for _, document in documents), {})
+        cells = dict.fromkeys(gpus, "not measured yet")
+        for _, document in documents:
+            if conclusion := document.get("conclusion"):
+                cells[document["gpu"]] = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
+        what = f"{first['title']}: {first['items']}" if "items" in first else name
+        (table if documents else absent).append([what, f"`--only {name}`", *cells.values()])
+    heads = ["measured"] if len(gpus) == 1 else gpus
+    return markdown(["experiment, items of the documents", "command", *heads], table + absent)
 
 
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:

@@ -12,11 +12,11 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   m.def(
       "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "
       "str precision=\"highest\") -> Tensor");
-  // The copy of a weight (N, K) that fp32 products on Hopper's tensor cores make at every call, to be kept: bytes for
-  // linear_prepared; none where no product would use them.
+  // The split copy of a weight (N, K) that fp32 products on Hopper's tensor cores otherwise make at every call, as bytes for
+  // linear_prepared; no bytes if no product would use them.
   m.def("prepare(Tensor weight, *, str precision=\"highest\") -> Tensor");
-  // linear with such a copy, which has to be of this weight as it is now: the op cannot see whether it is. For few rows it is
-  // what makes tensor cores pay.
+  // linear with such a copy, which must be of this weight's current values: the op cannot check it. With few rows only this
+  // makes tensor cores pay.
   m.def(
       "linear_prepared(Tensor input, Tensor weight, Tensor prepared, Tensor? bias=None, *, str activation=\"none\", "
       "Tensor? residual=None, str precision=\"highest\") -> Tensor");
@@ -44,28 +44,27 @@ STABLE_TORCH_LIBRARY(xgemm, m) {
   // ---- softmax over one dim of any length ----------------------------------------------------------------------------------
   m.def("softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
   m.def("log_softmax(Tensor input, int dim, *, ScalarType? dtype=None) -> Tensor");
-  // softmax(scale * input + mask); mask broadcasts to input: bool (True takes part) or additive, of input's dtype or fp32. A row
-  // of which nothing takes part is NaN, as softmax has it.
+  // softmax(scale * input + mask); mask broadcasts to input: bool (True takes part) or additive, of input's dtype or fp32. A
+  // fully masked row is NaN, as in softmax.
   m.def("scaled_masked_softmax(Tensor input, Tensor? mask=None, float scale=1.0, int dim=-1) -> Tensor");
 
-  // The k largest elements (0 <= k <= 64) of softmax(input, dim), in descending order, and their indices: what a
-  // mixture-of-experts router wants. Of equal elements the first ones; NaN counts as largest. renormalize: divided by their own
-  // sum.
+  // The k largest elements (0 <= k <= 64) of softmax(input, dim), in descending order, and their indices, as for a
+  // mixture-of-experts router. Of equal elements the first ones; NaN counts as largest. renormalize: divided by their own sum.
   m.def(
       "topk_softmax(Tensor input, int k, int dim=-1, *, bool renormalize=True, ScalarType? dtype=None) -> (Tensor values, "
       "Tensor indices)");
 
   // ---- attention: scaled_dot_product_attention's names and layout (..., H, S, D) -------------------------------------------
-  // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: "top_left" (SDPA's) or
-  // "bottom_right": row i stands at key i or at key i + Sk - Sq. is_causal: it sees the keys up to there. window: only so many
-  // keys to the left and to the right of there, and that one; -1 for no limit. softcap, unless 0: scores become softcap *
-  // tanh(score / softcap) before masks. sinks: broadcast to (..., H); the logit of one more key, without a value. precision: as
-  // matmul's. A row with every key masked gives 0.
+  // attn_mask: bool (True takes part) or additive, broadcast to (..., H, Sq, Sk). causal_alignment: the diagonal of row i is
+  // key i ("top_left", as in SDPA) or key i + Sk - Sq ("bottom_right"). is_causal: the row sees keys up to its diagonal.
+  // window: it sees only so many keys to the left and to the right of its diagonal, and the diagonal; -1 for no limit. softcap,
+  // unless 0: scores become softcap * tanh(score / softcap) before masks. sinks: broadcast to (..., H); the logit of one more
+  // key, without a value. precision: as matmul's. A row with every key masked gives 0.
   m.def(
       "attention(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
       "bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, "
       "str precision=\"highest\") -> Tensor");
-  // The same, with the natural log-sum-exp of each row's scaled scores, its sink among them, (..., H, Sq) in fp32 (fp64 for fp64
+  // The same, and the natural log-sum-exp of each row's scaled scores, its sink among them, (..., H, Sq) in fp32 (fp64 for fp64
   // inputs).
   m.def(
       "attention_lse(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, "

@@ -33,12 +33,12 @@ class Case:
     rows: int = 0
     special: int = 0
     softcap: float = 0.0
-    sinks: int = 0  # 1: float32, a query head's; 2: of the operands' dtype, a query head's and batch's
-    aligned: int = 0  # the mask's rows begin at multiples of 16 bytes
+    sinks: int = 0  # 1: float32, one per query head; 2: the operands' dtype, one per query head and batch
+    aligned: int = 0  # the mask's rows are aligned to 16 bytes
     shared: int = 0  # all outer batches have one mask
 
     def line(self) -> str:
-        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp leaves them
+        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp clamps them
         return " ".join(map(str, astuple(replace(self, **limits)))) + "\n"
 
 
@@ -63,7 +63,7 @@ def attend_fixture(program: str, sources: list[Path]) -> Callable:
 
 
 def varied_case(*numbers: str | int, mask: int) -> Case:
-    """Of dtype, seed and so on to bshd; the seed decides what the mask varies over, soft capping and sinks."""
+    """`numbers` are the fields from dtype to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
     seed = int(numbers[1])
     return Case(
         *numbers,

@@ -1,4 +1,4 @@
-"""What every op's test uses: random data in awkward layouts, poisoned outputs, float64 references and error bounds."""
+"""Helpers of all operators' tests: data in unusual layouts, poisoned outputs, float64 references, error bounds."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import pytest
 import torch
 
 SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this process (tools/gpu_tests.py)
-SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s a launch
+SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 
-# What every op with these arguments says of a wrong one.
+# Wrong choices, and the error that every op with these arguments raises.
 BAD_CHOICES = [
     ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
     ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
@@ -39,7 +39,7 @@ def compile_host_code(folder: Path, *arguments: str | Path) -> None:
 
 
 def compile_program(folder: Path, program: str, *sources: str | Path) -> Path:
-    """A C++ program on host code of csrc (`sources`: paths in there), which tests then ask what it computes."""
+    """Compiles a C++ program with host code of csrc (`sources`: paths below csrc) that tests then query."""
     (folder / "main.cpp").write_text(program)
     compile_host_code(folder, "main.cpp", *(CSRC / source for source in sources), "-o", "program")
     return folder / "program"
@@ -47,7 +47,7 @@ def compile_program(folder: Path, program: str, *sources: str | Path) -> Path:
 
 @contextmanager
 def conversation(program: Path) -> Iterator[Callable[..., list[str]]]:
-    """A running program that answers a line of words by a line of words."""
+    """Runs a program that answers each line of words with a line of words."""
     process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(*words: object) -> list[str]:
@@ -61,7 +61,7 @@ def conversation(program: Path) -> Iterator[Callable[..., list[str]]]:
 
 
 def by_name(names: Iterable[str], words: list[str]) -> dict[str, Any] | None:
-    """A plan that a program printed: its kernel's name, then numbers; "-": there is none."""
+    """Parses a printed plan: the kernel's name, then numbers; "-" means none."""
     if words == ["-"]:
         return None
     numbers = [int(word) if word.isdigit() else float(word) for word in words[1:]]
@@ -69,9 +69,9 @@ def by_name(names: Iterable[str], words: list[str]) -> dict[str, Any] | None:
 
 
 def poison(device: torch.device | str, megabytes: int = 64) -> None:
-    """Leaves freed blocks full of NaN in the allocator, so that an output element nobody wrote shows."""
+    """Leaves freed blocks full of NaN in the allocator, so that an output element that is not written shows."""
     if torch.device(device).type != "cuda" or SANITIZED:
-        return  # initcheck sees such an element itself, and under a sanitizer large copies take long
+        return  # initcheck finds such an element itself, and large copies are slow under a sanitizer
     blocks = [
         torch.full((size // 4,), float("nan"), device=device) for size in (512, 4096, 1 << 16, 1 << 20, megabytes << 20)
     ]
@@ -79,7 +79,7 @@ def poison(device: torch.device | str, megabytes: int = 64) -> None:
 
 
 def foreign(dtype: torch.dtype) -> float | int:
-    """A value that shows in any result, for what lies beside a view."""
+    """The value of storage outside a view: it shows in any result that reads it."""
     return float("nan") if dtype.is_floating_point else 1
 
 
@@ -90,7 +90,7 @@ def misaligned(x: torch.Tensor) -> torch.Tensor:
 
 
 def transposed(x: torch.Tensor) -> torch.Tensor:
-    """The same values and shape, the last two dims stored the other way round."""
+    """The same values and shape, the last two dims stored in reverse order."""
     return x.mT.contiguous().mT
 
 
@@ -115,7 +115,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def componentwise_error(c: torch.Tensor, c64: torch.Tensor, scale: torch.Tensor) -> float:
-    """max |c - c64| / scale, where scale is |A||B| (or the sum of |x|): the measure that SGEMM's bound speaks of."""
+    """max |c - c64| / scale, where scale is |A||B| (or the sum of |x|), as in SGEMM's error bound."""
     if c.numel() == 0:
         return 0.0
     error = (c.double() - c64).abs()
@@ -126,7 +126,7 @@ def componentwise_error(c: torch.Tensor, c64: torch.Tensor, scale: torch.Tensor)
 def assert_as_good_as(
     ours: torch.Tensor, theirs: torch.Tensor, reference: torch.Tensor, factor: float = 2.0, ulps: float = 1.0
 ) -> None:
-    """Half precision's rule: our error against float64 is at most `factor` times torch's own, or `ulps` roundings."""
+    """Our error against float64 is at most `factor` times torch's plus `ulps` roundings of the largest element."""
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
     if ours.numel() == 0:
         return
@@ -137,7 +137,7 @@ def assert_as_good_as(
 
 
 def sanitized(parameters: Iterable[Any], *chosen: Any) -> list[Any]:
-    """Parameters of which the sanitizers, 10 to 50 times slower than a plain run, take the chosen ones."""
+    """Marks the chosen parameters for the sanitizers, which are 10 to 50 times slower than a plain run."""
 
     def marked(p: Any) -> Any:
         return pytest.param(*(p if isinstance(p, tuple) else (p,)), marks=pytest.mark.sanitize) if p in chosen else p

@@ -14,7 +14,7 @@ from emulation.build import build, cuda_include
 import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
 from tools.gpu_tests import NO_GPU
 
-# Set in a process of pytest-xdist (`-n`): its name.
+# The name of pytest-xdist's process (`-n`), empty without it.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Processes of `-n auto`: one on a GPU, of which large tests need all the memory; each takes 2 GB of the host's."""
+    """Processes of `-n auto`: one if there is a GPU, whose memory large tests fill; each takes 2 GB of host memory."""
     return 1 if torch.cuda.is_available() else min(4, len(os.sched_getaffinity(0)))
 
 
@@ -62,7 +62,7 @@ def emulated() -> Callable[..., Path]:
         cuda_include()
     except RuntimeError as error:
         pytest.skip(str(error))
-    folder = Path(__file__).resolve().parents[1] / "build" / f"emulation{WORKER}"  # builds do not take turns
+    folder = Path(__file__).resolve().parents[1] / "build" / f"emulation{WORKER}"  # one per process
 
     @functools.cache
     def make(name: str, *more: Path, reads: bool = False) -> Path:

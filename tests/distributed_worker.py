@@ -1,6 +1,6 @@
-"""One process of the tests in test_distributed.py: runs every check of this file and notes what failed.
+"""One process of the tests in test_distributed.py: runs every check of this file and records failures.
 
-python distributed_worker.py <rank> <world size> <backend> <folder>; the processes meet in the folder.
+python distributed_worker.py <rank> <world size> <backend> <folder>; the folder holds the rendezvous and the results.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def check(f: Callable[[DeviceMesh], None]) -> Callable[[DeviceMesh], None]:
 
 
 def place(x: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> DTensor:
-    """The same tensor in every process, distributed. A partial one is unequal parts that sum to it."""
+    """Distributes a tensor that is equal in every process. Partial: unequal addends of the tensor."""
     kept = [R if p.is_partial() else p for p in placements]
     whole = distribute_tensor(x, mesh, kept)
     local = whole.to_local()
@@ -169,7 +169,7 @@ def local_only(call: Callable[[], object], expected: object, *placements: Placem
 
 @check
 def columns_then_rows(mesh: DeviceMesh) -> None:
-    """A feed-forward layer in the way of Megatron: one all-reduce, the bias and the residual added once."""
+    """A feed-forward layer as in Megatron: one all-reduce, bias and residual added once."""
     device = mesh.device_type
     x, up, down = randn(3, 6, device=device), randn(8, 6, device=device), randn(6, 8, device=device)
     up_bias, down_bias = randn(8, device=device), randn(6, device=device)
@@ -191,7 +191,7 @@ def heads(mesh: DeviceMesh) -> None:
     expected = op.attention_lse(q, k, k, attn_mask=mask, enable_gqa=True)
     options = {"attn_mask": place(mask, mesh, (R,)), "enable_gqa": True}
     local_only(lambda: op.attention_lse(*given, **options), expected, Shard(1), Shard(1))
-    with CommDebugMode() as communication:  # three key heads for two processes: a shard would need another's
+    with CommDebugMode() as communication:  # three key heads on two processes: a shard needs the other's keys
         k = randn(2, 3, 6, 8, device=device)
         q = randn(2, 6, 5, 8, device=device)
         given = [place(x, mesh, (Shard(1),)) for x in (q, k, k)]
@@ -203,7 +203,7 @@ def heads(mesh: DeviceMesh) -> None:
 def sums(mesh: DeviceMesh) -> None:
     x = randn(4, 6, device=mesh.device_type)
     given = place(x, mesh, (Shard(0),))
-    for _ in range(2):  # a plan is kept for its dims only
+    for _ in range(2):  # a cached plan must be for its own dims
         local_only(lambda: op.sum(given, [0]), x.sum(0), Partial())
         local_only(lambda: op.sum(given, [1]), x.sum(1), Shard(0))
         local_only(lambda: op.sum(given, [1], True), x.sum(1, True), Shard(0))
@@ -241,7 +241,7 @@ class Block(torch.nn.Module):
 
 
 def blocks(mesh: DeviceMesh, linear: type[torch.nn.Linear] = torch.nn.Linear) -> tuple[torch.nn.Module, ...]:
-    """Two blocks, an input, and what torch makes of it in one process."""
+    """Two blocks, an input, and torch's output in one process."""
     model = torch.nn.Sequential(Block(linear), Block(linear)).to(mesh.device_type).eval()
     reference = torch.nn.Sequential(Block(torch.nn.Linear), Block(torch.nn.Linear)).to(mesh.device_type).eval()
     for parameter in reference.parameters():

@@ -1,5 +1,5 @@
-// Answers questions about plans of matrix products, a line each (matmul_plans.py): of a family's offer every field, of the choice
-// what tests/golden keeps, of a name whether it forces a plan.
+// Answers questions about plans of matrix products, one line each (matmul_plans.py): a family's offer with every field, the
+// choice with the fields that tests/golden keeps, or whether a name forces a plan.
 #include <iostream>
 #include <sstream>
 #include <string>

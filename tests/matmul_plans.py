@@ -1,5 +1,5 @@
-"""Plans of products, asked without a GPU: matmul_plans.cpp, which holds every planner of csrc/matmul, reads problems as
-`ask` writes them. It is compiled once a session.
+"""Plans of products without a GPU: matmul_plans.cpp, compiled once per session, links every planner of csrc/matmul and
+reads the problems that `ask` writes.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from common import CSRC, compile_host_code, conversation
 
 HIGHEST, IEEE, HIGH, MEDIUM = range(4)
 F32, F16, BF16, F64 = range(4)  # DType's order
-# What no kernel for fp32 on tensor cores takes.
+# Problems that no fp32 kernel on tensor cores takes.
 NOT_FP32_ON_TENSOR_CORES = (
     {"dtype": F16},
     {"dtype": F64},
@@ -24,7 +24,7 @@ Ask = Callable[..., "Answer | None"]
 
 
 def number(text: str) -> float | str:
-    """A value of a plan; "2x4" stays as it is."""
+    """A plan's value as a number; text like "2x4" stays text."""
     try:
         return int(text)
     except ValueError:
@@ -44,7 +44,7 @@ def by_name(words: list[str]) -> Answer | None:
 
 
 def compiled(factory: pytest.TempPathFactory) -> Path:
-    """The program: the planners and the choice between them, compiled once for all tests of a session."""
+    """The program: the planners and the choice between them, compiled once per session."""
     folder = factory.getbasetemp() / "matmul_planners"
     if not folder.exists():
         folder.mkdir()

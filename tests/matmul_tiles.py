@@ -1,4 +1,4 @@
-"""What a tile of fp64_* and of mma_* has to pass alike; the caller forces the tile."""
+"""Checks that fp64_* and mma_* tiles share; the caller forces the tile."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from test_matmul import assert_special_as, check, matmul
 
 
 def small_cases(dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Checks the four layouts and a batch at two sizes, and hands the operands out for more."""
+    """Checks the four layouts and a batch at two sizes, and yields the operands for further checks."""
     for m, n, k in [(40, 72, 136), (133, 33, 601)]:
         a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
         for x in (a, transposed(a)):
@@ -30,7 +30,7 @@ def check_batches(dtype: torch.dtype, *more: tuple[tuple[int, ...], tuple[int, .
 
 
 def check_graph(dtype: torch.dtype) -> None:
-    """Two products in a CUDA graph; the second may begin while the first ends, and reads what it wrote."""
+    """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
     a, b = randn(200, 1000, dtype=dtype, device="cuda"), randn(1000, 48, dtype=dtype, device="cuda")
     out = matmul(a, b)
     graph = torch.cuda.CUDAGraph()

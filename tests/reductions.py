@@ -1,7 +1,7 @@
-"""What the tests of sum, mean, amax, argmax, logsumexp and softmax share.
+"""Helpers shared by the tests of sum, mean, amax, argmax, logsumexp and softmax.
 
-Cases around the plans' boundaries, and promises that hold for every op: same bits on repeat and in any batch, graphs,
-streams, devices, only our kernels.
+Cases around the plans' boundaries, and promises of every op: the same bits on repeat and in any batch, graphs,
+streams, no kernels but ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from common import foreign, misaligned, poison, randn
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
 
-# One less, equal and one more than: a 16-byte vector of each dtype, what a few lanes, a warp, a block, a wide block and
-# split blocks take in the reductions' plan, and lanes, warp, block and clusters in softmax's. Primes, vocabularies.
+# Around the boundaries of the plans: a 16-byte vector of each dtype; in reductions a few lanes, a warp, a block, a wide
+# block and split blocks; in softmax lanes, a warp, a block and clusters. Also primes and vocabularies.
 LENGTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 511, 513, 1000, 1023, 1024, 1025]
 LONG_LENGTHS = [
     2047,
@@ -72,7 +72,7 @@ DIMS = [
     ((20000, 64), 0),
     ((2, 5000, 24), 1),
     ((16, 70000), None),
-    ((198, 24, 143, 3), (0, 1, 3)),  # runs side by side: one tile, several tiles, several positions in one
+    ((198, 24, 143, 3), (0, 1, 3)),  # folded runs: one tile, several tiles, several positions per tile
     ((8, 9, 5, 223), (0, 3)),
     ((9, 6, 53), (0, 2)),
     ((301, 16, 3), (0, 2)),
@@ -80,20 +80,20 @@ DIMS = [
     ((7, 3, 5, 90, 4), (0, 2, 4)),
     ((3, 59, 3, 1741), (0, 2, 3)),  # long runs
     ((5000, 3, 994), (0, 2)),
-    ((1270, 2), 0),  # several positions side by side, the last ones missing
+    ((1270, 2), 0),  # folded positions, the last tile partial
     ((50003, 13), 0),
     ((4, 9001, 5), 1),
-    ((242, 22642), 0),  # columns: parts that one CTA takes, short ones
+    ((242, 22642), 0),  # columns: splits in one CTA, short columns
     ((128, 300, 1000), 1),
-    ((6, 3, 109, 1), (1, 3)),  # elements
+    ((6, 3, 109, 1), (1, 3)),  # the kernel for single elements
     ((300, 7, 9), 1),
-    ((1, 1101, 780), 0),  # one element
+    ((1, 1101, 780), 0),  # one element per output
     ((513, 1, 7), 1),
 ]
 
 
 def dim_cases(device: torch.device) -> list[tuple[tuple[int, ...], object]]:
-    """On the CPU, where ATen does the work, the small ones are enough."""
+    """All cases, or on the CPU, where ATen computes, only small ones."""
     return DIMS if device.type == "cuda" else DIMS[:18]
 
 
@@ -133,7 +133,9 @@ LAYOUTS = {
 }
 
 
-# For the sanitizers: rows of a few lanes, a warp, a block and several; of whole vectors and not; columns, split or not.
+# For the sanitizers: rows of a few lanes, a warp, a block and several blocks, of whole vectors and not; columns, split
+# or
+# not.
 SMALL_CASES = [
     ((5, 77), 1),
     ((19, 80), 1),
@@ -146,7 +148,7 @@ SMALL_CASES = [
     ((9000, 40), 0),
     ((70, 301), 0),
 ]
-SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, element by element
+SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, single elements
 
 
 def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -162,7 +164,7 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 
 
 def small_cases(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[torch.Tensor, int]]:
-    """Both kernels of a reduction, whole and split, by vectors at any address and by elements."""
+    """Rows and columns, whole and split, by vectors at any address and by elements."""
     for shape, dim in SMALL_CASES:
         x = values(shape, dtype, device)
         for layout in SMALL_LAYOUTS:
@@ -170,7 +172,7 @@ def small_cases(dtype: torch.dtype, device: torch.device) -> Iterator[tuple[torc
 
 
 def special_rows(dtype: torch.dtype) -> list[list[float]]:
-    """What exponentials and their sums stumble over, four elements each."""
+    """Rows of four elements that are hard for exponentials and their sums."""
     inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
     return [
         [1, inf, 2, -inf],
@@ -207,7 +209,7 @@ def kernels_of(f: Callable[[], object]) -> set[str]:
 
 
 def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
-    """op(x, dim) on problems of every plan: repeats, batches, graphs, streams, a second GPU, and whose kernels ran."""
+    """op(x, dim) on problems of every plan: repeats, batches, addresses, graphs, streams, and no kernels but ours."""
     for n in (40, 700, 5000, 20000, 50257, 140001, 600001):
         rows = max(2, 300000 // n)
         x = torch.randn(rows, n, device=CUDA).to(dtype)
@@ -224,7 +226,7 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
         y = op(x, 1)
         assert same_bits(y, op(x, 1)), (n, c)
         assert same_bits(y[1:2], op(x[1:2].clone(), 1)), (n, c)
-    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104)):  # columns at an aligned address and at an odd one
+    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104)):  # columns at aligned and odd addresses
         x = torch.randn(n, c, device=CUDA).to(dtype)
         assert same_bits(op(x, 0), op(misaligned(x), 0)), (n, c)
 

@@ -1,6 +1,6 @@
 """A stand-in for a GPU, for programs that time kernels: an H200 of little memory whose tensors are the CPU's.
 
-A graph's replay takes as long as its calls took, and does nothing.
+A graph's replay only waits as long as its calls took, at most 1 ms.
 """
 
 import contextlib

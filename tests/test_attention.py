@@ -49,7 +49,7 @@ HEAD_SIZE_PAIRS = [
 
 
 class Reference:
-    """softmax(softcap(scale * Q K^T) + mask) V in float64, with what the error bounds need."""
+    """softmax(softcap(scale * Q K^T) + mask) V in float64, with the intermediate results that the error bounds use."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Reference:
             v = v.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
         sq, sk, d = q.shape[-2], k.shape[-2], q.shape[-1]
         scale = (1 / math.sqrt(d) if d else 1.0) if scale is None else scale
-        # 0 times a product that overflows is 0.
+        # A scale of 0 gives 0 even where Q K^T overflows.
         scores = (q * scale) @ k.mT if scale == 0 else q @ k.mT * scale
         # Rounding of a score: proportional to |q| |k| and to the score's own size.
         self.products = q.abs() @ k.abs().mT
@@ -99,7 +99,7 @@ class Reference:
         weights = torch.softmax(with_sink, -1)[..., :sk]
         weights = torch.where((with_sink == -torch.inf).all(-1, keepdim=True), 0.0, weights)
         self.output = weights @ v
-        self.lse = self.lse.expand(self.output.shape[:-1])  # the value alone may bring batch dims
+        self.lse = self.lse.expand(self.output.shape[:-1])  # some batch dims may be the value's alone
         self.scale = weights @ v.abs()
         self.values = v.abs().nan_to_num(0.0, 0.0, 0.0)
         used = weights > 0
@@ -130,7 +130,7 @@ def rounds_weights(query: torch.Tensor) -> bool:
 
 
 def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and lse, after checking that the op without lse gives the same bits."""
+    """Returns output and lse; checks that the op without lse gives the same bits."""
     poison(args[0].device)
     output, lse = attention_lse(*args, **kwargs)
     alone = attention(*args, **kwargs)
@@ -145,7 +145,7 @@ def call_both(*args: torch.Tensor, **kwargs: object) -> tuple[torch.Tensor, torc
 
 
 def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None:
-    """Right to the rounding of the dtype; half precision at most twice as far from float64 as torch's own SDPA."""
+    """Checks errors against the dtype's rounding; half precision's, also against twice that of torch's SDPA."""
     output, lse = call_both(*args, **kwargs)
     ref = Reference(*args, **kwargs)
     dtype = args[0].dtype
@@ -319,7 +319,7 @@ def test_layouts(device: torch.device, dtype: torch.dtype, layout: str) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_one_misaligned_operand(device: torch.device, dtype: torch.dtype) -> None:
-    """Alignment is judged per operand: each one alone may be the awkward one."""
+    """Alignment is decided per operand: each of them in turn is the misaligned one."""
     changes = [misaligned, transposed] if SANITIZED else [misaligned, transposed, sliced]
     for change, which in itertools.product(changes, range(3)):
         args = list(qkv(dtype, device, batch=(1,) if SANITIZED else (2,)))
@@ -434,7 +434,7 @@ def test_causal_rows_ignore_later_keys(device: torch.device) -> None:
 
 
 def unseen_tolerance(query: torch.Tensor) -> float:
-    """On tensor cores the fp16 parts of fp32 values share a scale in each column of a tile of keys."""
+    """How much unseen keys may change a row: on tensor cores, fp16 parts of fp32 values share scales within a tile."""
     return 1e-6 if query.device.type == "cpu" else 2e-6 if on_tensor_cores(query) else 0
 
 
@@ -469,7 +469,7 @@ def test_a_window_of_everything_is_none(device: torch.device, dtype: torch.dtype
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None:
-    """Splits of the keys before and behind the window are left out; a split is cut by it; the sink counts once."""
+    """Splits before and after the window are skipped, one is partly inside; the sink counts once."""
     sinks = randn(2, dtype=dtype, device=device)
     for sq, sk, window in [
         (2, 20011, (1500, 0)),
@@ -484,13 +484,13 @@ def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None
 
 
 def test_a_window_ignores_keys_outside(device: torch.device) -> None:
-    """A row's bits do not change with keys and values that it does not see; NaN there stays there."""
+    """Keys and values outside a row's window do not change it; NaN values reach only rows near them."""
     q, k, v = qkv(torch.float32, device, sq=1500, sk=1500, d=16, batch=(2,))
     before = attention(q, k, v, window=(40, 0))
     k[..., :300, :], v[..., :300, :] = 1e4, -1e4
     k[..., 1000:, :], v[..., 1000:, :] = float("nan"), float("nan")
     after = attention(q, k, v, window=(40, 0))
-    kept = slice(340, 860)  # NaN values reach the rows of their tile
+    kept = slice(340, 860)  # NaN values reach the other rows of their tile
     torch.testing.assert_close(after[:, kept], before[:, kept], rtol=0, atol=unseen_tolerance(q))
 
 
@@ -525,7 +525,7 @@ def test_sinks(device: torch.device, dtype: torch.dtype, own: bool) -> None:
         check(*args, sinks=sinks, is_causal=True, causal_alignment="bottom_right")
         if sk:
             check(*args, sinks=sinks, attn_mask=make_mask("bool", (sq, sk), dtype, device))
-        for size in (40, -40):  # nothing is left of the keys; nothing of the sink
+        for size in (40, -40):  # the sink outweighs all keys; no weight of the sink is left
             check(*args, sinks=sinks + size)
     query = randn(2, 6, 33, 16, dtype=dtype, device=device)
     key, value = (randn(2, 2, 70, 16, dtype=dtype, device=device) for _ in range(2))
@@ -554,7 +554,7 @@ def test_rows_without_keys_have_their_sink(device: torch.device) -> None:
 
 
 def test_a_sink_is_one_more_key(device: torch.device) -> None:
-    """What it is by definition: a key of that score with a value of 0, whose weight nobody gets."""
+    """The definition of a sink: a key with the sink's score and a value of 0."""
     q, k, v = qkv(torch.float64, device, sq=8, sk=9, d=8, batch=(1, 2))
     q[..., 0], k[..., 0] = 1, 0
     sink_key = torch.zeros(1, 2, 1, 8, dtype=torch.float64, device=device)
@@ -657,7 +657,7 @@ def test_cpu_scale_zero_averages_the_values_whatever_the_products_are(dtype: tor
 
 
 def test_small_values(device: torch.device) -> None:
-    """Denormal values are kept, denormal scores are just small."""
+    """Denormal values are not flushed; denormal scores are small scores."""
     q, k, v = qkv(torch.float32, device, batch=(2,))
     tiny = v * 1e-41
     output, expected = attention(q, k, tiny), Reference(q, k, tiny).output
@@ -669,7 +669,7 @@ def test_small_values(device: torch.device) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_call(data: st.DataObject) -> None:
-    """Random shapes, layouts and options on whatever device there is."""
+    """Random shapes, layouts and options, on a GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size = st.integers(0, 70)
     sq, sk, d, dv = data.draw(size), data.draw(st.integers(0, 400)), data.draw(st.integers(0, 256)), data.draw(size)
@@ -742,7 +742,7 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
         ((Q, K, V), {"sinks": torch.zeros(3)}, r"expected sinks to broadcast to \[2, 4\], got shape \[3\]"),
         ((Q, K, V), {"sinks": torch.zeros(1, 2, 4)}, r"expected sinks to broadcast to \[2, 4\], got shape \[1, 2, 4\]"),
         ((Q, K, V), {"sinks": torch.zeros(4, dtype=torch.int64)}, "expected sinks of dtype float32 or .*, got int64"),
-        ((Q, K, V), {"precision": "low"}, "expected precision to be highest, ieee, high or medium, got low"),
+        ((Q, K, V), {"precision": "low"}, 'expected precision to be highest, ieee, high or medium, got "low"'),
     ],
 )
 def test_errors(
@@ -809,7 +809,7 @@ ERROR_DATA = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("sq", "sk"), [(128, 128), (16, 2000), (1, 250)])
 def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, sq: int, sk: int, data: str) -> None:
-    heads = 512 // sq  # as many rows in each case: the largest error of few is a matter of luck
+    heads = 512 // sq  # equally many rows in each case: the largest error of few rows is noisy
     q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*(randn(heads, n, 64, dtype=torch.float64) for n in (sq, sk, sk))))
     with sdpa_kernel(SDPBackend.MATH):
         math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output
@@ -832,7 +832,7 @@ def test_cpu_long_uniform_weights(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("sk", [1, 5, 40, 600])
 def test_rows_of_nan_scores_beside_rows_without_keys(dtype: torch.dtype, sk: int) -> None:
-    """What SDPA's CPU kernel returns as 0 alike: a row of NaN scores is NaN, a row of which all is masked is 0."""
+    """A row of NaN scores is NaN and a fully masked row 0; SDPA's CPU kernel returns 0 for both."""
     q, k, v = randn(2, 3, 4, 16, dtype=dtype), randn(2, 3, sk, 16, dtype=dtype), randn(2, 3, sk, 16, dtype=dtype)
     q[:, :, 1] = float("nan")
     mask = torch.ones(4, sk, dtype=torch.bool)
@@ -856,7 +856,7 @@ def test_log_sum_exp_of_zero() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_heads_in_groups_of_every_layout(device: torch.device, dtype: torch.dtype) -> None:
-    """Batch, key heads and heads of a group that step apart, with masks for each of them."""
+    """Batch, key heads and heads of a group whose strides do not fold, with masks for each of them."""
     q, k = randn(2, 33, 6, 32, dtype=dtype, device=device), randn(2, 70, 3, 32, dtype=dtype, device=device)
     v = randn(2, 70, 3, 32, dtype=dtype, device=device)
     bshd = [x.transpose(1, 2) for x in (q, k, v)]
@@ -864,12 +864,12 @@ def test_heads_in_groups_of_every_layout(device: torch.device, dtype: torch.dtyp
         options = {} if mask is None else {"attn_mask": make_mask("bool", mask, dtype, device)}
         check(*bshd, enable_gqa=True, **options)
         check(*(x.contiguous() for x in bshd), enable_gqa=True, **options)
-    check(bshd[0], bshd[1], bshd[2][:, :1], enable_gqa=True)  # key and value in groups of their own
+    check(bshd[0], bshd[1], bshd[2][:, :1], enable_gqa=True)  # key and value differ in their number of heads
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_one_batch_dim_of_every_layout(device: torch.device, dtype: torch.dtype) -> None:
-    """The output has an order of its own, whatever the query's is."""
+    """The output's layout does not depend on the query's."""
     packed = randn(9, 3 * 4 * 16, dtype=dtype, device=device)
     heads = [x.unflatten(-1, (4, 16)).transpose(0, 1) for x in packed.chunk(3, -1)]
     check(*heads)
@@ -937,7 +937,7 @@ def test_cpu_keeps_fp32_whatever_torchs_precision_is(float32_precision, precisio
     check(q, k, v)
     check(q, k, lower)
     check(q, k, v, is_causal=True, causal_alignment="bottom_right")
-    if precision == "medium" and torch.ops.mkldnn._is_mkldnn_bf16_supported():  # ATen's fp32 may be bf16: fp64 it is
+    if precision == "medium" and torch.ops.mkldnn._is_mkldnn_bf16_supported():  # ATen's fp32 may be bf16: ours is fp64
         wide = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))
         assert torch.equal(attention(q, k, v), wide.float())
 
@@ -969,7 +969,7 @@ def test_same_bits_every_time(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("d", [64, 96, 128, 256])
 def test_masked_tiles_have_the_same_bits_every_time(dtype: torch.dtype, d: int) -> None:
-    """Several tiles of rows and of keys a CTA, some hidden whole: a slot that is overwritten too early would show."""
+    """Several tiles of rows and keys per CTA, some fully masked: a slot that is overwritten too early changes bits."""
     q, k, v = qkv(dtype, "cuda", sq=1000, sk=1104, d=d, batch=(2, 16))
     keep = torch.rand(1000, 1104, device="cuda") < 0.7
     keep[:400, 300:700] = False
@@ -1018,7 +1018,7 @@ def test_row_bits_do_not_depend_on_the_batch(dtype: torch.dtype, d: int, dv: int
 
 
 def same_order(query: torch.Tensor, rows: int) -> bool:
-    """Whether so many rows add in the order of query's: the range they are in chooses the kernel and cuts the keys."""
+    """Do `rows` rows add in the order of query's rows? Ranges of row counts choose the kernel and the splits."""
     limits = [48] if query.dtype is torch.float32 else []
     if on_tensor_cores(query):
         limits += [16, 64, 256, 1024]
@@ -1084,7 +1084,7 @@ def test_side_stream() -> None:
             busy = torch.randn(4096, 4096, device="cuda")
             for _ in range(8):
                 busy = busy @ busy / 64
-            late = [x.clone() for x in args]  # ready only after the products on this stream
+            late = [x.clone() for x in args]  # written only after the products on this stream
             output = attention(*late)
         stream.synchronize()
         assert torch.equal(output, expected)

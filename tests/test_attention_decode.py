@@ -26,7 +26,7 @@ ROWS = [
     (16, 1),
     (1, 32),
     (48, 1),
-]  # positions, query heads of a key head
+]  # positions, query heads per key head
 
 
 attend = attend_fixture("attention_decode", SOURCES)
@@ -70,7 +70,7 @@ def test_random_cases(attend: Attend, seed: int) -> None:
 
 
 def test_long_keys_in_splits(attend: Attend) -> None:
-    """Splits of 256 and 512 keys, merged in memory; those before and behind a window are left out."""
+    """Splits of 256 and 512 keys, merged in memory; splits before and after a window are skipped."""
     cases = [
         Case("fp32", seed=1, outer=2, group=4, sk=2500, sinks=1),
         Case("fp32", seed=2, group=2, sq=5, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
@@ -80,9 +80,9 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         Case("fp32", seed=6, sq=2, sk=20000, first=10000, last=14000),
         Case("fp32", seed=7, sq=20, sk=600, first=-20, last=1, sinks=1),
         Case("fp32", seed=8, outer=2, sq=20, sk=600, first=580, last=1200, special=1),
-        # +inf after finite scores beyond 88, in lanes of which some have seen no key: the sum stays inf.
+        # +inf scores after finite ones above 88, and lanes that have seen no key: the sum stays inf.
         Case("fp32", seed=10, group=2, sq=4, sk=80, d=256, mask=3, rows=1, special=2),
-        # More splits than lanes that look for the maximum.
+        # More splits than lanes that compute the maximum.
         Case("fp32", seed=11, sq=2, sk=17000, d=8, dv=8, sinks=1),
         Case("fp32", seed=12, sk=17000, d=8, dv=131, first=600),
     ]
@@ -111,7 +111,7 @@ PLAN = [
     *("tile", "row_tiles", "split_keys", "first_split", "splits", "ctas", "partial_bytes"),
     *("head_size", "rows", "ctas_an_sm", "keys", "shared_bytes"),
 ]
-H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # of a CTA
+H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
 Plan = Callable[..., "dict[str, int] | None"]
 
 
@@ -150,7 +150,7 @@ def test_plans_cover_every_row_and_key(plan: Plan) -> None:
                 assert p["partial_bytes"] == (
                     4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0
                 )
-                # A step lies in one split, and a full split has as many steps for each of four warps.
+                # A step lies in one split; a full split has equally many steps for each of four warps.
                 assert p["split_keys"] % (4 * p["keys"]) == 0
 
 
@@ -180,7 +180,7 @@ def test_decoding_fills_the_gpu(plan: Plan) -> None:
 
 
 def test_ctas_fit_an_sm(plan: Plan) -> None:
-    """An H200's SM has 228 KB, of which each CTA takes 1 KB more than its own; one fits where a CTA may have 99 KB."""
+    """An H200's SM has 228 KB, and each CTA reserves 1 KB more than it uses; one CTA fits a limit of 99 KB."""
     for d in HEAD_SIZES:
         for rows in (4, 8, 16):
             p = plan(rows, 1000, d)
@@ -255,7 +255,7 @@ def test_row_bits_depend_on_neither_batch_nor_heads_nor_rows_nor_strides() -> No
 
 @pytest.mark.cuda
 def test_the_tiles_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XGEMM_ATTENTION_PLAN=simt computes the same, in another order."""
+    """XGEMM_ATTENTION_PLAN=simt gives the same results in another order of additions."""
     for sk in (300, 9000):
         args = decoding(1, 4, sk, 128)
         got = attention_lse(*args, enable_gqa=True)

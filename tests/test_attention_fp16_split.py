@@ -59,7 +59,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[Served]]:
-    """Runs cases in the emulator, which also sees that scales are read before a copy overwrites them."""
+    """Runs cases in the emulator, which also checks that scales are read before a copy overwrites them."""
     program = emulated("attention_fp16_split", *SOURCES, reads=True)
 
     def run(cases: list[Case]) -> list[Served]:
@@ -83,8 +83,8 @@ def test_as_accurate_as_plain_fp32(attend: Callable[[list[Case]], list[Served]],
     assert served.failed == 0 and served.error < 1
 
 
-def test_what_the_parts_do_not_carry_goes_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Only the head concerned; where all heads are, the error is plain fp32's."""
+def test_heads_that_the_parts_cannot_represent_go_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
+    """Only such heads; if all are, the error is plain fp32's."""
     wide = attend([Case(seed=1, data=WIDE), Case(seed=2, d=128, dv=128, data=OUTLIERS)])
     assert all(served.failed == 1 and 0.5 < served.error < 1.1 for served in wide)
     specials = (NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN)
@@ -98,7 +98,7 @@ def test_one_part_is_as_accurate_as_tf32(attend: Callable[[list[Case]], list[Ser
     assert not any(s.failed for s in served) and max(s.error for s in served) < 1.05, served
 
 
-def test_what_one_part_does_not_carry_goes_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
+def test_heads_that_one_part_cannot_represent_go_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
     specials = (NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN)
     cases = [Case(seed=s, outer=2, group=2, sq=80, sk=150, bshd=1, special=s, parts=1) for s in specials]
     assert [served.failed for served in attend(cases)] == [1] * len(specials)
@@ -168,7 +168,7 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -
 
 
 def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Of 2048 keys where rows are few, merged in memory."""
+    """Few rows: splits of 2048 keys, merged in memory."""
     cases = [
         Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
         Case(seed=6, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
@@ -188,7 +188,7 @@ def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128, 256])
 def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, causal: bool) -> None:
-    """As accurate as the kernel on CUDA cores, which computes the head with a NaN alone."""
+    """As accurate as the kernel on CUDA cores, which computes only the head with a NaN."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for sm_90")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
@@ -214,7 +214,7 @@ def to_tf32(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
 def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
-    """TF32's error, but for the head with a NaN, which CUDA cores compute."""
+    """TF32's error, except in the head with a NaN, which CUDA cores compute."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for sm_90")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
@@ -246,7 +246,7 @@ def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
 @pytest.mark.parametrize("precision", ["high", "highest"])
 @pytest.mark.parametrize("d", [64, 128, 256])
 def test_equal_bits_on_repeat(d: int, precision: str) -> None:
-    """Several tiles of rows and of keys a CTA: a slot that is overwritten too early would show."""
+    """Several tiles of rows and keys per CTA: a slot that is overwritten too early changes bits."""
     q, k, v = (torch.randn(2, 4, 1500, d, device="cuda") for _ in range(3))
     first = torch_ext.attention(q, k, v, precision=precision)
     for _ in range(100):

@@ -17,7 +17,7 @@ SOURCES = [
     *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu")),
     *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
 ]
-ROWS = [(1, 1), (5, 3), (16, 1), (3, 5), (2, 8), (1, 16)]  # positions, query heads of a key head
+ROWS = [(1, 1), (5, 3), (16, 1), (3, 5), (2, 8), (1, 16)]  # positions, query heads per key head
 
 
 attend = attend_fixture("attention_mma", SOURCES)
@@ -51,14 +51,14 @@ def test_random_cases(attend: Attend, seed: int) -> None:
 
 
 def test_long_keys_in_splits(attend: Attend) -> None:
-    """Splits of 512 to 2048 keys, merged in memory; those before and behind a window are left out."""
+    """Splits of 512 to 2048 keys, merged in memory; splits before and after a window are skipped."""
     cases = [
         Case(seed=1, outer=2, group=4, sk=5000, last=5000, sinks=1),
         Case(seed=2, group=2, sq=8, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
         Case(seed=3, outer=2, group=4, sk=9000, first=4999 - 1500, last=5000, sinks=2, softcap=4),
         Case(seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=2),
         Case(seed=6, sq=2, sk=20000, first=10000, last=14000),
-        # The merge takes 32 parts and 128 columns at a time.
+        # The merge reads 32 splits and 128 columns at a time.
         Case(seed=21, sq=2, sk=73728, d=8, dv=8, first=2100),
         Case(seed=22, group=2, sq=3, sk=5000, d=256, dv=200, sinks=1),
         Case("fp16", seed=23, group=2, sk=70000, d=16, dv=136),
@@ -101,7 +101,7 @@ PLAN = [
     ),
     *("value_size", "shared_bytes"),
 ]
-H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # of a CTA
+H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +126,14 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
             for sk in (1, 300, 9000, 65536):
                 p = plan(sq, sk, d, dv, batches=3, group=group)
                 assert p["head_size"] >= d and p["value_size"] >= dv
-                # One CTA has all rows of a key head: keys and values are read once.
+                # One CTA computes all rows of a key head, so that keys and values are read once.
                 assert p["packed"] == group and p["row_tiles"] == 1 and p["tiles"] == 3
                 assert p["partial_rows"] == sq * group <= 16
                 assert p["ctas"] == 3 * p["splits"] and not p["shares_items"]
                 assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
 
 
-def test_parts_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
     for sk in (1, 1000, 5000, 65536):
         for d in (64, 128, 256):
             found = {
@@ -145,8 +145,8 @@ def test_parts_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, 
             assert len(found) == 1, (sk, d, found)
 
 
-def test_two_ctas_an_sm(plan: Callable[..., dict[str, int] | None]) -> None:
-    """An H200's SM has 228 KB, of which each CTA takes 1 KB more than its own."""
+def test_two_ctas_per_sm(plan: Callable[..., dict[str, int] | None]) -> None:
+    """An H200's SM has 228 KB, and each CTA reserves 1 KB more than it uses."""
     for d in (64, 128, 256):
         assert 2 * (plan(16, 1000, d)["shared_bytes"] + 1024) <= 228 * 1024
 

@@ -1,4 +1,4 @@
-"""csrc/attention/plan: which kernel, how the rows and keys are cut. Host code, compiled here, so no GPU."""
+"""csrc/attention/plan, without a GPU: the choice of the kernel, tiles of rows and splits of keys."""
 
 import subprocess
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Planner:
 
 
 def test_tiles_fit_the_gpu(plan: Planner) -> None:
-    """As many blocks as each tile says, in the shared memory of an H200's SM; one block on an A100's."""
+    """An H200's SM has shared memory for each tile's number of blocks, an A100's for one block."""
     for tile in plan.tiles:
         assert tile["blocks"] * (tile["shared_bytes"] + 1024) <= 228 * 1024, tile
         assert tile["shared_bytes"] <= 163 * 1024, tile
@@ -83,7 +83,7 @@ def test_the_tile_holds_the_head(plan: Planner) -> None:
 
 
 def test_bits_depend_on_neither_rows_nor_batch(plan: Planner) -> None:
-    """What orders a row's additions (keys a step, splits) is the same for every number of rows and batches."""
+    """A row's order of additions (keys per step, splits) is the same for every number of rows and batches."""
 
     def check(plan: Planner, **problem: int) -> None:
         for sk in (1, 1024, 1025, 70_000):
@@ -111,7 +111,7 @@ def test_few_rows_fill_the_gpu_many_need_no_workspace(plan: Planner) -> None:
 
 
 def test_workspace_is_linear(plan: Planner) -> None:
-    """Partial results: at most one set of all rows, or splits of so few rows that they do not fill the GPU."""
+    """Partial results: at most one per row, or splits of rows too few to fill the GPU."""
     for rows in (1, 64, 4096, 16384, 10**6):
         for batches in (1, 16, 512):
             for sk in (1024, 10**4, 10**6):

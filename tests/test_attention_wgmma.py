@@ -13,7 +13,7 @@ from common import CSRC, compile_program, conversation
 
 FOLDER = CSRC / "attention" / "wgmma"
 SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu", "merge.cu")]
-BY_TMA = "mask by TMA"  # what the program prints where TMA loads the mask
+BY_TMA = "mask by TMA"  # printed by the program where TMA loads the mask
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
 
 
@@ -49,7 +49,7 @@ def test_every_instantiation(attend: Attend) -> None:
 
 
 def test_additive_masks(attend: Attend) -> None:
-    """By TMA, or by the warpgroups where TMA cannot: heads, batches, rows apart or together, packed heads, windows."""
+    """Loaded by TMA or, where TMA cannot, by warpgroups; varying by head, batch, row; packed heads, windows."""
     draw = random.Random(0)
     limits = {"none": {}, "window": {"first": -70, "last": 30}, "causal": {"last": 1}, "from the end": {"last": 400}}
     cases = [
@@ -81,7 +81,7 @@ def test_additive_masks(attend: Attend) -> None:
 
 
 def test_rows_masked_by_large_finite_numbers(attend: Attend) -> None:
-    """Their weights are e to a difference of numbers near -8e8: neither may be rounded once more before they meet."""
+    """Weights are exp of differences of numbers near -8e8: rounding either before the subtraction would show."""
     case = Case("fp16", sq=130, sk=300, mask=3, rows=1, special=4)
     attend([replace(case, seed=d, d=d, dv=d) for d in (64, 96, 128, 256)])
 
@@ -103,7 +103,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     cases = [
         Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
         Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
-        # Splits before and behind the window are left out.
+        # Splits before and after the window are skipped.
         Case(
             seed=3, sm_count=7, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
         ),
@@ -152,8 +152,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, in
     return ask
 
 
-def test_parts_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] | None]) -> None:
-    """So that a row's bits do not depend on the batch or the heads beside it."""
+def test_splits_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+    """A row's bits must not depend on the batch or on other heads."""
     for sq, sk, group in [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (4096, 4096, 1)]:
         for causal in (False, True):
             found = {
@@ -192,5 +192,5 @@ def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> No
     assert plan(64, 64, 64, 264) is None
     assert plan(2**31 - 2000, 2000) is None
     assert plan(128, 128, batches=2**31) is None
-    most = 2**31 - 1 - 2 * 132  # each CTA counts beyond the last item, in 32 bits
+    most = 2**31 - 1 - 2 * 132  # each CTA's 32-bit item counter passes the last item
     assert plan(128, 128, batches=most) is not None and plan(128, 128, batches=most + 1) is None

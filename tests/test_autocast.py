@@ -48,7 +48,7 @@ def test_attention_lse(device: torch.device) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True, "causal_alignment": "bottom_right"}])
 def test_cpu_attention_of_half_precision_is_the_same_inside(options: dict) -> None:
-    """What the operator does in fp32 inside, autocast must not see."""
+    """Autocast must not affect the fp32 computation inside the operator."""
     q, k, v = (randn(2, 2, n, 64, dtype=torch.bfloat16) for n in (40, 70, 70))
     expected = torch.ops.xgemm.attention_lse(q, k, v, **options)
     with torch.autocast("cpu", torch.bfloat16):

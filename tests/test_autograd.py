@@ -39,7 +39,7 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
                         rtol=1e-4,
                         atol=1e-5,
                     )
-        way(*args, **call.kwargs)  # grad mode alone is no reason, and the process lives on
+        way(*args, **call.kwargs)  # grad mode alone is no error, and the process still works
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""benchmarks.attention on the CPU: references, masks, peers' conventions, the case lists, what its tables say."""
+"""benchmarks.attention on the CPU: references, masks, peers' conventions, the case lists, its tables."""
 
 import dataclasses
 import importlib.machinery
@@ -24,7 +24,7 @@ def inputs_of(p: Problem) -> tuple[torch.Tensor, ...]:
 
 
 def visible(p: Problem) -> torch.Tensor:
-    """Which scores count, an element at a time: (batch, 1, rows, keys)."""
+    """Which scores are unmasked, element by element: (batch, 1, rows, keys)."""
     seen = torch.ones(p.batch, 1, p.rows, p.keys, dtype=torch.bool)
     for entry in range(p.batch):
         for i in range(p.rows):
@@ -59,7 +59,7 @@ def test_reference_and_peers_mean_the_same(p: Problem) -> None:
         torch.testing.assert_close(call(q, k, v, *mask, causal=p.causal).double(), expected, atol=1e-5, rtol=1e-5)
     if p.causal or p.mask:
         kept = visible(p).double().mean().item()
-        assert p.kept == pytest.approx(kept, abs=1 / p.keys), "operations are counted for what is kept"
+        assert p.kept == pytest.approx(kept, abs=1 / p.keys), "operations are counted for unmasked scores"
 
 
 @pytest.mark.parametrize("kind", ["boolean", "additive"])
@@ -85,7 +85,7 @@ def test_math_backend_in_parts_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_time_without_a_mask() -> None:
-    """Of documents it is the same result; of other masks the call without it."""
+    """xgemm_unmasked: the same result for documents; for other masks the result without the mask."""
     for kind in MASKS:
         case = attention.case(Problem(1, 2, 2, 16, 16, 8, mask=kind), FP32, CPU)
         inputs = case.make(torch.device("cpu"))
@@ -114,7 +114,7 @@ def test_flex_attention_keeps_to_documents(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def fa3(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """A stand-in for FlashAttention-3's module, with its layout and its causal edge; gives the calls' names."""
+    """A stand-in for FlashAttention-3's module with its layout and causal alignment; returns the list of calls."""
     calls: list[dict] = []
 
     def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, causal: bool = False):
@@ -154,7 +154,7 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(plain, FP16) == {"sdpa_flash", "sdpa_cudnn", "sdpa_efficient"}
     assert names(plain, FP32) == {"sdpa_efficient"}
     assert names(grouped, BF16) == {"sdpa_flash", "sdpa_cudnn", "fa3"}
-    assert names(grouped, FP32) == {"sdpa_math"}, "only where nothing else serves"
+    assert names(grouped, FP32) == {"sdpa_math"}, "only where no other backend serves"
     assert names(dataclasses.replace(plain, value_size=32), BF16) == {"sdpa_cudnn", "sdpa_efficient", "fa3"}
     assert names(dataclasses.replace(plain, mask="boolean"), BF16) == {"sdpa_cudnn", "sdpa_efficient"}
     assert "flex_attention" in names(dataclasses.replace(plain, mask="document"), BF16)

@@ -40,7 +40,7 @@ def test_two_builds_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_budget_is_shared_and_each_case_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With builds that answer at once: a run that is ended from outside keeps the cases before."""
+    """Builds answer at once. The cases measured before a run is killed are saved."""
     saved, shares = tmp_path / "saved.pkl", []
 
     class Fake(SimpleNamespace):
@@ -66,7 +66,7 @@ def test_a_budget_is_shared_and_each_case_is_saved(
     assert len(pickle.loads(saved.read_bytes())) == 4
 
 
-def test_turns_are_merged_a_build_and_way_each() -> None:
+def test_turns_are_merged_by_build_and_way() -> None:
     def turn(name: str, way: str, number: int, times: list[float], us: float) -> Measurement:
         measured = Measurement(number, times, TaskSpec("f()", "", sub_label=way, description=name))
         measured.metadata = {"contender": name, "us": us, "us_quartiles": [us, us], "tflops": 1.0, "gbps": None}
@@ -78,10 +78,10 @@ def test_turns_are_merged_a_build_and_way_each() -> None:
         turn("xgemm", "hot, graph", 1, [1e-6, 1e-6], 1.0),
     ]
     found = {(one.description, one.sub_label): one.metadata for one in builds.merged(turns)}
-    assert found[("xgemm", "hot")]["us"] == pytest.approx(2.5)  # of 1, 2, 3 and 3 us
+    assert found[("xgemm", "hot")]["us"] == pytest.approx(2.5)  # the median of 1, 2, 3 and 3 us
     assert found[("xgemm_b", "hot")]["us"] == pytest.approx(4.0)
     assert found[("xgemm", "hot, graph")]["us"] == pytest.approx(1.0)
-    assert "tflops" not in found[("xgemm", "hot")], "a rate would be of one turn"
+    assert "tflops" not in found[("xgemm", "hot")], "a rate would be one turn's"
 
 
 def test_list_of_builds(tmp_path: Path) -> None:

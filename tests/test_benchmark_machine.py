@@ -74,7 +74,7 @@ def test_without_either_there_are_no_readings(tmp_path: Path, monkeypatch: pytes
 
 
 def test_power_is_of_the_block_itself() -> None:
-    """Early in a block the average is still of the block before."""
+    """Early in a block, the averaged power still includes the block before."""
     gpu = Gpu(DEVICE)
     gpu._readings += [Reading(t, 1600, 700.0) for t in (9.99, 10.01, 10.024, 10.026, 10.1, 10.2)]
     found = gpu.readings(10.0, 10.15)
@@ -90,7 +90,7 @@ def test_a_contender_gets_the_readings_of_its_blocks() -> None:
             return Measurement(number, [1e-3 * number], TaskSpec("pass", ""))
 
     class Counting:
-        """Another clock at every block, half of them without a power."""
+        """Reads another clock for every block, and power only for half of them."""
 
         blocks = 0
 

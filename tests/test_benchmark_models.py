@@ -83,7 +83,7 @@ class Recorded(TorchDispatchMode):
 
 @needs_transformers
 def test_a_cuda_graph_can_hold_every_model() -> None:
-    """No forward asks the device for a value, nor copies one from the host."""
+    """No forward reads a value from the device or copies one from the host."""
     refused = {
         "_local_scalar_dense",
         "equal",
@@ -135,7 +135,7 @@ def test_a_wrong_model_is_refused() -> None:
 
 
 def test_what_is_measured_on_a_gpu() -> None:
-    """Nothing is built before it is measured, so that the list of cases costs nothing."""
+    """No model is built before it is measured, so that listing the cases is cheap."""
     cases = models.cases(CUDA)
     assert [case.name for case in cases if case.dtype == torch.float32] == [
         *("BERT-large 32x512", "ViT-L 64 images", "Llama-1B-like 4x2048", "BART-large 16x512 to 128"),

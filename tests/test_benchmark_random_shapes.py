@@ -1,4 +1,4 @@
-"""benchmarks/random_shapes.py: what a seed draws, that the cases are right, and what the report shows of them."""
+"""benchmarks/random_shapes.py: a seed's draws, the cases' correctness, and the report."""
 
 import dataclasses
 import json
@@ -77,7 +77,7 @@ def test_rotating_cases_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     data = case.read + case.written
     assert ways(data, 10.0) == [("cold", True)]
     assert ways(data, 0.0) == [("cold", False)]
-    assert ways(data // 5, 0.0) == [("cold", False)]  # cold by nature
+    assert ways(data // 5, 0.0) == [("cold", False)]  # larger than four times the L2
     assert ways(1000 * data, 10.0) == [("hot", True)]  # too small to rotate
 
 

@@ -185,7 +185,7 @@ def test_floors() -> None:
 
 
 def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which rows a case gets on a GPU, with the graph replaced by plain calls."""
+    """The rows measured for a case on a GPU, with plain calls instead of the graph."""
     made: list[int] = []
 
     def fake_graph(contender: common.Contender, sets: list[tuple], calls: int, **names: str) -> common.Runner:
@@ -221,11 +221,11 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways(dataclasses.replace(case, eager=False), 10_000) == [("hot", True), ("cold", True)]
     monkeypatch.setattr(common.benchmark, "LAUNCH_BOUND_S", 0.0)
     model = dataclasses.replace(case, whole_model=True, read=0, written=0, flops=0.0)
-    assert ways(model, 10_000) == [("hot", False), ("hot", True)]  # in a graph however long it takes
+    assert ways(model, 10_000) == [("hot", False), ("hot", True)]  # a model is measured in a graph at any length
 
 
 class CountedTimer:
-    """A Timer whose statement takes 1 ms; `log` holds who ran, and how often."""
+    """A Timer whose statement takes 1 ms; `log` records names and run counts."""
 
     def __init__(self, name: str, log: list[tuple[str, int]]) -> None:
         self.name, self.log = name, log
@@ -250,7 +250,7 @@ def test_blocks_are_long_beside_the_timers_own_warm_up() -> None:
     runner.calibrate(0.1)
     assert runner.number == 100 and runner.call_s == pytest.approx(2e-4)
     assert runner.block_s == pytest.approx(0.102)  # Timer.timeit warms up with two runs
-    runner.calibrate(0.5e-3)  # a run is longer than the block that was asked for
+    runner.calibrate(0.5e-3)  # a run is longer than the requested block
     assert runner.number == 8 and runner.block_s == pytest.approx(10e-3)
     common.interleave([runner], 100.0, 3, None)
     measurement = runner.measurement()
@@ -356,7 +356,7 @@ def test_filter_and_dtypes() -> None:
 
 
 def test_a_run_compiles_few_cases() -> None:
-    """Compiling takes seconds a case: a run of everything keeps to a few of each op, and each choice names cases."""
+    """Compiling takes seconds per case: a full run compiles a few cases per op, and each pattern matches some."""
     options = common.Options(device=torch.device("cuda"), compile=True)
     chosen = {
         module.OP: sum(re.search(pattern, case.key) is not None for case in module.cases(options))
@@ -434,7 +434,7 @@ def test_measurements_are_saved_and_compare_shows_them(
         assert row["us"] == pytest.approx(statistics.median(measurement.times) * 1e6, abs=1e-3)
         low, _, high = statistics.quantiles(measurement.times, n=4, method="inclusive")
         assert row["us_quartiles"] == pytest.approx([low * 1e6, high * 1e6], abs=1e-3)
-    # A measurement of the reader's own, under the same labels, is one more column.
+    # A reader's own measurement under the same labels becomes one more column.
     own = Timer(
         "pass",
         label="matmul",
@@ -472,12 +472,12 @@ def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeyp
     first = measured(tiny_case())
     both = measured(dataclasses.replace(tiny_case(), name="other"))
     assert both[:2] == first and [entry[:2] for entry in both[2:]] == [("other", "xgemm"), ("other", "torch")]
-    # Measured again without torch: the whole group is of the new run, a ratio never of two.
+    # Measured again without torch: the new run replaces the whole group, so that no ratio mixes two runs.
     alone = dataclasses.replace(tiny_case(), contenders=tiny_case().contenders[:1])
     again = measured(alone)
     assert [entry[:2] for entry in again] == [("7x5x16", "xgemm"), ("other", "xgemm"), ("other", "torch")]
     assert again[1:] == both[2:]
-    # Other kernels: what was measured on the old ones goes.
+    # Other kernels: measurements of the old ones are dropped.
     path.write_text(json.dumps(json.loads(path.read_text()) | {"machine_code": "0" * 16}))
     assert [entry[:2] for entry in measured(dataclasses.replace(tiny_case(), name="other"))] == [
         entry[:2] for entry in both[2:]

@@ -62,7 +62,7 @@ def test_library_uses_no_cpp_symbol_of_torch() -> None:
 
 
 def test_symbols_of_torch_are_in_every_torch() -> None:
-    """What is not a system library's is in libtorch_cpu, so that a torch without CUDA can load the file."""
+    """Symbols are from system libraries or libtorch_cpu, so that a torch without CUDA can load the library."""
     wanted = {(name, weak) for name, _, weak in dynamic_symbols(LIBRARY) if re.match(r"(aoti_)?torch_", name)}
     cpu_only = {name for name, defined, _ in dynamic_symbols(TORCH_LIBRARIES / "libtorch_cpu.so") if defined}
     assert {name for name, weak in wanted if name not in cpu_only} <= {WEAK}
@@ -90,7 +90,7 @@ def test_library_says_how_it_was_built() -> None:
     ]
     machine_code, ptx = (set(re.findall(r"\.sm_(\w+)\.(?:cubin|ptx)", done.stdout)) for done in lists)
     named = info["architectures"].replace(".", "").split()
-    # cuobjdump leaves the "a" of sm_90a out where the image is compressed.
+    # cuobjdump omits the "a" of sm_90a if the image is compressed.
     assert {arch.removesuffix("+PTX").rstrip("a") for arch in named} == {arch.rstrip("a") for arch in machine_code}
     assert {arch.removesuffix("+PTX") for arch in named if arch.endswith("+PTX")} == ptx
 
@@ -177,7 +177,7 @@ def test_a_library_without_code_for_hopper_launches_none_of_it(tmp_path: Path, h
     (tmp_path / "main.cpp").write_text(PROPERTIES)
     compile_host_code(tmp_path, *flags, "main.cpp", CSRC / "device" / "properties.cpp", "-o", "program")
     lines = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout.splitlines()
-    # PTX of an older architecture holds no griddepcontrol.wait either.
+    # PTX for an older architecture has no griddepcontrol.wait, either.
     assert lines == ["8 late", "9 early" if hopper_code else "8 late", "10 late"]
 
 
@@ -189,7 +189,7 @@ def test_version_is_that_of_the_newest_changes() -> None:
 
 @pytest.fixture(scope="module")
 def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git has."""
+    """A copy of the files in git."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout")
     copy = tmp_path_factory.mktemp("source")
@@ -232,6 +232,45 @@ def test_source_distribution_holds_all_that_the_build_needs(source_tree: Path, t
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("2.9", "torch 2.9 in .* is too old: pip install 'torch>=2.10'"),
+        ("1.13", "torch 1.13 in .* is too old"),
+        ("", "no torch of 2.10 or newer in"),
+        ("2.10", None),
+    ],
+)
+def test_a_torch_that_is_too_old_is_one_line(tmp_path: Path, version: str, message: str | None) -> None:
+    """Before anything is compiled. The folder's name has a space, as a user's may."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    folder = tmp_path / "a torch"
+    for header in ("headeronly/version.h", "csrc/stable/ops.h"):
+        (folder / "include/torch" / header).parent.mkdir(parents=True)
+    if version:
+        major, minor = version.split(".")
+        (folder / "include/torch/csrc/stable/ops.h").touch()
+        (folder / "include/torch/headeronly/version.h").write_text(
+            f"#define TORCH_VERSION_MAJOR {major}\n\n#define TORCH_VERSION_MINOR {minor}\n"
+        )
+    configure = ["cmake", "-S", ROOT, "-B", tmp_path / "build", f"-DXGEMM_TORCH_DIR={folder}", "-DXGEMM_CUDA=OFF"]
+    done = subprocess.run(configure, capture_output=True, text=True)
+    assert (done.returncode == 0) == (message is None), done.stderr
+    if message:
+        assert re.search(message, " ".join(done.stderr.split())), done.stderr
+
+
+def test_pip_says_that_cmake_is_missing(source_tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    code = "from setuptools import build_meta; build_meta.build_wheel('.')"
+    environment = {**os.environ, "XGEMM_CUDA": "OFF", "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source_tree, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("xgemm: no cmake on PATH"), done.stderr
+
+
 @pytest.mark.parametrize(("cuda", "local"), [("OFF", "cpu"), ("ON", "cu124"), ("ON", "")])
 def test_wheels_of_different_builds_have_different_versions(
     source_tree: Path, tmp_path: Path, cuda: str, local: str
@@ -248,7 +287,7 @@ def test_wheels_of_different_builds_have_different_versions(
 
 
 def test_type_checkers_see_the_types(tmp_path: Path) -> None:
-    """As in a program of another project: the package counts only by its py.typed."""
+    """Checks a program outside the project, for which only py.typed makes the package typed."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(
         "import torch, torch_ext\n"
@@ -294,6 +333,25 @@ def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> N
     assert uses and setup < min(uses)
 
 
+@pytest.mark.parametrize("python", ["", "{folder}/venv/bin/python", "venv/bin/python", "python3"])
+def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path, python: str) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in ("requirements.txt", "requirements-cuda.txt"):
+        (folder / name).touch()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", "lint", *([f"PYTHON={python.format(folder=folder)}"] if python else [])]
+    lines = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    paths = set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE))
+    expected = (
+        shutil.which("python3") if python == "python3" else f"{folder}/{'venv' if python else '.venv'}/bin/python"
+    )
+    assert paths == {expected}, lines
+
+
 def test_pre_commit_calls_a_target_of_make() -> None:
     yaml = pytest.importorskip("yaml")
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
@@ -329,7 +387,7 @@ def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatc
     [
         (["venv", "/nonexistent"], {"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler): install one"),
         (["check", "/no/such/python"], {}, "no Python at '/no/such/python'"),
-        # what is missing only: `-r requirements.txt` would replace a newer torch
+        # only missing packages: `-r requirements.txt` would replace a newer torch
         (
             ["check", sys.executable, "re", "no_such_module"],
             {},
@@ -358,14 +416,14 @@ def test_evidence_of_a_run_in_parts_adds_up() -> None:
         part("tests", "2/2", passed=7, skipped=2),
         part("tests", "1/2", passed=6),  # run again: replaces the first
         part("memcheck", "1/1", passed=3, errors=4),
-        part("memcheck", "1/2", passed=2, errors=0),  # another division: the old one goes
+        part("memcheck", "1/2", passed=2, errors=0),  # another number of shards: replaces 1/1
         part("racecheck", "1/1", passed=3, errors=-1),
     ):
         parts = gpu_tests.merge(parts, new)
     summary = gpu_tests.summarise(parts)
     assert {key: summary[key] for key in ("passed", "failed", "skipped")} == {"passed": 13, "failed": 0, "skipped": 2}
     assert summary["sanitizer"]["memcheck"] == {"tests": 2, "failed": 0, "errors": 0}
-    assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: never to be read as clean
+    assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: must not count as clean
     assert summary["missing"] == ["memcheck 2/2", "initcheck 1/1", "synccheck 1/1", "fuzz 1/1"]
 
 
@@ -449,7 +507,7 @@ def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.Monkey
 
 
 def test_torch_on_cpu_keeps_what_operators_mean() -> None:
-    """Tensors that say they are meta, and have values all the same."""
+    """Tensors whose device is meta, but which have values."""
     with TorchOnCpu("meta"):
         x = torch.zeros(6, 8, dtype=torch.float64, device="meta")
         view = x[1::2, 1::3]

@@ -1,6 +1,8 @@
 """Fakes, torch.library.opcheck, torch.compile and torch.export of every operator."""
 
 import contextlib
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,7 +71,7 @@ def test_fake_of_integers(op: str, dtype: torch.dtype, device: torch.device) -> 
     x, raw = torch.randint(0, 2, (3, 4), device=device).to(dtype), getattr(torch.ops.xgemm, op)
     try:
         expected = metadata(raw(x))
-    except RuntimeError:  # not every reduction takes bool: then its fake need not either
+    except RuntimeError:  # a reduction that does not take bool
         return
     with FakeTensorMode() as mode:
         assert metadata(raw(mode.from_tensor(x))) == expected
@@ -113,6 +115,11 @@ BAD = [
     ("attention", ((4,), (3, 4), (3, 4)), {}),
     ("attention", ((1, 1, 3, 257),) * 3, {}),
     ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(4, 3)}),
+    ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(3, 3).double()}),
+    ("scaled_masked_softmax", ((3, 4),), {"mask": torch.ones(4).half()}),
+    ("sum", ((2, 3),), {"dtype": torch.complex64}),
+    ("linear_prepared", ((2, 3), (4, 3)), {"prepared": torch.ones(3)}),
+    ("linear_prepared", ((2, 3), (4, 3)), {"prepared": torch.ones(1, 0).byte()}),
     ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(3)}),
     ("attention", ((1, 2, 3, 4),) * 3, {"sinks": torch.ones(2).half()}),
 ]
@@ -126,6 +133,15 @@ def test_fake_refuses_what_the_operator_refuses(op: str, shapes, kwargs) -> None
     with FakeTensorMode() as mode, pytest.raises(RuntimeError, match=f"^xgemm::{op}: expected "):
         fake = {k: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for k, v in kwargs.items()}
         raw(*(mode.from_tensor(a) for a in args), **fake)
+
+
+def test_fake_says_what_it_got() -> None:
+    x, classes = torch.empty(2, 3, device="meta"), torch.empty(2, dtype=torch.long, device="meta")
+    with pytest.raises(RuntimeError, match=r'^xgemm::cross_entropy: expected reduction to be .*, got "max"$'):
+        torch.ops.xgemm.cross_entropy(x, classes, reduction="max")
+    prepared = torch.empty(1, 0, dtype=torch.uint8, device="meta")
+    with pytest.raises(RuntimeError, match=r"got uint8 of shape \[1, 0\]$"):
+        torch.ops.xgemm.linear_prepared(x, x, prepared)
 
 
 # ---- opcheck ---------------------------------------------------------------------------------------------------------
@@ -196,7 +212,7 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
     "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
 )
 def test_a_dim_that_changes_from_call_to_call(op: str) -> None:
-    """The second value makes Dynamo take the dim for unknown."""
+    """The second value makes Dynamo treat the dim as dynamic."""
     torch._dynamo.reset()
     function, x = getattr(torch_ext, op), randn(3, 4, 5)
     compiled = torch.compile(lambda x, dim: function(x, dim), backend="aot_eager", fullgraph=True)
@@ -210,7 +226,7 @@ def test_dynamic_shapes_compile_once() -> None:
     compiled = torch.compile(Everything().eval(), fullgraph=True, backend=counter, dynamic=True)
     with torch.no_grad():
         compiled(randn(2, 5, 16))
-        first = counter.frame_count  # of torch 2.15 two: it may begin a process's first compilation anew
+        first = counter.frame_count  # two on torch 2.15, which may restart a process's first compilation
         for shape in [(3, 7, 16), (4, 9, 16)]:
             compiled(randn(*shape))
     assert counter.frame_count == first
@@ -247,8 +263,42 @@ def test_export(strict: bool, device: torch.device) -> None:
             torch.testing.assert_close(program.module()(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_package_of_aotinductor_has_the_dtypes_of_the_calls(strict: bool, tmp_path: Path) -> None:
+    """torch 2.10 and 2.11 read them wrong where an operator has such an argument."""
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler")
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            small = (8 * x).to(torch.int8)
+            values, indices = torch_ext.topk_softmax(x, 2, dtype=torch.float32)
+            return (
+                torch_ext.softmax(x, -1, dtype=torch.float32),
+                torch_ext.log_softmax(x, 0, dtype=torch.float64),
+                torch_ext.sum(small, [0], dtype=torch.int16),
+                torch_ext.mean(small, dtype=torch.float32),
+                values,
+                indices,
+            )
+
+    model, x = Model(), randn(4, 5, dtype=torch.bfloat16)
+    program = torch.export.export(model, (x,), strict=strict)
+    if strict:  # a package of one of the two is enough
+        results = program.module()(x)
+    else:
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+        results = torch._inductor.aoti_load_package(package)(x)
+    for found, expected in zip(results, model(x), strict=True):
+        assert found.dtype is expected.dtype
+        torch.testing.assert_close(found, expected)
+    has_dtype = any(node.kwargs.get("dtype") for node in program.graph.nodes if "xgemm" in str(node.target))
+    assert has_dtype == (torch.__version__ >= (2, 12))
+
+
 def test_sizes_that_are_not_known_while_tracing() -> None:
-    """A size that depends on data: no guard may need its value."""
+    """A size depends on data, so no guard may need its value."""
 
     def chosen_rows(x: torch.Tensor, keep: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = x[keep]

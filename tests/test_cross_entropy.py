@@ -19,7 +19,7 @@ def classes(shape: tuple[int, ...], count: int, device: torch.device, ignored: f
 
 
 def reference(x: torch.Tensor, target: torch.Tensor, **kwargs) -> torch.Tensor:
-    """In float64. A single ignored target without a batch dim: its mean is NaN in torch on the CPU, 0 on CUDA."""
+    """In float64. The mean of one ignored target without a batch dim is NaN in torch on the CPU, 0 on CUDA."""
     if x.dim() > 1:
         return torch_op(x.double(), target.long(), **kwargs)
     loss = torch_op(x[None].double(), target[None].long(), **kwargs)
@@ -27,7 +27,7 @@ def reference(x: torch.Tensor, target: torch.Tensor, **kwargs) -> torch.Tensor:
 
 
 def assert_loss(x: torch.Tensor, target: torch.Tensor, **kwargs) -> None:
-    """A few fp32 roundings of what is added, and those of the result; ATen's CPU path keeps fp32 log-probabilities."""
+    """Allows a few fp32 roundings of the addends and of the result; ATen's CPU path keeps fp32 log-probabilities."""
     poison(x.device, 1)
     found = op.cross_entropy(x, target, **kwargs)
     exact = reference(x, target, **kwargs)
@@ -71,11 +71,11 @@ def test_shapes_and_layouts(device, dtype, layout):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_cpu_in_pieces(dtype, reduction, one_thread):
-    """Inputs that the CPU path computes some rows at a time, the last piece shorter, or one row at a time."""
+    """Inputs that the CPU path computes in pieces of several rows, the last one shorter, or row by row."""
     piece = 1 << 17
     for shape in ((piece // 1000 * 2 + 3, 1000), (2, piece + 1), (7, piece // 20, 2, 1)):
         x = randn(*shape, dtype=dtype)
-        for ignored in (0.2, 1.0):  # the mean of nothing is NaN
+        for ignored in (0.2, 1.0):  # all ignored: the mean is NaN
             target = classes(shape[:1] + shape[2:], shape[1], x.device, ignored)
             assert_loss(x, target, reduction=reduction, label_smoothing=0.1 if ignored < 1 else 0.0)
 
@@ -168,7 +168,7 @@ def test_bad_arguments(device):
         [
             (
                 lambda: op.cross_entropy(x, target, reduction="max"),
-                "expected reduction to be none, mean or sum, got max",
+                'expected reduction to be none, mean or sum, got "max"',
             ),
             (
                 lambda: op.cross_entropy(x, target[:2]),
@@ -239,7 +239,7 @@ def test_more_than_2_31_elements():
 )
 @pytest.mark.parametrize("wrong", [3, -3, 1 << 40])
 def test_a_target_that_is_no_class(shape: tuple, target: tuple, wrong: int, capfd: pytest.CaptureFixture) -> None:
-    """IndexError on the CPU as in torch, in one line and with nothing beside it."""
+    """IndexError on the CPU as in torch, in one line and without other output."""
     x, classes = randn(*shape), torch.full(target, wrong)
     with pytest.raises(IndexError, match="out of bounds"):
         torch_op(x, classes)
@@ -254,7 +254,7 @@ def test_a_target_that_is_no_class(shape: tuple, target: tuple, wrong: int, capf
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4), (2, 3, 4, 5), (2, 3, 2, 4, 5)])
 def test_uint8_targets_of_any_shape(device, shape):
-    """torch's CUDA takes them all, its CPU those without further dims."""
+    """torch takes all of them on CUDA, on the CPU only those without further dims."""
     x = randn(*shape, device=device)
     target = torch.randint(0, 3, shape[:1] + shape[2:], device=device)
     for reduction in REDUCTIONS:

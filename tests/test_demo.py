@@ -130,7 +130,7 @@ def test_a_limit_takes_from_every_file() -> None:
 
 
 def test_the_example_question_is_answered_from_what_a_cpu_embeds(device: torch.device) -> None:
-    """The default text, as many passages as by default on a CPU: the best is the promise in docs/architecture.md."""
+    """Default text and default number of passages on a CPU: the best one is the promise in docs/architecture.md."""
     passages = demo.choose(demo.read_passages(*demo.text_files(None)), demo.CPU_PASSAGES)
     assert len(passages) == demo.CPU_PASSAGES
     embed = demo.Embedder(device)

@@ -127,8 +127,45 @@ def test_rates_of_a_kind_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatc
     gpu = d.limits()
     assert (gpu.multiprocessors, gpu.threads) == (142, 1536)
     assert gpu.fp32_flops == pytest.approx(91.6e12, rel=1e-3) and gpu.bandwidth == pytest.approx(864e9, rel=1e-3)
-    there.name = "NVIDIA H200"
-    assert d.limits().bandwidth == 4800e9
+
+
+@pytest.mark.parametrize(
+    ("name", "sms", "clock", "memory", "bus", "fp32", "bandwidth"),
+    [
+        ("NVIDIA H200", 132, 1980, 3201, 6144, 67e12, 4800e9),
+        ("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 5120, 67e12, 3350e9),
+        ("NVIDIA H100 PCIe", 114, 1755, 1593, 5120, 51.2e12, 2039e9),
+        ("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 5120, 19.5e12, 2039e9),
+        ("NVIDIA GH200 480GB", 132, 1980, 2619, 6144, 67e12, 4022e9),
+        ("NVIDIA H200 without clocks", 132, 0, 0, 0, 67e12, 4800e9),
+    ],
+)
+def test_rates_of_a_kind_with_several_members(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    sms: int,
+    clock: int,
+    memory: int,
+    bus: int,
+    fp32: float,
+    bandwidth: float,
+) -> None:
+    there = SimpleNamespace(
+        name=name,
+        major=8 if "A100" in name else 9,
+        minor=0,
+        multi_processor_count=sms,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_multiprocessor=233472,
+        clock_rate=clock * 1000,
+        memory_clock_rate=memory * 1000,
+        memory_bus_width=bus,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
+    gpu = d.limits()
+    assert gpu.fp32_flops == pytest.approx(fp32, rel=1e-3) and gpu.bandwidth == pytest.approx(bandwidth, rel=1e-3)
+    assert gpu.fp64_flops == pytest.approx(fp32 / 2, rel=0.01)
 
 
 def test_printed_occupancy_and_what_it_should_be() -> None:

@@ -1,4 +1,4 @@
-"""DTensor: two processes against one. The checks themselves are in distributed_worker.py, one start for all of them."""
+"""DTensor: two processes against one. One start runs all checks, which are in distributed_worker.py."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TESTS = WORKER.parent
 
 
 def run(backend: str, folder: Path, size: int = 2) -> dict[str, str | None]:
-    """What went wrong in each check, in any process."""
+    """Each check's error in any process, or None."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "OMP_NUM_THREADS": "1"}
     commands = [[sys.executable, WORKER, str(rank), str(size), backend, folder] for rank in range(size)]
     logs = [folder / f"{rank}.log" for rank in range(size)]
@@ -93,7 +93,7 @@ def test_every_check_is_listed(results: dict[str, str | None]) -> None:
 
 
 def test_the_strategies_come_with_dtensor() -> None:
-    """And not before: its import takes far longer than torch_ext's."""
+    """They are imported only with DTensor, whose import takes far longer than torch_ext's."""
     program = """
 import sys, torch, torch_ext
 assert "torch.distributed.tensor" not in sys.modules and "torch_ext.distributed" not in sys.modules

@@ -1,4 +1,4 @@
-"""The pages: every link leads somewhere, and every command that they name is there."""
+"""The pages: every link and every command that they name exist."""
 
 import importlib.util
 import itertools
@@ -40,7 +40,7 @@ def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
     assert [a for link, a in anchors if a not in headings(page.parent / link if link else page)] == []
     modules = re.findall(r"python -m ((?:torch_ext|benchmarks|tools|examples)(?:\.\w+)*)", text)
     assert [module for module in modules if importlib.util.find_spec(module) is None] == []
-    if page.parent.name != "log":  # a log tells of files that have gone since
+    if page.parent.name != "log":  # a log may name files that no longer exist
         files = re.findall(r"`((?:csrc|torch_ext|tests|tools|benchmarks|examples|include|docs|device)/[\w./]+)`", text)
         gone = [file for file in files if not (ROOT / file).exists() and not (ROOT / "csrc" / file).exists()]
         assert set(gone) <= {"torch_ext/libxgemm.so"}  # which is built
@@ -49,7 +49,7 @@ def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_rows_of_a_table_are_indented_alike(page: Path) -> None:
-    """A row that is not ends the list item, and with it the table."""
+    """A row that is not indented ends the list item and the table."""
     lines = page.read_text().splitlines()
     rows = [(a, b) for a, b in itertools.pairwise(lines) if a.lstrip()[:1] == b.lstrip()[:1] == "|"]
     assert [b for a, b in rows if a.index("|") != b.index("|")] == []
@@ -183,7 +183,7 @@ def test_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_every_page_with_python_is_run() -> None:
-    """integrations in test_transformers.py. The lab's needs a GPU; `make aoti` does what C++'s does."""
+    """Not run here: integrations (test_transformers.py), the lab's (needs a GPU), C++'s (`make aoti` does the same)."""
     assert {page.stem for page in PAGES if blocks(page)} == {*NAMES, "README", "integrations", "lab", "cpp"}
     called = re.findall(r"\blab\.(\w+)", blocks(ROOT / "docs" / "lab.md")[0])
     assert called and all(callable(getattr(lab, name)) for name in called)

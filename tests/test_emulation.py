@@ -1,4 +1,4 @@
-"""The emulator of CUDA kernels (tests/emulation): what is right on a GPU is right in it, planted mistakes are found."""
+"""The emulator of CUDA kernels (tests/emulation): correct kernels pass, planted mistakes are found."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ def run(path: Path, seeds: int) -> str:
 
 
 def by_mistake(path: Path) -> dict[str, list[str]]:
-    """What each mistake of programs/planted.cpp gave, a seed each."""
+    """The results of each mistake of programs/planted.cpp, one per seed."""
     found: dict[str, list[str]] = {}
     for line in run(path, seeds=24).splitlines():
         mistake, result = re.fullmatch(r"(\w+) \d+: (.*)", line).groups()
@@ -66,7 +66,7 @@ def test_steps_of_the_attention_ladder(emulated):
 
 
 def test_experiments_and_ladders_of_the_lab(emulated):
-    """Also that all steps of the SGEMM ladder give the bits of a loop in the order of k."""
+    """All steps of the SGEMM ladder also have the bits of a loop in the order of k."""
     folders = ("experiments", "reduction", "sgemm", "softmax")
     kernels = sorted(path for folder in folders for path in (CSRC / "lab" / folder).glob("*.cu"))
     assert run(emulated("lab_experiments", *kernels), seeds=4).strip() == "passed"
@@ -78,7 +78,7 @@ def planted(emulated) -> dict[str, list[str]]:
 
 
 def test_reads_that_a_copy_overwrites_need_a_proxy_fence(emulated, planted):
-    """Only a program that sees plain loads finds that the fence is missing: in the others no load comes late."""
+    """A missing fence is found only in programs that emulate plain loads; in others no load is late."""
     found = by_mistake(emulated("planted", reads=True))
     assert found["none"] == planted["no_proxy_fence"] == ["right"] * 24
     assert all("have read without fence.proxy.async" in result for result in found["no_proxy_fence"]), found
@@ -88,7 +88,7 @@ def test_without_a_mistake_every_seed_is_right(planted):
     assert planted["none"] == ["right"] * 24
 
 
-# What shows the mistake, and in how many of the 24 seeds at least: races need the right order.
+# The message of each mistake, and the least number of the 24 seeds that show it: races need the right order.
 @pytest.mark.parametrize(
     ("mistake", "shows", "seeds"),
     [

@@ -2,11 +2,13 @@
 
 import math
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import compile_program, randn
 
 import torch_ext
 
@@ -24,7 +26,7 @@ def check(op: str, error: type[Exception], pattern: str, *args, **kwargs) -> Non
         assert message.startswith(f"xgemm::{op}: expected ") and "\n" not in message, message
         assert re.search(pattern, message), message
         assert len(message) < 250 and ".cpp" not in message and ".py" not in message
-    with torch.no_grad():  # the process lives on
+    with torch.no_grad():  # the process still works
         torch_ext.matmul(randn(3, 3), randn(3, 3))
 
 
@@ -120,7 +122,7 @@ def test_quantised_tensors(call: Call) -> None:
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
 @pytest.mark.parametrize("call", SINGLE, ids=name)
 def test_nested_tensors(call: Call, layout: torch.layout) -> None:
-    """torch's dispatcher answers for the raw operator; the function makes it one line."""
+    """The raw operator's error is the dispatcher's; the function's is one line."""
     x = torch.nested.nested_tensor([randn(2, 3), randn(4, 3)], layout=layout)
     args = replaced(call.args(torch.device("cpu"), f32), 0, lambda _: x)
     with pytest.raises(RuntimeError):
@@ -274,6 +276,72 @@ def test_what_is_no_dtype(op: str, wrong: object) -> None:
         getattr(torch_ext, op)(x, *args, dtype=wrong)
 
 
+ENDLESS = (1 << 20, 1 << 26)  # 2^48 bytes of fp32: no machine has room for a result of this shape
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("op", "shapes", "args", "line"),
+    [
+        (
+            "matmul",
+            [(ENDLESS[0], 1), (1, ENDLESS[1])],
+            (),
+            r"out of memory\. Tried to allocate 281474976710656 bytes on ",
+        ),
+        (
+            "linear",
+            [(ENDLESS[0], 1), (ENDLESS[1], 1)],
+            (),
+            r"out of memory\. Tried to allocate 281474976710656 bytes on ",
+        ),
+        ("scaled_masked_softmax", [ENDLESS], (), r"out of memory\. Tried to allocate 281474976710656 bytes on "),
+        (
+            "matmul",
+            [(1 << 40, 0), (0, 1 << 40)],
+            (),
+            r"expected a result of fewer than 2\^63 bytes, got shape \[1099511",
+        ),
+        ("softmax", [ENDLESS], (-1,), r"out of memory\.|^aten::softmax failed, most likely for lack of memory"),
+        ("topk_softmax", [ENDLESS], (3,), r"out of memory\.|^aten::contiguous failed, most likely for lack of memory"),
+    ],
+)
+def test_memory_that_is_exhausted(op: str, shapes: list, args: tuple, line: str, device: torch.device) -> None:
+    """The line says what failed; torch prints its own on stderr, with a stack trace."""
+    if op == "topk_softmax" and device.type == "cuda":
+        pytest.skip("copies nothing there, and would read for minutes")
+    tensors = [torch.ones([min(n, 1) for n in shape], device=device).expand(shape) for shape in shapes]
+    for call in (getattr(torch.ops.xgemm, op), getattr(torch_ext, op)):
+        with pytest.raises(RuntimeError) as caught:
+            call(*tensors, *args)
+        message = str(caught.value)
+        assert message.startswith(f"xgemm::{op}: ") and "\n" not in message and ".cpp" not in message, message
+        assert re.search(line, message.removeprefix(f"xgemm::{op}: ")), message
+
+
+@pytest.mark.cuda
+@torch.no_grad()
+def test_a_gpu_whose_memory_is_exhausted() -> None:
+    """What programs catch to go on with a smaller batch."""
+    a, b = (torch.ones(shape, device="cuda") for shape in ((1 << 20, 1), (1, 1 << 20)))
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"^xgemm::matmul: CUDA out of memory\. Tried to allocate 4398046511104"
+    ):
+        torch_ext.matmul(a, b)
+    torch.testing.assert_close(torch_ext.matmul(a[:8], b[:, :8]), a[:8] @ b[:, :8])
+
+
+def test_an_empty_text_is_seen_in_the_line() -> None:
+    x = randn(3, 3)
+    for call, line in (
+        (lambda: torch_ext.matmul(x, x, precision=""), 'high or medium, got ""$'),
+        (lambda: torch_ext.linear(x, x, activation=""), 'or silu, got ""$'),
+        (lambda: torch_ext.cross_entropy(x, torch.arange(3), reduction=""), 'mean or sum, got ""$'),
+    ):
+        with pytest.raises(ValueError, match=line):
+            call()
+
+
 def test_integer_mean(device: torch.device) -> None:
     check("mean", RuntimeError, "int64", torch.arange(4, device=device))
 
@@ -330,7 +398,7 @@ def test_attention_mask_on_another_device() -> None:
 
 
 def test_views_that_torch_cannot_make_never_arrive() -> None:
-    """torch itself refuses negative sizes and strides; what looks alike (flipped, conjugated) must come out right."""
+    """torch refuses negative sizes and strides; flipped and conjugated tensors must give correct results."""
     with pytest.raises(RuntimeError):
         torch.empty(3).as_strided((-1,), (1,))
     x = randn(4, 4)
@@ -339,6 +407,25 @@ def test_views_that_torch_cannot_make_never_arrive() -> None:
     for lazy in (z.conj().imag, z.imag):  # a lazy negation must be resolved, not ignored
         torch.testing.assert_close(torch_ext.matmul(lazy, x), lazy @ x)
         torch.testing.assert_close(torch_ext.softmax(lazy, -1), lazy.softmax(-1))
+
+
+def test_a_switch_of_the_environment_that_is_0_is_off(tmp_path: Path) -> None:
+    program = compile_program(
+        tmp_path,
+        "#include <iostream>\n"
+        '#include "device/environment.h"\n'
+        'int main() { std::cout << xgemm::switched_on("SWITCH") << xgemm::environment("SWITCH"); }\n',
+    )
+    for value, expected in ((None, "0"), ("", "0"), ("0", "00"), ("1", "11"), ("on", "1on")):
+        environment = {} if value is None else {"SWITCH": value}
+        assert subprocess.run([program], env=environment, capture_output=True, text=True).stdout == expected
+
+
+@pytest.mark.cuda
+def test_an_unknown_plan_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = randn(8, 8, device="cuda")
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "smit")
+    check("attention", RuntimeError, "expected XGEMM_ATTENTION_PLAN to be simt or wgmma, got smit$", x, x, x)
 
 
 @pytest.mark.cuda

@@ -30,7 +30,7 @@ def test_a_replaced_model_with_dynamic_sizes(strict: bool, device: torch.device)
     sizes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("length", min=2, max=512)}
     program = torch.export.export(model, (x,), dynamic_shapes=(sizes,), strict=strict)
     assert operators(program) == {"xgemm.linear.default": 8, "xgemm.attention.default": 2}
-    assert operators(program.run_decompositions()) == operators(program)  # nobody takes them apart
+    assert operators(program.run_decompositions()) == operators(program)  # no operator is decomposed
     for shape, wanted in expected.items():
         actual = program.module()(torch.ones(*shape, 16, device=device))
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
@@ -39,7 +39,7 @@ def test_a_replaced_model_with_dynamic_sizes(strict: bool, device: torch.device)
 @torch.no_grad()
 def test_saved_and_loaded_by_another_process(tmp_path: Path) -> None:
     class Head(torch.nn.Module):
-        """Keyword tensors, two outputs, dims and dtypes: what a schema has to carry."""
+        """Needs of a schema: keyword tensors, two outputs, dims and dtypes."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -79,7 +79,7 @@ def test_a_vmapped_model(device: torch.device) -> None:
 
     model, x = Ensemble(), randn(2, 6, device=device)
     program = torch.export.export(model, (x,))
-    lowered = program.run_decompositions()  # takes vmap out: by the batching rules
+    lowered = program.run_decompositions()  # removes vmap by the batching rules
     assert operators(lowered) == {"xgemm.matmul.default": 1, "xgemm.softmax.default": 1}
     for exported in (program, lowered):
         torch.testing.assert_close(exported.module()(x), torch.softmax(x @ model.weights.mT, -1))

@@ -1,4 +1,4 @@
-"""FlopCounterMode counts for the operators what it counts for torch's own."""
+"""FlopCounterMode counts the operators' FLOP as it counts torch's."""
 
 import subprocess
 import sys

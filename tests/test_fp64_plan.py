@@ -50,7 +50,7 @@ def test_what_is_copied_16_bytes_at_a_time(plan: Ask) -> None:
     assert vectors(100, 102, 96) == (True, True)
     assert vectors(100, 101, 96) == (True, False)
     assert vectors(100, 102, 97) == (False, True)
-    assert vectors(100, 102, 97, ld=98) == (False, True)  # a row ends within a pair
+    assert vectors(100, 102, 97, ld=98) == (False, True)  # a row ends in half a vector
     assert vectors(100, 102, 97, layout="tt") == (True, False)
     assert vectors(100, 102, 96, offset=8) == (False, True)
     assert vectors(100, 102, 96, offset_b=8) == (True, False)
@@ -67,7 +67,7 @@ def test_segments_depend_on_n_and_k_alone(
 ) -> None:
     m, n, k = size
     p = plan(m, n, k, batch, dtype=F64, forced=tile, sm_count=sm_count)
-    if p is None:  # no room for the totals of segments
+    if p is None:  # no shared memory for the segments' totals
         assert tile == "fp64_128x64"
         return
     assert p["segment"] == plan(other_rows, n, k, dtype=F64)["segment"]

@@ -1,4 +1,4 @@
-"""tools/fuzz: planted mistakes are found and replayed, a crash or a hang costs one case, and what is right passes."""
+"""tools/fuzz: planted mistakes are found and replayed, a crash or a hang costs one case, correct operators pass."""
 
 import itertools
 import json
@@ -56,7 +56,7 @@ ops.OPS["amax"] = planted
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, Any]]]:
-    """The command, and what it wrote as JSON."""
+    """Runs the command; returns its process and its JSON."""
     (tmp_path / "planted.py").write_text(PLANTED)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1"}
 
@@ -82,7 +82,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str],
 
 
 def test_planted_crash_hang_and_wrong_result_cost_a_case_each(run: Callable) -> None:
-    # Of seed 3, case 12 is a valid call: a bad one would not look at the result.
+    # Seed 3's case 12 is a valid call; an invalid one would not check the result.
     ran, result = run("--ops", "amax", "--cases", "20", "--seed", "3", "--use", "planted", "--timeout", "15")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert (result["cases"], result["failures"], result["crashes"], result["hangs"]) == (20, 3, 1, 1)
@@ -156,7 +156,7 @@ def test_bad_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_weight_that_underflows_takes_its_value_with_it() -> None:
-    """A sink leaves a key a weight of 3e-46, and the key's value is 4e8."""
+    """A sink reduces a key's weight to 3e-46; the key's value is 4e8."""
     found: list[str] = []
     assert run_block("attention_lse", 15, range(1277, 1278), torch.device("cpu"), lambda *what: found.append(what[2]))
     assert not found
@@ -216,14 +216,14 @@ def test_sizes_and_layouts_reach_what_kernels_stumble_over() -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Op, str], Op]) -> None:
-    """Each operator is called by way of `change`."""
+    """Wraps each operator in `change`."""
     original = check.raw
     for module in (check, bad, ops):
         monkeypatch.setattr(module, "raw", lambda op: change(original(op), op))
 
 
 def first_only(f: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Op, str], Op]:
-    """Changes the first result."""
+    """Applies f to the first result only."""
 
     def change(op: Op, name: str) -> Op:
         def g(**inputs: Any) -> Any:
@@ -237,7 +237,7 @@ def first_only(f: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Op, str],
 
 
 def last_off(x: torch.Tensor) -> torch.Tensor:
-    """One element is wrong by a thousandth of the largest, half precision by a fiftieth."""
+    """Changes the last element by a thousandth of the largest, in half precision by a fiftieth."""
     if x.numel():
         y = x.view(-1)
         step = 0.02 if x.dtype in (torch.float16, torch.bfloat16) else 1e-3
@@ -311,7 +311,7 @@ def test_a_changed_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_row_that_sees_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exact result is right both times, as -0 and 0 are: the values have to differ."""
+    """The mistake changes the row's value, since on the CPU -0 and 0 count as equal."""
 
     def change(op: Op, name: str) -> Op:
         def g(**inputs: Any) -> Any:
@@ -334,6 +334,14 @@ def test_a_function_that_differs_from_its_operator_is_found(monkeypatch: pytest.
     original = check.function
     monkeypatch.setattr(check, "function", lambda op: lambda **inputs: -original(op)(**inputs))
     assert any("function's bits" in message for *_, message in failures("softmax"))
+
+
+def test_a_fake_that_differs_from_its_operator_is_found() -> None:
+    case = Case("sum", {"input": torch.ones(3, 4), "dim": [0]}, torch.sum)
+    check.check_fake(case, (torch.zeros(4),))
+    for result in (torch.zeros(3), torch.zeros(4, dtype=torch.int64)):
+        with pytest.raises(Wrong, match=r"its fake torch.float32\[4\]"):
+            check.check_fake(case, (result,))
 
 
 def test_an_explicit_precision_that_torchs_setting_overrules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +380,7 @@ def test_good_errors_pass() -> None:
 
 
 def test_bad_arguments_that_pass_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An op that takes whatever torch refuses."""
+    """An op that accepts every argument that torch refuses."""
 
     def change(op: Op, name: str) -> Op:
         return lambda **inputs: torch.zeros(3)
@@ -413,7 +421,7 @@ def test_gpu_tests_record_the_fuzzer(tmp_path: Path) -> None:
 
 
 def test_the_fuzzer_ends_before_its_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is ended from outside leaves no counts."""
+    """A fuzzer that is killed leaves no counts."""
 
     def run_logged(command: list[str], log: Path, environment: dict[str, str], timeout: float) -> int:
         assert 0 < 60 * float(command[command.index("--minutes") + 1]) < 0.7 * timeout

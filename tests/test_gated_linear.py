@@ -21,7 +21,7 @@ def exact(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tens
 
 
 def bound(x, gate, up, bias_gate=None, bias_up=None, activation: str = "silu") -> torch.Tensor:
-    """How large an error fp32 sums may leave, componentwise: each factor's error times the other factor."""
+    """The error bound of fp32 sums, componentwise: each factor's error times the other factor."""
 
     def wide(t: torch.Tensor | None) -> torch.Tensor | None:
         return None if t is None else t.double()
@@ -56,7 +56,7 @@ def check(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tens
 
 
 def arguments(m: int, n: int, k: int, dtype: torch.dtype, device: torch.device | str, biases: bool = True) -> Tensors:
-    """Weights of which a row has length 1, so that the activations see numbers around 1."""
+    """Weights with rows of norm 1, so that the activations' arguments are around 1."""
     x = randn(m, k, dtype=dtype, device=device)
     gate, up = ((randn(n, k, dtype=torch.float64, device=device) / k**0.5).to(dtype) for _ in range(2))
     return x, gate, up, *((randn(n, dtype=dtype, device=device) if biases else None) for _ in range(2))
@@ -96,7 +96,7 @@ def test_layouts(device: torch.device, dtype: torch.dtype, layout_x: str, layout
 
 
 def test_weights_aligned_differently(device: torch.device) -> None:
-    """Each of the two products looks at its own weight: one plan serves both."""
+    """One plan serves both products, whose weights may be aligned differently."""
     for dtype in FLOATING:
         memory = randn(2, 64 * 32 + 1, dtype=dtype, device=device)
         gate, up = memory[0, :-1].view(64, 32), memory[1, 1:].view(64, 32)
@@ -123,7 +123,7 @@ def test_empty(device: torch.device, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.dtype, activation: str) -> None:
-    # From -87 on half precision's sigmoid is 0, where torch's is a denormal that 3e38 would make large again.
+    # None below -87: half precision's sigmoid is 0 there, torch's a denormal that 3e38 makes large again.
     special = [math.nan, math.inf, -math.inf, 0.0, -0.0, 88.0, -80.0, 3e38]
     x = torch.zeros(64, 136, device=device, dtype=dtype)
     x[:, 0] = torch.tensor(special, device=device).repeat(8)
@@ -194,8 +194,8 @@ def test_precisions(precision: str) -> None:
 
 
 @pytest.mark.cuda
-def test_what_the_split_cannot_carry() -> None:
-    """Inf, NaN, lines that span many decades: in input or either weight, whole or only here and there."""
+def test_data_that_fp16_parts_cannot_represent() -> None:
+    """Inf, NaN and lines of many decades in the input or either weight, in one, some or all rows."""
     m, n, k = 520, 640, 512
     for where in range(3):
         for rows in (slice(0, 1), slice(100, 140), slice(None)):
@@ -255,7 +255,7 @@ def test_cuda_graph(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_small_cases(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str) -> None:
-    """Against float64 on the CPU: the sanitizers are to see no kernel but ours."""
+    """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
     for m, n, k in [(3, 37, 300), (20, 136, 136)] if kernel != "gemv" else [(3, 40, 72)]:
         x, *weights = arguments(m, n, k, dtype, "cpu")

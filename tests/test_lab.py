@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.empty_launch(a, 0), "threads in [1, 1024], got 0"),
         (lambda a: lab.concurrent_copy(a, 32, 3, 1), "loads to be one of 1, 2, 4, 8, got 3"),
         (lambda a: lab.concurrent_copy(a, 32, 2, 2), "loads or width to be 1, got 2 and 2"),
-        (lambda a: lab.concurrent_copy(a, 32, 1, 1, "half"), "grid to be full or one_per_sm, got half"),
+        (lambda a: lab.concurrent_copy(a, 32, 1, 1, "half"), "grid to be full, resident or one_per_sm, got half"),
         (lambda a: lab.fma_chains(a, a[0, :2], 5, 1, 1), "x of threads elements a block"),
         (lambda a: lab.fma_chains(a, a[0], 4, 1, 1), "factors to be b and c, got 4 elements"),
         (lambda a: lab.fma_chains(a, a[0, :2], 4, 1, 1, 16), "unroll to be one of 8, 64, got 16"),
@@ -107,6 +108,10 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.register_bound(a, 33, "L2"), "bound to be memory or arithmetic, got L2"),
         (lambda a: lab.window_sum(a, 4, True), "window to be odd and in [1, 1025], got 4"),
         (lambda a: lab.histogram(a.int(), 0, True), "bins in [1, 8192], got 0"),
+        (  # never touched, so no memory is taken
+            lambda a: lab.histogram(torch.empty(1 << 31, dtype=torch.int32), 4, True),
+            "fewer than 2^31 elements, which int32 counts, got 2147483648",
+        ),
         (lambda a: lab.vector_add(a, a[:1], "plain"), "a and b of one shape, got [3, 4] and [1, 4]"),
         (lambda a: lab.vector_add(a, a, "x"), "variant to be plain, privatised"),
         (lambda a: lab.vector_add(a[0, 1:], a[0, 1:], "vector4"), "a and b aligned to 16 bytes for variant vector4"),
@@ -157,6 +162,7 @@ def test_row_and_result_file(tmp_path, monkeypatch):
     row = measure.row("c", "x", (2.0, (1.5, 2.5)), shape={"n": 4}, flops=4e6, bytes_moved=8e3)
     assert row["tflops"] == 2.0 and row["gbps"] == 4.0 and row["us_quartiles"] == [1.5, 2.5]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="none"))
     document = measure.describe("lab_softmax", [row, row], [1980, 1700], {"commit": "abc"})
     written = measure.write_results(tmp_path, document)
     content = json.loads(written.read_text())

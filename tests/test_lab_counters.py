@@ -1,6 +1,9 @@
 """The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
 
+import json
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -54,6 +57,15 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         counters.count("parity_branch", denied)
     with pytest.raises(counters.Refused, match="measured no kernel: ==WARNING== No kernels were profiled"):
         counters.count("parity_branch", ncu(tmp_path, "==WARNING== No kernels were profiled.\n"))
+    with monkeypatch.context() as patch:
+
+        def run(command, timeout, **_):
+            assert " ".join(command[1:4]) == "--csv --clock-control none"
+            raise subprocess.TimeoutExpired(command, timeout)
+
+        patch.setattr(subprocess, "run", run)
+        with pytest.raises(counters.Refused, match="has not ended within five minutes"):
+            counters.count("parity_branch", denied)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(counters.Refused, match="no ncu on PATH"):
         counters.count("parity_branch")
@@ -68,6 +80,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert counters.main([]) == 0 and "no NVIDIA GPU" in capsys.readouterr().out
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="none"))
     ncu(tmp_path, OUTPUT)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert counters.main(["parity_branch", "--out", str(tmp_path / "out")]) == 0
@@ -75,6 +88,18 @@ def test_command(tmp_path, monkeypatch, capsys):
         "branches 98,304, dram percent 82.1, sectors a request 8.0; document: 98,304 branch" in capsys.readouterr().out
     )
     assert (tmp_path / "out" / "lab_counters.json").exists()
+    counted = iter([{"branches": 1.0}, counters.Refused("the kernel failed"), {"branches": 2.0}])
+
+    def count(name):
+        if isinstance(found := next(counted), counters.Refused):
+            raise found
+        return found
+
+    with monkeypatch.context() as patch:  # one that fails does not cost the others
+        patch.setattr(counters, "count", count)
+        assert counters.main(["parity_branch", "sgemm_07", "add_plain", "--out", str(tmp_path / "some")]) == 0
+    assert "No counters of sgemm_07: the kernel failed.\nadd_plain: branches 2.0" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "some" / "lab_counters.json").read_text())["rows"]) == 2
     ncu(tmp_path, "", "ERR_NVGPUCTRPERM")
     assert counters.main([]) == 0
     assert capsys.readouterr().out.startswith("No counters: the driver keeps counters from users")

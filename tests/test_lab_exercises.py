@@ -68,8 +68,18 @@ def test_check_takes_what_is_right_and_nothing_else(kind):
     assert exercise.check(e, RIGHT[kind], "cpu") >= 6
     with pytest.raises(exercise.Wrong, match="wrong, the first at"):
         exercise.check(e, off_by_one(kind), "cpu")
-    with pytest.raises(exercise.Wrong, match="wrong, the first at"):
+    with pytest.raises(exercise.Wrong, match=r"wrong, the first at .* all are NaN: did the kernel start"):
         exercise.check(e, lambda *operands: RIGHT[kind](*operands) * float("nan"), "cpu")
+
+
+def test_check_sees_one_element_of_a_million():
+    """A sum that forgets the last element of a long array alone."""
+
+    def forgets(x):
+        return RIGHT["reduction"](x[:-1] if x.numel() > 1_000_000 else x)
+
+    with pytest.raises(exercise.Wrong, match="sum of 1000003: 1 of 1 wrong"):
+        exercise.check(exercise.EXERCISES["03"], forgets, "cpu")
 
 
 def test_skeletons_compile_and_load(tmp_path):
@@ -80,6 +90,9 @@ def test_skeletons_compile_and_load(tmp_path):
     wrong = tmp_path / "wrong.cu"
     wrong.write_text("__global__ void kernel( {")
     with pytest.raises(exercise.Wrong, match="does not compile"):
+        exercise.build(wrong, "sm_90")
+    wrong.write_text("void exercise() {}")
+    with pytest.raises(exercise.Wrong, match='has no function `extern "C"'):
         exercise.build(wrong, "sm_90")
 
 
@@ -110,6 +123,13 @@ def test_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exercise, "kernel", lambda e, library: off_by_one(e.kind))
     assert exercise.main(["02", "mine.cu"]) == 1
     assert "1 x 1 times 1 x 1: 1 of 1 wrong" in capsys.readouterr().out
+
+    def illegal(e, run):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+
+    monkeypatch.setattr(exercise, "check", illegal)
+    assert exercise.main(["02", "mine.cu"]) == 1
+    assert capsys.readouterr().out == "The kernel failed: CUDA error: an illegal memory access was encountered\n"
     pytest.importorskip("matplotlib")
     exercise.draw(rows, "x", tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000

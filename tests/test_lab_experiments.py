@@ -74,7 +74,11 @@ def chase(following, steps, start=0, shared=False):
 def kernel_attributes(x, name):
     registers = int(name.split()[1]) if name.startswith("registers") else 32
     blocks = device.occupancy(H200, 512, registers).blocks
-    return torch.tensor([registers, 0, 0, 512, 3 if name == "sgemm 07_warp_tile" else blocks])
+    return torch.tensor([registers, 0, 0, 512, {"sgemm 07_warp_tile": 3, "who am i": AT_ONCE[0]}.get(name, blocks)])
+
+
+AT_ONCE = [2]  # blocks of 1024 threads an SM
+COMMANDS: list[list[str]] = []  # of other processes
 
 
 def halve(y, steps, c=1.0):
@@ -89,10 +93,11 @@ def paths(x, count, per_lane):
 
 
 def who_am_i(like, blocks, x, y=1, z=1, nanoseconds=0):
-    """Two blocks of 1024 threads an SM, the next ones when these end."""
+    """AT_ONCE blocks of 1024 threads an SM, the next ones when these end."""
     thread, block = torch.meshgrid(torch.arange(x * y * z), torch.arange(blocks), indexing="xy")
-    wave = block // (2 * H200.multiprocessors)
+    wave = block // (AT_ONCE[0] * H200.multiprocessors)
     begin = wave * nanoseconds
+    block = block + 50  # where the last block goes is not among the first SMs
     found = [thread % 32, thread - thread % 32, block % H200.multiprocessors, begin, begin + nanoseconds]
     return torch.stack(found, -1)
 
@@ -150,14 +155,16 @@ def on_cpu(monkeypatch):
     used = {limit: {"registers": min(limit, 70), "spilled": max(0, 70 - limit)} for limit in spilling.LIMITS}
     monkeypatch.setattr(spilling, "build", lambda limit, _: (lambda x, y: y.fill_(2 * spilling.LIVE), used[limit]))
     monkeypatch.setattr(spilling.shutil, "which", lambda _: "nvcc")
-    first = [{"branch": 90.0, "arithmetic": 30.0}, {"branch": 10.0, "arithmetic": 10.0}]
+    names = ("branch", "arithmetic", "plain", "coarsened2")
+    first = [dict(zip(names, (90.0, 30.0, 80.0, 20.0), strict=True)), dict.fromkeys(names, 10.0)]
     process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
-    monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
+    monkeypatch.setattr(experiments.subprocess, "run", lambda command, **_: COMMANDS.append(command) or process)
     for name, value in {
         "is_available": lambda: True,
         "get_device_name": lambda *_: "NVIDIA Test",
         "get_device_capability": lambda *_: (9, 0),
         "get_device_properties": lambda *_: SimpleNamespace(uuid="none"),
+        "current_device": lambda: 1,
         "synchronize": lambda: None,
         "empty_cache": lambda: None,
         "Event": lambda enable_timing: event,
@@ -223,7 +230,25 @@ def test_scheduling_sees_waves(on_cpu):
     at = {r["shape"]["blocks"]: r for r in rows if "used" in r}
     assert [at[n]["us"] for n in (1, 132, 264, 265, 528)] == [1, 1, 1, 2, 2]
     assert [at[n]["used"] for n in (1, 132, 264)] == [1, 132, 132] and at[528]["most"] == 2
-    assert lab.conclude(rows).shown
+    assert [50, 1000, 2000] in at[265]["timeline"]  # the plot shows the block that waited
+    assert (
+        lab.conclude(rows).shown
+        and "264 run at once, at most 2 on an SM, and one more takes" in lab.conclude(rows).text
+    )
+
+
+def test_scheduling_where_an_sm_holds_one_block(on_cpu, monkeypatch):
+    monkeypatch.setattr("test_lab_experiments.AT_ONCE", [1])
+    rows = lab.run("scheduling", [1000])
+    at = {r["shape"]["blocks"]: r["us"] for r in rows if "used" in r}
+    assert at == {1: 1, 132: 1, 133: 2, 264: 2}
+    conclusion = lab.conclude(rows)
+    assert (
+        conclusion.shown
+        and "132 SMs and take 1.00 times as long as one, one on each; one more takes 2.0" in conclusion.text
+    )
+    pytest.importorskip("matplotlib")
+    assert lab.plot(rows).axes[-1].has_data()
 
 
 def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
@@ -239,6 +264,161 @@ def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
     assert all("document" not in r for r in measured) and measured[0]["remark"] == "expected 32x of one path"
 
 
+def test_a_failure_costs_no_other_results(on_cpu, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(STAND_INS, "parity", lambda x, branch: x)
+    draw = lab.plot
+    monkeypatch.setattr(lab, "plot", lambda rows: draw(rows) if "loads" in rows[-1]["shape"] else {}["x"])
+    names = ["divergence", "registers", "copy"]
+    assert runner.main(["--only", *names, "--quick", "--out", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "Divergence FAILED. RuntimeError: xgemm lab: parity by branch is wrong; not timed\n" in printed.out
+    assert "The register cliff FAILED. KeyError: 'x'\n" in printed.out and "Traceback" in printed.err
+    assert printed.out.endswith("These failed: divergence, registers.\n")
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"lab_registers.json", "lab_copy.json", "lab_copy.png"}
+
+
+def test_a_graph_finds_memory(monkeypatch):
+    """A capture cannot free what torch's allocator has cached for the calls before it."""
+    emptied, at = [], {"reserved": 70, "allocated": 10, "free": 20}
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: at["reserved"])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: at["allocated"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (at["free"], 90))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(dict(at)))
+    measure.make_room()
+    at["free"] = 60
+    measure.make_room()
+    assert [found["free"] for found in emptied] == [20]
+
+
+def test_an_experiment_begins_with_all_memory(on_cpu, monkeypatch):
+    steps = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: steps.append("emptied"))
+    monkeypatch.setattr(STAND_INS, "parity", lambda x, branch: steps.append("run") or x)
+    with pytest.raises(RuntimeError, match="not timed"):
+        lab.run("divergence", [1 << 10])
+    assert steps == ["emptied", "run"]
+
+
+def test_products_are_float32_whatever_the_caller_has_set(on_cpu, monkeypatch):
+    seen, multiply = set(), STAND_INS.sgemm
+
+    def sgemm(a, b, *, step):
+        seen.add(torch.get_float32_matmul_precision())
+        return multiply(a, b, step=step)
+
+    monkeypatch.setattr(STAND_INS, "sgemm", sgemm)
+    for precision in ("medium", "highest"):
+        torch.set_float32_matmul_precision(precision)
+        lab.run("quantisation", [1])
+        assert torch.get_float32_matmul_precision() == precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the newer way, after which the older one raises
+    try:
+        lab.run("quantisation", [1])
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == {"highest"}
+
+
+def kept(name: str) -> list[dict]:
+    """Rows of an H200."""
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "nvidia_h200" / f"lab_{name}.json"
+    return [row | {"experiment": name} for row in json.loads(path.read_text())["rows"]]
+
+
+def change(rows: list[dict], field: str, factor: float, **match: object) -> list[dict]:
+    """The rows with a field multiplied where shape or row has these values."""
+    found = [row for row in rows if all(row.get(k, row["shape"].get(k)) == value for k, value in match.items())]
+    assert found
+    return [row | {field: row[field] * factor} if row in found else row for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "field", "factor", "match"),
+    [
+        ("fma", "it is bound by reads of the register file", "of_peak", 2, {"chains": 1, "unroll": 64, "registers": 3}),
+        ("copy", "starting blocks is its limit", "us", 3, {"grid": "full", "threads": 32, "loads": 4}),
+        ("divergence", "the compiler predicates it", "us", 3, {"case": "parity", "contender": "branch"}),
+        ("quantisation", "a lone block runs faster", "tflops", 0.8, {"tiles": 397}),
+        ("roofline", "fit every point within", "joules", 2, {"dtype": "float32", "contender": "64 steps"}),
+    ],
+)
+def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match):
+    rows = kept(name)
+    assert claim in lab.conclude(rows).text
+    assert claim not in lab.conclude(change(rows, field, factor, **match)).text
+
+
+def test_the_copys_conclusion_is_of_bytes_in_flight(on_cpu):
+    assert "With one block of 32 threads an SM, 1, 2, 4" in lab.conclude(kept("copy")).text  # kept without the new grid
+    rows = lab.run("copy", [1 << 10])
+    assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
+    in_flight = {
+        r["shape"]["grid"]: r["in_flight"] for r in rows if r["shape"]["threads"] == 32 and r["shape"]["loads"] == 8
+    }
+    assert in_flight == {"full": 32 * 1024, "resident": 32 * 1024, "one_per_sm": 1024}
+
+
+def test_bank_conflicts_are_not_blamed_for_registers(on_cpu):
+    rows = lab.run("tiling", SIZES["tiling"])
+    assert "32-way bank conflicts cost" in lab.conclude(rows).text
+    assert "not for its banks alone" in lab.conclude(change(rows, "registers", 2, contender="conflicting 32")).text
+    unknown = [{key: value for key, value in row.items() if key != "registers"} for row in rows]
+    assert "not for its banks alone" in lab.conclude(unknown).text
+
+
+def test_conclusions_of_few_sizes():
+    softmax = [row for row in kept("softmax") if row["shape"]["cols"] >= 4096]
+    assert "stays in a cache" in lab.conclude(kept("softmax")).text
+    assert "stays in a cache" not in lab.conclude(softmax).text and "At 32768 columns" in lab.conclude(softmax).text
+    for low, high in ((1 << 20, 1 << 30), (1 << 12, 1 << 17)):
+        some = [row for row in kept("latency") if row["shape"]["shared"] or low <= row["shape"]["bytes"] <= high]
+        assert "leave out" in lab.conclude(some).text
+
+
+def test_numbers_that_are_no_powers_of_two(on_cpu):
+    assert [measure.amount(n) for n in (1, 1 << 24, 1000, 1023)] == ["2^0", "2^24", "1,000", "1,023"]
+    rows = lab.run("reduction", [1000, 1023])
+    assert {row["case"] for row in rows} == {"1,000", "1,023"} and "Of 1,023 numbers" in lab.conclude(rows).text
+
+
+def test_attention_of_more_positions_than_usual(on_cpu):
+    rows = lab.run("attention", [96])  # of 64
+    assert {row["shape"]["batch"] for row in rows} == {1}
+
+
+def test_attention_leaves_out_what_does_not_fit(on_cpu, monkeypatch):
+    right = STAND_INS.attention
+
+    def small_gpu(q, k, v, *, step, is_causal):
+        if step == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return right(q, k, v, step=step, is_causal=is_causal)
+
+    monkeypatch.setattr(STAND_INS, "attention", small_gpu)
+    steps = {row["contender"] for row in lab.run("attention", [16])}
+    assert "01_materialised" not in steps and "02_row_a_warp" in steps
+
+
+def test_the_line_of_littles_law_is_this_gpus():
+    pytest.importorskip("matplotlib")
+    h200 = kept("copy")
+    h100 = change(h200, "gbps", 3350 / 4800)
+    for rows, label in ((h200, "H200: 12 KiB"), (h100, "H100: 9 KiB"), (change(h200, "gbps", 0.5), None)):
+        labels = [line.get_label() for line in lab.plot(rows, "x").axes[1].lines]
+        found = [text for text in labels if text.startswith("latency")]
+        assert found == ([f"latency x bandwidth, {label}"] if label else [])
+
+
+def test_the_clock_is_the_current_devices(monkeypatch):
+    commands = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="12-34"))
+    monkeypatch.setattr(measure, "_output_of", lambda *command: commands.append(command) or "1980")
+    assert measure.sm_clock_mhz() == 1980 and commands[0][-2:] == ("-i", "GPU-12-34")
+
+
 def test_runner_writes_nothing_that_would_replace_a_full_run(on_cpu, tmp_path):
     pytest.importorskip("rich")
     for more in (["--quick"], ["--sizes", "2^10"]):
@@ -249,7 +429,13 @@ def test_runner_writes_nothing_that_would_replace_a_full_run(on_cpu, tmp_path):
 
 def test_sizes_and_names(capsys):
     assert [runner.size(text) for text in ("4096", "2^24", "1e6")] == [4096, 1 << 24, 1_000_000]
-    for bad in (["--sizes", "4"], ["--only", "fma", "copy", "--sizes", "4"], ["--only", "nothing"]):
+    for bad in (
+        ["--sizes", "4"],
+        ["--only", "fma", "--sizes", "0"],
+        ["--only", "fma", "--sizes", "x"],
+        ["--only", "fma", "copy", "--sizes", "4"],
+        ["--only", "nothing"],
+    ):
         with pytest.raises(SystemExit):
             runner.main(bad)
     capsys.readouterr()
@@ -313,8 +499,18 @@ def test_every_item_of_the_documents_has_a_place():
     assert found == {(document, item) for document, count in ITEMS.items() for item in range(1, count + 1)}
 
 
-def test_the_process_of_first_launches_is_python():
+def test_first_launches_are_of_the_current_device_in_either_order(on_cpu, monkeypatch):
     compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
+    COMMANDS.clear()
+    lab.run("first_launch", [1 << 10])
+    orders = [["branch", "arithmetic"], ["arithmetic", "branch"], ["plain", "coarsened2"], ["coarsened2", "plain"]]
+    dead = SimpleNamespace(returncode=1, stdout="", stderr="Traceback\n  line 3\nImportError: no\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(experiments.subprocess, "run", lambda *_, **__: dead)
+        with pytest.raises(RuntimeError, match=r"first launches \(ImportError: no\) is wrong"):
+            lab.run("first_launch", [16])
+    packages = str(Path(lab.__file__).parents[2])  # of this torch_ext, wherever the child runs
+    assert [command[3:] for command in COMMANDS] == [[packages, "1", "1024", *order] for order in orders]
 
 
 def test_fewer_registers_spill(tmp_path):

@@ -1,11 +1,18 @@
 """The kernels of the lab's single experiments on a GPU: what each must compute, and what the API says of them."""
 
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
 import pytest
 import torch
 from common import SANITIZED, poison, randn
 from lab_checks import CUDA, assert_sgemm, message
 
 import torch_ext.lab
+from tools import sass
 from torch_ext.lab import attention, experiments, ladders, measure, memory, tiles
 
 lab = torch.ops.xgemm_lab
@@ -24,7 +31,7 @@ def test_copies(n):
     for loads, width in ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4)):
         y = x[: n // width * width]
         for threads in (32, 100, 1024):
-            for grid in ("full", "one_per_sm"):
+            for grid in ("full", "resident", "one_per_sm"):
                 poison("cuda", 1)
                 assert torch.equal(lab.concurrent_copy(y, threads, loads, width, grid), y)
 
@@ -45,6 +52,28 @@ def test_without_contraction_a_product_is_a_loop_in_the_order_of_k():
         a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
         assert torch.equal(lab.tiled_matmul(a, b, "uncontracted", 32), tiles.in_order(a, b)), (m, n, k)
         assert torch.equal(tiles.in_order(a, b).cpu(), tiles.in_order(a.cpu(), b.cpu()))
+
+
+def test_conflicting_and_padded_tiles_differ_in_banks_alone(tmp_path):
+    """The same loads from shared memory and the same registers: what is left is the banks (S3-06)."""
+    try:
+        program, environment = sass.cuobjdump()
+    except SystemExit:
+        pytest.skip("no cuobjdump")
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    csrc, cubin = Path(__file__).resolve().parents[1] / "csrc", tmp_path / "tiling.cubin"
+    source = csrc / "lab" / "experiments" / "tiling.cu"
+    flags = ["-std=c++20", "-O3", f"-I{csrc}", "-arch=sm_90a", "-Xptxas=-v", "-cubin"]
+    built = subprocess.run(["nvcc", *flags, source, "-o", cubin], capture_output=True, text=True, check=True)
+    dump = subprocess.run([program, "-sass", cubin], capture_output=True, text=True, check=True, env=environment)
+    code = {kernel.split(maxsplit=1)[0]: kernel for kernel in dump.stdout.split("Function : ")[1:]}
+    found = {}
+    for name in ("ELi0ELb0ELb1E", "ELi0ELb1ELb1E", "ELi1ELb1ELb1E"):  # fixed, conflicting, padded
+        kernel = next(mangled for mangled in code if f"fixed_kernelILi32{name}" in mangled)
+        loads = Counter(re.findall(r"\bLDS[.\w]*", code[kernel]))
+        found[name] = loads, re.search(rf"{kernel}.*?Used (\d+) registers", built.stderr, re.DOTALL)[1]
+    assert all(kind == (Counter({"LDS": 32, "LDS.128": 8}), "32") for kind in found.values()), found
 
 
 @CUDA
@@ -224,6 +253,17 @@ def test_ops_use_the_current_stream_and_graphs():
     torch.cuda.synchronize()
     for ours, expected in zip(captured, eager, strict=True):
         assert torch.equal(ours, expected)
+
+
+@CUDA
+@pytest.mark.parametrize("name", torch_ext.lab.EXPERIMENTS)
+def test_an_experiment_runs_and_concludes(name):
+    """From end to end, processes and compilers too; what the figures say, small sizes do not show."""
+    rows = torch_ext.lab.run(name, quick=True, seconds=1e-3)
+    if not rows:
+        pytest.skip("needs compute capability 9.0, or nvcc")
+    assert all(row["us"] > 0 for row in rows)
+    assert "leave out" not in torch_ext.lab.conclude(rows).text
 
 
 @CUDA

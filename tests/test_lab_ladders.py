@@ -66,10 +66,12 @@ def test_tensor_gemm_many_tiles(step):
 @CUDA
 def test_tensor_gemm_shapes_that_it_does_not_take():
     a = torch.ones(256, 64, device="cuda", dtype=torch.bfloat16)
-    assert "multiples of 256 and k of 64, got [128, 64] and [256, 64]" in message(
+    assert "multiples of 256, k of 64, all below 2^20, got [128, 64] and [256, 64]" in message(
         lambda: lab.tensor_gemm(a[:128], a, step=9)
     )
     assert "multiple of 16" in message(lambda: lab.tensor_gemm(misaligned(a), a, step=9))
+    rows = a.new_empty(1 << 20, 64)  # more tiles of 16 rows than gridDim.y counts
+    assert "all below 2^20, got [1048576, 64]" in message(lambda: lab.tensor_gemm(rows, a, step=9))
 
 
 @pytest.mark.sanitize

@@ -41,14 +41,14 @@ def check(
     assert out.shape == exact.shape
     assert out.dtype == x.dtype
     assert out.is_contiguous()
-    # The activations' slopes are at most 1.13, so an error of the sum arrives no larger than that.
+    # The activations' slopes are at most 1.13, which bounds how much they enlarge the sum's error.
     roundings = 2 * math.sqrt(x.shape[-1]) + 8
-    if x.dtype is torch.float32:  # componentwise: |x||w| and what is added to it, as SGEMM's bound has it
+    if x.dtype is torch.float32:  # componentwise: |x||w| plus the addends' sizes, as in SGEMM's bound
         scale = torchs(x.double().abs(), w.double().abs(), None if bias is None else wide[0].abs(), "none", None)
         scale = 1.13 * scale if residual is None else 1.13 * scale + wide[1].abs()
         assert componentwise_error(out, exact, scale) <= roundings * 2**-24
         return out
-    # In fp64 torch's result is the reference itself, whose own error ours adds to.
+    # In fp64 torch's result is the reference; its own error adds to ours.
     ulps = roundings if x.dtype is torch.float64 else 4
     assert_as_good_as(out, torchs(x, w, bias, activation, residual), exact, ulps=ulps)
     return out
@@ -177,7 +177,7 @@ def test_mixed_devices() -> None:
 def test_a_row_has_the_same_bits_in_any_batch(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, activation: str
 ) -> None:
-    """The epilogue included: gemv, tile and split kernels round alike."""
+    """gemv, tile and split kernels round the epilogue alike, too."""
     monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
     for n, k in [(260, 320), (512, 8192)]:
         x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((600, k), (n, k), (n,)))
@@ -205,8 +205,8 @@ def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> Non
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("tile", ["128x256", "128x192", "128x128", "128x64", "64x64"])
-def test_bias_of_several_tiles_a_block(monkeypatch: pytest.MonkeyPatch, tile: str) -> None:
-    """Half precision's tiles find their part of the bias in shared memory, one after the other."""
+def test_bias_of_several_tiles_per_cta(monkeypatch: pytest.MonkeyPatch, tile: str) -> None:
+    """A half-precision CTA reloads the bias in shared memory for each of its tiles."""
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", f"wgmma_{tile}")
     m, n, k = 2500, 4616, 72
     x, w, bias = (randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((m, k), (n, k), (2 * n,)))

@@ -1,4 +1,4 @@
-"""Importing torch_ext: what is missing or too old is said in one line, before anything else fails."""
+"""Importing torch_ext: one line names what is missing or too old before anything else fails."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_old_torch(package: Path) -> None:
-    """The version is looked at first: neither the missing library nor an old torch's linker error gets the word."""
+    """The version is checked first, before the missing library or an old torch's linker error is reported."""
     done = run("import torch; torch.__version__ = '2.9.1+cu128'; import torch_ext", package)
     assert last_line(done) == (
         "ImportError: xgemm: needs torch 2.10 or newer, got 2.9.1+cu128; pip install 'torch>=2.10'"
@@ -60,7 +60,7 @@ def test_library_not_built(package: Path) -> None:
 
 
 def test_another_build_by_the_environment(tmp_path: Path, package: Path) -> None:
-    """XGEMM_LIBRARY: for benchmarks of two builds; the package itself need not have one."""
+    """XGEMM_LIBRARY, for benchmarks of two builds, works in a package without a library."""
     other = tmp_path / "other.so"
     code = f"import os; os.environ['XGEMM_LIBRARY'] = {str(other)!r}; import torch, torch_ext; "
     code += "print(*torch.ops.loaded_libraries)"
@@ -128,7 +128,7 @@ def test_import_is_quiet_and_light() -> None:
     ("module", "then"), [("torch.distributed.tensor", "distributed"), ("torch.utils.flop_counter", "flops")]
 )
 def test_a_program_may_ask_for_a_module_before_it_imports_it(module: str, then: str) -> None:
-    """What torch_ext registers after the import of a module must not be lost to a mere find_spec()."""
+    """A find_spec() before the module's import must not lose what torch_ext registers after that import."""
     then = f"torch_ext.{then}"
     code = f"import importlib, importlib.util, sys, torch, torch_ext; importlib.util.find_spec({module!r}); "
     code += f"before = {then!r} in sys.modules; importlib.import_module({module!r}); "

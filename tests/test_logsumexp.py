@@ -19,7 +19,7 @@ op = torch.ops.xgemm
 
 
 def assert_logsumexp(x: torch.Tensor, dim, keepdim: bool = False) -> None:
-    """A few roundings of the result, of the accumulator, and of the sum of exponentials (an absolute error)."""
+    """Allows a few roundings of the result, the accumulator and the sum of exponentials (an absolute error)."""
     poison(x.device, 1)
     found = op.logsumexp(x, dim, keepdim)
     exact = torch.logsumexp(x.double(), dims_of(x, dim), keepdim)
@@ -27,7 +27,7 @@ def assert_logsumexp(x: torch.Tensor, dim, keepdim: bool = False) -> None:
     if found.numel() == 0:
         return
     accumulate = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
-    half_roundings = 1 if x.is_cuda else 4  # ATen's CPU path rounds to the input's dtype in between
+    half_roundings = 1 if x.is_cuda else 4  # ATen's CPU path rounds intermediate results to the input's dtype
     bound = 4 * accumulate * (1 + exact.abs()) + half_roundings * torch.finfo(x.dtype).eps * (
         exact.abs() + half_roundings - 1
     )
@@ -53,7 +53,7 @@ def test_row_lengths_and_magnitudes(device, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("magnitude", [6e4, 7e4, 1e6, 1e8, 3e9, 1e10, 1e20, 8.4e37, 8.6e37, 2e38])
 def test_large_magnitudes(device, dtype, magnitude):
-    """The product of a large maximum with log2(e) is rounded by much more than 1: it must not end in an exponent."""
+    """A large maximum times log2(e) rounds by far more than 1, so it must not become part of an exponent."""
     for n in (5, 700, 20000):
         x = randn(3, n, device=device, dtype=torch.float64) * 30
         for sign in (1, -1):
@@ -85,7 +85,7 @@ def test_integers_become_float32(device):
     for source in (x, x.to(torch.uint8), x > 5):
         torch.testing.assert_close(op.logsumexp(source, [1]), torch.logsumexp(source, 1))
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # on every device and as a fake has it
+    torch.set_default_dtype(torch.float64)  # the same on every device and for fake tensors
     try:
         assert op.logsumexp(x, [1]).dtype == op.logsumexp(x.to("meta"), [1]).dtype == torch.float32
     finally:

@@ -1,4 +1,4 @@
-"""tools/machine_code.py: what makes a kernel's digest another one, and which result files are then out of date."""
+"""tools/machine_code.py: what changes a kernel's digest, and which result files are then out of date."""
 
 import json
 import re
@@ -126,8 +126,8 @@ def test_kernels_beside_the_measured_ones(compile_code: Callable[..., Path], ori
     file.write_text(json.dumps({"sources": {"paths": ["csrc/matmul"], "sha256": "1" * 16}, "machine_code": measured}))
     more = machine_code.kernels(compile_code(CHANGED["one kernel more"]))
     changed = machine_code.kernels(compile_code(CHANGED["a literal"]))
-    assert len(list(machine_code.out_of_date(more, tmp_path))) == 1  # without a record nobody knows
-    for library in (found, more):  # the second has nothing to add and keeps what there is
+    assert len(list(machine_code.out_of_date(more, tmp_path))) == 1  # out of date without a record
+    for library in (found, more):  # the second adds nothing and keeps the record
         machine_code.record(library, tmp_path)
         assert not list(machine_code.out_of_date(more, tmp_path)) and not list(
             machine_code.out_of_date(found, tmp_path)
@@ -151,7 +151,7 @@ def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path]
 
 
 def test_every_kernel_of_the_library_is_in_a_namespace_named_after_its_folder() -> None:
-    """A kernel elsewhere would belong to no result file, and its change would make none out of date."""
+    """A kernel elsewhere would belong to no result file, so that its change would make none out of date."""
     folders = [path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()]
     prefixes = tuple(machine_code.prefix_of(f"csrc/{folder}") for folder in folders)
     for names in machine_code.kernels(machine_code.LIBRARY).values():

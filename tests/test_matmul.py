@@ -1,4 +1,4 @@
-"""torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and bits that depend on nothing but the row."""
+"""torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and a row's bits that no other row changes."""
 
 import math
 import os
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 matmul = torch.ops.xgemm.matmul
 
-# Every kernel, and sizes just below, at and above the tiles of each. CUDA cores' kernels add in one order, those of
-# Hopper's tensor cores in another.
+# Every kernel, and sizes just below, at and above the tiles of each. The kernels of CUDA cores share one order of
+# additions, those of Hopper's tensor cores another.
 TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
 # Hopper; not fp64
 TENSOR_TILES = [
@@ -52,7 +52,7 @@ EDGES = [
 
 @contextmanager
 def forced(kernel: str) -> Iterator[None]:
-    """The plan takes `kernel` where it can do the problem; "" leaves the choice to it."""
+    """Forces `kernel` where it can do the problem; "" leaves the choice to the plan."""
     os.environ["XGEMM_MATMUL_PLAN"] = kernel
     try:
         yield
@@ -72,7 +72,7 @@ def test_unknown_forced_name() -> None:
 
 @pytest.fixture
 def batch_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fp32, too, is added in an order that does not depend on the number of rows (docs/matmul.md)."""
+    """fp32's order of additions, too, does not depend on the number of rows (docs/matmul.md)."""
     monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
 
 
@@ -149,7 +149,7 @@ def test_shapes(device: torch.device, dtype: torch.dtype, shapes: tuple[tuple[in
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_more_batch_dims_than_a_kernel_takes_at_odd_steps(device: torch.device, dtype: torch.dtype) -> None:
-    """The first matrices may be loaded as vectors, those of the outermost dim's next step may not."""
+    """The outermost dim has an odd stride: its first matrices allow vector loads, the next ones do not."""
     a = randn(2, 2**4 * 8 * 8 + 1, dtype=dtype, device=device)[:, :-1].unflatten(1, (2, 2, 2, 2, 8, 8))
     check(a, randn(2, 1, 2, 1, 2, 8, 8, dtype=dtype, device=device))
 
@@ -299,9 +299,9 @@ def test_ragged_tiles_in_every_layout_give_the_same_bits(
 def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
     batch_invariant: None, dtype: torch.dtype, k: int
 ) -> None:
-    """The order depends on N and K alone; a row alone takes the gemv kernel or splits K, 129 rows do not.
+    """The order of additions depends on N and K alone; one row takes the gemv kernel or splits K, 129 rows do not.
 
-    (Where fp32's bits may depend on the number of rows, gemv is more exact than the others.)
+    (Without batch_invariant, fp32's gemv adds in another, more exact order.)
     """
     a, b = randn(129, k, dtype=dtype, device="cuda"), randn(k, 132, dtype=dtype, device="cuda")
     with forced(TILES[0]):
@@ -320,7 +320,7 @@ def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
     ("n", "k"), [(1, 1), (3, 7), (768, 768), (37, 4099), (1000, 1024), (131, 14336), (5, 100000), (4096, 512)]
 )
 def test_dot_adds_in_one_order(n: int, k: int) -> None:
-    """Of 1 to 4 rows or columns, however they lie in memory."""
+    """1 to 4 rows or columns, in any layout."""
     a, w = randn(4, k, device="cuda"), randn(n, k, device="cuda")
     apart = torch.full((n, 2 * k + 3), math.nan, device="cuda")[:, 3 : k + 3].copy_(w)  # contiguous along k alone
     with forced("dot"):
@@ -389,7 +389,7 @@ def test_every_tensor_tile_and_split_gives_the_same_bits(dtype: torch.dtype, n: 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("n", [24, 1000, 2304, 4096, 6144, 13824])
 def test_tiles_of_any_width_give_the_same_bits(dtype: torch.dtype, n: int) -> None:
-    """Few rows take as many columns a tile as keep all multiprocessors equally busy."""
+    """For few rows the plan picks the tiles' width that loads all SMs equally."""
     a, w = randn(200, 264, dtype=dtype, device="cuda"), randn(n, 264, dtype=dtype, device="cuda")
     bias, residual = randn(n, dtype=dtype, device="cuda"), randn(200, n, dtype=dtype, device="cuda")
     out = check(a, w.mT)
@@ -404,7 +404,7 @@ def test_tiles_of_any_width_give_the_same_bits(dtype: torch.dtype, n: int) -> No
 
 @pytest.mark.cuda
 def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
-    """CTAs that share a tile meet in memory: half precision with long K, and direct fp32."""
+    """Tiles whose K is split between CTAs, which reduce in memory: half precision with long K, and direct fp32."""
     sizes = [(64, 64, 65536, torch.bfloat16), (300, 512, 16384, torch.float16), (64, 64, 65536, torch.float32)]
     operands = [
         (randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k, dtype in sizes
@@ -440,7 +440,7 @@ def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
     [pytest.param(17, 20, 40, 12416, marks=pytest.mark.sanitize), (3, 64, 512, 12288), (5, 1, 256, 8192)],
 )
 def test_clusters_add_one_tile_after_another(batch: int, m: int, n: int, k: int) -> None:
-    """More tiles than clusters that run at once: sums meet where the next tile's loads go."""
+    """More tiles than resident clusters: a cluster reduces in the shared memory that the next tile is loaded into."""
     a, b = (randn(batch, *size, dtype=torch.bfloat16, device="cuda") for size in [(m, k), (k, n)])
     bias = randn(n, dtype=torch.bfloat16, device="cuda")
     for layout in (b, transposed(b)):
@@ -534,7 +534,7 @@ def wide(*shape: int, decades: float) -> torch.Tensor:
 
 
 def data_classes(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """What a product that splits fp32 numbers in parts may stumble over."""
+    """Data that is hard for kernels that split fp32 numbers into parts."""
 
     def normal(*shape: int) -> torch.Tensor:
         return randn(*shape, device="cuda")
@@ -571,13 +571,13 @@ def worse_than_sgemm(
     allowed: dict[str, float] | None = None,
     allowed_largest: dict[str, float] | None = None,
 ) -> list[tuple[str, list[float], list[float]]]:
-    """The data of which `kernel`'s error is larger than SGEMM's, with the errors: ours, SGEMM's, and that of the exact
-    product rounded once, than which nothing is nearer.
+    """The data classes for which `kernel`'s error is larger than SGEMM's, with three errors each: ours, SGEMM's, and
+    that of the exact product rounded once, the least possible.
 
-    In Frobenius norm; the largest up to 1.5 times. Two draws count as one: a few elements dominate wide data.
-    `allowed`, `allowed_largest`: what else is accepted, times SGEMM's. The exact product's own error and a twentieth of
-    it are always granted: where a single term is the sum, SGEMM rounds once as well. Denormals: whoever adds them
-    rounds each product to the same grid, one and the same error but for 1e-4.
+    Errors are Frobenius norms, which must not exceed SGEMM's, and largest errors, which may be 1.5 times SGEMM's;
+    `allowed` and `allowed_largest` are factors for single classes. 1.05 times the least possible norm always passes:
+    where a single term is the sum, SGEMM rounds only once, too. Two draws count as one: a few elements dominate wide
+    data. Denormal sums round each product to the same grid, so that all errors agree to 1e-4.
     """
     allowed, allowed_largest = {"denormal": 1.01, **(allowed or {})}, allowed_largest or {}
     squares: dict[str, torch.Tensor] = {}
@@ -613,7 +613,7 @@ def worse_than_sgemm(
     ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192)), *(("gemv", k) for k in (1, 16, 64, 255))]
 )
 def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    # dot's lanes round each a product of a sum that is one or two: 1.04 met at 256.
+    # Each lane of dot rounds its own first product, which shows in sums of one or two products: 1.04 measured at 256.
     allowed = {"sparse": 1.1} if kernel == "dot" and k >= 256 else {}
     assert not worse_than_sgemm(kernel, 4, 3000, k, "nt" if kernel == "dot" else "nn", allowed)
     assert not worse_than_sgemm(kernel, 1, 3000, k + 1, "nt" if kernel == "dot" else "tn", allowed)
@@ -623,9 +623,9 @@ def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 @pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    if kernel == "wgmma":  # fp16 parts leave out a tenth of an ulp of a product, which shows where that is the sum
+    if kernel == "wgmma":  # fp16 parts drop a tenth of an ulp of a product, which shows where one product is the sum
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"outlier": 1.1})
-    else:  # chunks' sums are added as they are: sparse ones' products are rounded a chunk each (1.29, largest 1.76 met)
+    else:  # each chunk of K rounds its own first product, which shows in sparse sums (measured 1.29, largest 1.76)
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"sparse": 1.5}, allowed_largest={"sparse": 2.0})
 
 
@@ -798,12 +798,12 @@ def test_small_case_of_dot() -> None:
 @pytest.mark.parametrize("tile", TENSOR_TILES)
 def test_small_case_of_every_tensor_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 72, 136), (64, 64, 4160), (136, 264, 72)]:  # the second in splits; overlapping tiles
+        for m, n, k in [(40, 72, 136), (64, 64, 4160), (136, 264, 72)]:  # second: splits K; third: overlapping tiles
             a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
             for layout_a in (a, transposed(a)):
                 for layout_b in (b, transposed(b)):
                     check(layout_a, layout_b)
-        for m, n, k in [(20, 25, 16384), (3, 520, 3072)]:  # parts that meet in memory; that one CTA or a cluster adds
+        for m, n, k in [(20, 25, 16384), (3, 520, 3072)]:  # reduced in memory; in a CTA or cluster
             a, b = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(k, n, dtype=torch.bfloat16, device="cuda")
             check(a, b)
             check(a, transposed(b))
@@ -813,8 +813,8 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("tile", ["wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"])
 @pytest.mark.parametrize(("m", "n"), [(65, 40), (100, 328), (128, 200)])
-def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
-    """Two rows of tiles and a long K: the same bits as of any other tile."""
+def test_multicast_pairs_that_share_b(tile: str, m: int, n: int) -> None:
+    """Two rows of tiles and a long K: the bits are those of any other tile."""
     a, w = randn(m, 2056, dtype=torch.float16, device="cuda"), randn(n, 2056, dtype=torch.float16, device="cuda")
     with forced("wgmma_128x128"):
         expected = matmul(a, w.mT)
@@ -827,15 +827,15 @@ def test_pairs_of_tiles_that_share_b(tile: str, m: int, n: int) -> None:
         assert_as_good_as(out, torch.nn.functional.linear(a, w, bias), a.double() @ w.double().mT + bias.double())
 
 
-MIRRORED = ["wgmma_256x128", "wgmma_256x64"]
+SWAP_AB_TILES = ["wgmma_256x128", "wgmma_256x64"]
 
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("tile", MIRRORED)
+@pytest.mark.parametrize("tile", SWAP_AB_TILES)
 @pytest.mark.parametrize(("m", "n", "k"), [(20, 72, 136), (130, 200, 72), (300, 137, 200), (520, 328, 72)])
-def test_small_case_of_every_mirrored_tile(tile: str, m: int, n: int, k: int) -> None:
-    """C is stored turned round: by TMA, where n is odd by element, with and without a bias and an activation."""
+def test_small_case_of_every_swap_ab_tile(tile: str, m: int, n: int, k: int) -> None:
+    """C^T is computed, C stored: by TMA, or by element if n is odd; with and without bias and activation."""
     a, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
     bias = randn(n, dtype=torch.bfloat16, device="cuda")
     linear = torch.ops.xgemm.linear
@@ -857,14 +857,14 @@ def test_small_case_of_every_mirrored_tile(tile: str, m: int, n: int, k: int) ->
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("n", "k"), [(4096, 264), (8192, 264), (14336, 136), (4104, 1096)])
 def test_rows_between_whole_tiles_give_the_same_bits(dtype: torch.dtype, n: int, k: int) -> None:
-    """Every width of the mirrored tiles' wgmmas, several rows of tiles, overlapping last ones, pairs."""
+    """swap_ab tiles: every width of their wgmmas, several rows of tiles, overlapping last tiles, multicast pairs."""
     a, w = randn(700, k, dtype=dtype, device="cuda"), randn(n, k, dtype=dtype, device="cuda")
     bias = randn(n, dtype=dtype, device="cuda")
     batch, weights = torch.stack([a[:200], a[200:400]]), torch.stack([w, w])
     linear = torch.ops.xgemm.linear
     with forced("wgmma_128x128"):
         plain, full = matmul(a, w.mT), linear(a, w, bias, activation="silu")
-    for tile in ["", *MIRRORED]:
+    for tile in ["", *SWAP_AB_TILES]:
         with forced(tile):
             for m in (80, 129, 144, 160, 170, 192, 200, 224, 250, 257, 300, 320, 352, 448, 511, 520, 700):
                 poison("cuda", megabytes=16)
@@ -881,9 +881,9 @@ def test_rows_between_whole_tiles_give_the_same_bits(dtype: torch.dtype, n: int,
     [*("128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32"), "256x128", "256x64"],
 )
 @pytest.mark.parametrize(("m", "n"), [(264, 392), (392, 264)])
-def test_pairs_of_tiles_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:
-    """Pairs bring each other A or B, the last of odd counts is half outside. The bits are those of copied rows."""
-    k = 1000  # test_matmul_plan.py: they do pair
+def test_multicast_pairs_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:
+    """CTA pairs multicast A or B; an odd count's last pair is half out of bounds. The bits are those of copies."""
+    k = 1000  # the plan multicasts here: test_matmul_plan.py
     a, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
     with forced("wgmma_128x128"):
         expected = matmul(misaligned(a), misaligned(w).mT)
@@ -906,13 +906,13 @@ def test_pairs_of_tiles_whose_rows_straddle_lines(tile: str, m: int, n: int) -> 
 @pytest.mark.parametrize("tile", DIRECT_TILES)
 def test_small_case_of_every_direct_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 136, 136), (70, 132, 1100)]:  # the second in tiles that several CTAs share
+        for m, n, k in [(40, 136, 136), (70, 132, 1100)]:  # in the second, several CTAs share a tile
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check(a, b)
             check(transposed(a), transposed(b))
             check(misaligned(a), sliced(b))
-        check(a * 1e-40, b)  # what the parts do not carry: multiply-adds
-        # Seven blocks a CTA: slots that cp.async filled are filled again.
+        check(a * 1e-40, b)  # too small for the parts: computed with FMAs
+        # At least seven k-blocks per CTA: slots that cp.async filled are refilled.
         check(randn(700, 440, device="cuda"), randn(440, 1530, device="cuda"))
 
 
@@ -941,7 +941,7 @@ def test_direct_tiles(tile: str, precision: str, shape: tuple[int, int, int]) ->
 @pytest.mark.cuda
 @pytest.mark.parametrize("tile", DIRECT_TILES)
 def test_direct_tiles_do_not_overflow_before_the_sum_does(tile: str) -> None:
-    """hi, rounded up, may take a product over fp32's range that the number itself does not."""
+    """A hi part that is rounded up may overflow a product that the number itself does not."""
     a, b = torch.full((3, 4), 3.40e38, device="cuda"), torch.zeros(4, 130, device="cuda")
     b[0] = 1 - torch.rand(130, device="cuda") * 1e-3
     with forced(tile):
@@ -964,12 +964,12 @@ def check_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("tile", TF32_TILES)
 def test_small_case_of_every_tf32_tile(tile: str) -> None:
     with forced(tile):
-        for m, n, k in [(40, 136, 136), (140, 132, 1100)]:  # the second in parts of K
+        for m, n, k in [(40, 136, 136), (140, 132, 1100)]:  # the second splits K
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check_tf32(a, b)  # B through registers, C^T
             check_tf32(transposed(a), transposed(b))  # A through registers
             check_tf32(a, transposed(b))  # neither
-            check_tf32(transposed(b).mT, a.mT)  # neither, and the other one is the longer
+            check_tf32(transposed(b).mT, a.mT)  # neither, M and N exchanged
 
 
 @pytest.mark.cuda
@@ -1044,7 +1044,7 @@ def test_tf32_nan_and_inf_where_torch_has_them(tile: str, layouts: str) -> None:
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("k", [64, 1024, 8192])
 def test_tf32_is_as_good_as_torchs_tf32(k: int) -> None:
-    """Numbers are rounded to nearest: cut off, they would be 2.6 times as bad."""
+    """Numbers are rounded to nearest; truncation would make the error 2.6 times as large."""
     allowed = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

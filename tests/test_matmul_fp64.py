@@ -40,7 +40,7 @@ def test_every_split_has_the_same_bits(m: int, n: int, k: int) -> None:
     out = check(a, b)
     for tile in TILES:
         for splits in (1, 2, 3, 4, 8, 16, 32, 64, 128):
-            with forced(f"{tile}/{splits}"):  # where there is no such plan: CUDA cores, whose bits are others
+            with forced(f"{tile}/{splits}"):  # no such plan: CUDA cores, with other bits
                 ours = matmul(a, b)
             with forced("simt"):
                 simt = matmul(a, b)

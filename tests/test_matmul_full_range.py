@@ -1,4 +1,4 @@
-"""fp32 where scaled fp16 parts cannot carry the data: what bf16x3 and CUDA cores do again."""
+"""fp32 data that scaled fp16 parts cannot represent: bf16x3 and CUDA cores recompute."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ def spread(rows: int, columns: int) -> torch.Tensor:
 
 
 def extreme(rows: int, columns: int) -> torch.Tensor:
-    """Full range with numbers that three bf16 parts do not carry beside the others, either."""
+    """Full range, with some numbers that three bf16 parts cannot represent, either."""
     return torch.where(torch.rand(rows, columns, device="cuda") < 0.02, 1.2345e-37, spread(rows, columns))
 
 
 def mixed(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Finite data of which all, some or few elements of the product are beyond the fp16 parts."""
+    """Finite data for which all, some or few elements of the product need more than the fp16 parts."""
     yield "all", spread(m, k), spread(k, n)
     a, b = random(m, k), random(k, n)
     a[m // 2], b[:, n // 3] = spread(1, k)[0], spread(k, 1)[:, 0]
@@ -89,7 +89,7 @@ def test_nan_and_inf_where_the_product_has_them(
 
 
 def test_the_largest_number_beside_infinity() -> None:
-    """hi, rounded to bf16, would be infinite, too, and their sum no number."""
+    """Rounded to bf16, hi would be infinite, too, and the sum NaN."""
     a, b = random(70, 300), 0.1 * random(300, 140)
     a[:, 1], a[:, 2], b[1], b[2] = 3.4e38, math.inf, -0.5, 1.0
     with forced("wgmma"):
@@ -131,7 +131,7 @@ def test_batches_and_graphs() -> None:
             captured.fill_(math.nan)
             graph.replay()
             assert torch.equal(captured, out)
-        a.copy_(random(3, 200, 320))  # nothing of what the graph saw then holds now
+        a.copy_(random(3, 200, 320))  # ordinary data: the replay must not recompute
         graph.replay()
         assert torch.equal(captured, matmul(a, b))
 
@@ -167,7 +167,7 @@ def test_a_row_has_the_same_bits_in_any_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.sanitize
-def test_small_case_of_all_that_does_it_again() -> None:
+def test_small_case_of_all_that_recomputes() -> None:
     a, b = random(70, 200), random(200, 140)
     a[3], b[:, 77] = spread(1, 200)[0], spread(200, 1)[:, 0]
     a[4], a[4, 5] = spread(1, 200)[0], 1.2345e-37

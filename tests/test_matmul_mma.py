@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="need
 
 
 def layout(x: torch.Tensor, name: str) -> torch.Tensor:
-    if name == "padded":  # rows at odd addresses, NaN behind each
+    if name == "padded":  # rows at odd addresses, NaN after each
         return torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[
             :, : x.shape[1]
         ].copy_(x)
@@ -43,7 +43,7 @@ def test_small_case_of_every_tile(tile: str) -> None:
     with forced(tile):
         for a, b in small_cases(torch.bfloat16):
             check(misaligned(a), layout(b, "padded"))
-            check(a, sliced(b))  # contiguous nowhere: not by this kernel
+            check(a, sliced(b))  # no contiguous dim: another kernel
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -64,7 +64,7 @@ def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_sums_themselves_have_the_bits_of_wgmma(dtype: torch.dtype) -> None:
-    """Subtracting the rounded result shows what rounding to half precision hides; scales of many decades cancel."""
+    """Subtracting the rounded result shows the bits that half precision rounds off; scales of many decades cancel."""
     for k in (16, 64, 128, 1000, 1535):
         for decades in (0, 2, 4):
             a, b = (randn(*shape, device="cuda") for shape in ((256, k), (k, 128)))

@@ -34,7 +34,7 @@ class Wgmma:
 
 @dataclass(frozen=True)
 class Plan:
-    """What CUDA cores offer, and wgmma where it pays."""
+    """The offer of CUDA cores, and wgmma's where it pays."""
 
     kernel: str
     chunk: int
@@ -117,7 +117,7 @@ def test_few_lines_along_k_take_dot(plan: Ask) -> None:
                 assert plan(Problem(n, lines, k, b=(1, k), precision=precision)).kernel == "dot"
     assert plan(Problem(1, 4096, 4096, b=(1, 4096), batch=20)).kernel == "dot"
     assert plan(Problem(1, 4096, 4096, b=(1, 4096), forced="dot")).kernel == "dot"
-    # Not: more rows, lines that lie across k, other types, batch-invariant problems, too few lines for many blocks.
+    # Not for more rows, operands not contiguous along k, other types, batch-invariant problems, too few lines.
     assert plan(Problem(5, 4096, 4096, b=(1, 4096))).kernel != "dot"
     assert plan(Problem(1, 4096, 4096)).kernel == "gemv"
     assert plan(Problem(4, 4096, 4096, a=(1, 4), b=(1, 4096))).kernel == "gemv"
@@ -182,7 +182,7 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
         plan(Problem(1, n, k, batch_invariant=True)),
     )
     assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
-    assert 1 <= here.chunks <= 32  # what a block of gemv can hold
+    assert 1 <= here.chunks <= 32  # the most that a block of gemv holds
     assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk
     assert here.chunks == 1 or here.chunk % 32 == 0  # every kernel's step along k
     assert 1 <= here.splits <= here.chunks
@@ -198,19 +198,19 @@ HALF_TILE_ROWS = {
     for rows, widths in {128: (256, 192, 128, 96, 64), 64: (256, 128, 96, 64, 32)}.items()
     for columns in widths
 }
-SWAP_AB_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # `columns` of theirs are rows
+SWAP_AB_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # their `columns` count rows of C
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
     assert plan(Problem(4096, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_128x256"
     assert plan(Problem(16, 4096, 4096, dtype=F16, b=(1, 4096))).tensor.tile.startswith("wgmma_64")
-    assert plan(Problem(16, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_64x64"  # B's rows along n: no 32 columns
+    assert plan(Problem(16, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_64x64"  # B not K-major: no 32 columns
     assert plan(Problem(4096, 4, 4096, dtype=BF16)).tensor is None
     assert plan(Problem(4096, 4096, 8, dtype=BF16)).tensor is None
     assert plan(Problem(4096, 4096, 4096, dtype=F64)).tensor is None
 
 
-def test_few_rows_keep_all_multiprocessors_equally_busy(plan: Ask) -> None:
+def test_few_rows_load_all_sms_equally(plan: Ask) -> None:
     for n in (4096, 5120, 6144, 8192, 12288, 13824, 14336, 24576, 28672):
         for m in (1, 16, 64):
             few = plan(Problem(m, n, 4096, dtype=BF16, b=(1, 4096))).tensor
@@ -219,8 +219,8 @@ def test_few_rows_keep_all_multiprocessors_equally_busy(plan: Ask) -> None:
 
 
 def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
-    """Shapes that cuBLAS was ahead in: measured, docs/log/matmul.md."""
-    for m, n, k, tile, pairs in [
+    """Shapes where cuBLAS was ahead: measured, docs/log/matmul.md."""
+    for m, n, k, tile, multicast in [
         (128, 6144, 2048, "wgmma_64x96", True),
         (128, 4096, 14336, "wgmma_64x64", True),
         (128, 3072, 768, "wgmma_64x64", False),
@@ -230,12 +230,12 @@ def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
         (2048, 768, 3072, "wgmma_128x96", False),
     ]:
         chosen = plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor
-        assert (chosen.tile, chosen.multicast) == (tile, pairs)
+        assert (chosen.tile, chosen.multicast) == (tile, multicast)
     assert plan(Problem(128, 128, 128, batch=1024, dtype=BF16)).tensor.tile == "wgmma_128x128"
 
 
 def test_rows_between_whole_tiles(plan: Ask) -> None:
-    """As many rows a tile as fill the GPU once: measured, docs/log/matmul.md."""
+    """Rows per tile are chosen to fill the GPU once: measured, docs/log/matmul.md."""
     for m, n, k, tile, rows in [
         (192, 14336, 4096, "wgmma_256x128", 192),
         (136, 14336, 4096, "wgmma_256x128", 144),
@@ -255,8 +255,8 @@ def test_rows_between_whole_tiles(plan: Ask) -> None:
         assert plan(odd).tensor.tile not in SWAP_AB_TILE_COLUMNS
 
 
-def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
-    """Requests to L2 bind where rows are at multiples of 16 bytes, not of 128: measured, docs/log/matmul.md."""
+def test_rows_that_straddle_lines_are_multicast(plan: Ask) -> None:
+    """L2 requests limit rows aligned to 16 bytes but not to 128: measured, docs/log/matmul.md."""
     for size in (1000, 1016, 1512, 2056, 3000):
         for b in ((1, size), (size, 1)):
             chosen = plan(Problem(size, size, size, dtype=BF16, b=b)).tensor
@@ -267,9 +267,9 @@ def test_rows_that_straddle_lines_pair(plan: Ask) -> None:
             b = (1, 1000) if tile.endswith(("96", "x32", "64x256")) else (n, 1)
             chosen = plan(Problem(m, n, 1000, dtype=BF16, b=b, forced=tile)).tensor
             assert chosen.tile == tile
-            assert chosen.multicast or tile == "wgmma_64x256"  # of fewer columns: not always a multiple of 16
+            assert chosen.multicast or tile == "wgmma_64x256"  # which may be narrowed
     assert not plan(Problem(1024, 1024, 1024, dtype=BF16)).tensor.multicast
-    assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.multicast  # copied: whole lines
+    assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.multicast  # copied: rows of copies are aligned
 
 
 def test_long_k_on_a_small_output_is_spread(plan: Ask) -> None:
@@ -279,7 +279,7 @@ def test_long_k_on_a_small_output_is_spread(plan: Ask) -> None:
     assert (wide.tile, wide.splits, wide.memory_splits) == ("wgmma_128x256", 16, 16)
     assert (
         plan(Problem(16384, 512, 65536, dtype=BF16)).tensor.memory_splits == 1
-    )  # tiles enough: one CTA adds all parts
+    )  # enough tiles: one CTA adds all splits
 
 
 def test_tma_needs_alignment(plan: Ask) -> None:
@@ -294,7 +294,7 @@ def test_tma_needs_alignment(plan: Ask) -> None:
 
 def test_copies_lines_are_whole_lines_of_l2(plan: Ask) -> None:
     assert plan(Problem(512, 512, 513, dtype=BF16)).tensor.workspace == 2 * 512 * 576
-    assert plan(Problem(512, 512, 33, dtype=BF16)).tensor.workspace == 2 * 512 * 40  # short ones would be mostly zeros
+    assert plan(Problem(512, 512, 33, dtype=BF16)).tensor.workspace == 2 * 512 * 40  # not padded to 128 bytes
 
 
 def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> None:
@@ -303,12 +303,12 @@ def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(plan: Ask) -> N
         return tensor.copied_a, tensor.copied_b
 
     assert copies(4096, 4096, 4096) == (False, False)
-    assert copies(300, 8200, 4104) == (True, False)  # every tile's columns read it
-    assert copies(3000, 3000, 3000) == (False, False)  # pairs
+    assert copies(300, 8200, 4104) == (True, False)  # every column of tiles reads A
+    assert copies(3000, 3000, 3000) == (False, False)  # multicast
     assert copies(3000, 3000, 3000, a=(3008, 1), b=(3008, 1)) == (False, False)
     assert copies(3000, 3000, 3000, a=(3008, 1))[0] is False
-    assert copies(4096, 4096, 4104, b=(1, 4104)) == (False, False)  # pairs
-    assert copies(1000, 1000, 1000) == (False, False)  # two microseconds of copies
+    assert copies(4096, 4096, 4104, b=(1, 4104)) == (False, False)  # multicast
+    assert copies(1000, 1000, 1000) == (False, False)  # the copies would take 2 us
     assert copies(16, 4096, 4104, b=(1, 4104)) == (False, False)
     assert plan(Problem(300, 8200, 4104, dtype=BF16)).tensor.workspace == 2 * 300 * 4160
 
@@ -324,16 +324,16 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(plan: Ask) -> None:
     assert plan(Problem(128, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
     assert plan(Problem(128, 4097, 4096, dtype=BF16)).tensor.b_as_it_lies
     assert not plan(Problem(129, 4097, 4097, dtype=BF16)).tensor.b_as_it_lies
-    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # in parts of K, of which each brings its B itself
+    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # K is split
         assert not plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor.b_as_it_lies
     forced = {"dtype": BF16, "forced": "wgmma_few_rows"}
     assert plan(Problem(16, 40, 41, b=(40, 1), **forced)).tensor.b_as_it_lies
-    assert not plan(Problem(16, 40, 41, b=(39, 1), **forced)).tensor.b_as_it_lies  # lines that overlap
-    assert not plan(Problem(16, 7, 41, b=(1, 41), **forced)).tensor.b_as_it_lies  # not a line of each alignment
+    assert not plan(Problem(16, 40, 41, b=(39, 1), **forced)).tensor.b_as_it_lies  # overlapping lines
+    assert not plan(Problem(16, 7, 41, b=(1, 41), **forced)).tensor.b_as_it_lies  # needs 8 lines
     assert plan(Problem(16, 40, 40, dtype=BF16, forced="wgmma_few_rows")).tensor.b_as_it_lies
     assert not plan(Problem(16, 4095, 4097, dtype=BF16, b=(8190, 2))).tensor.b_as_it_lies
     columns = plan(Problem(16, 4095, 4096, dtype=BF16, a=(1, 16))).tensor
-    assert (columns.b_as_it_lies, columns.copied_a) == (True, True)  # that kernel takes rows of A
+    assert (columns.b_as_it_lies, columns.copied_a) == (True, True)  # the kernel needs rows of A
 
 
 def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
@@ -346,7 +346,7 @@ def test_fp32_takes_the_split_where_it_pays(plan: Ask) -> None:
 
 
 def test_fp32_batches_are_counted_in_32_bits(plan: Ask) -> None:
-    """A batch has two matrices of parts, and eight blocks of the pass over operands along their lines."""
+    """Each batch adds two matrices of parts, and eight blocks of the pass over operands that are not K-major."""
     for precision in (HIGHEST, HIGH):
         few, many = (
             plan(Problem(2, 2, 1, batch=batch, precision=precision, forced="wgmma")) for batch in (1 << 26, 1 << 27)
@@ -388,7 +388,7 @@ def test_a_prepared_weight_costs_no_pass_over_it(plan: Ask) -> None:
     m=size,
     n=size,
     k=st.integers(1, 1 << 18),
-    batch=st.integers(1, 100),  # beyond 2^31 tiles CUDA cores do it
+    batch=st.integers(1, 100),  # CUDA cores take more than 2^31 tiles
     dtype=st.sampled_from([F16, BF16]),
     k_major=st.booleans(),
     gated=st.booleans(),
@@ -405,8 +405,8 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert (here.cluster, here.memory_splits) in ((1, 1), (here.splits, 1), (1, here.splits))
     assert here.cluster <= 8
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
-    assert (here.splits - 1) * here.split_length < k <= here.splits * here.split_length  # no part without an element
-    assert here.split_length % 256 == 0  # whole slots of every tile
+    assert (here.splits - 1) * here.split_length < k <= here.splits * here.split_length  # no empty split
+    assert here.split_length % 256 == 0  # a multiple of every tile's k-step
     if here.tile in SWAP_AB_TILE_COLUMNS:
         assert not gated
         assert 128 < m <= 1280
@@ -430,7 +430,7 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     held = here.memory_splits * tiles if here.memory_splits > 1 else 0
     assert held <= 132
     assert here.partials == held * HALF_TILE_ROWS[here.tile] * most * 4
-    assert here.splits == here.memory_splits or most <= 128  # no registers for sums of parts
+    assert here.splits == here.memory_splits or most <= 128  # no registers for a split's sums
 
 
 @settings(max_examples=200, deadline=None)
@@ -467,7 +467,7 @@ def test_batch_invariant_fp32s_order_does_not_depend_on_m(
 def test_batch_invariant_fp32s_order_does_not_depend_on_how_a_lies(
     plan: Ask, m: int, n: int, k: int, batch: int, b_k_major: bool, precision: int, data: st.DataObject
 ) -> None:
-    """A row alone has other strides and another address than in its batch."""
+    """A row has other strides and another address alone than in its batch."""
     layout = st.sampled_from([(k, 1), (1, m), (1, 27), (0, 1), (0, 0), (1, 0), (0, 27), (k + 1, 1)])
     offset, b = st.integers(0, 4), (1, k) if b_k_major else (n, 1)
     here, alone = (

@@ -1,4 +1,4 @@
-"""fp32 kernels for small, narrow and few-row products: sliced, sweep, mirrored direct, dot of odd K."""
+"""fp32 kernels for small, narrow and few-row products: sliced, sweep, bf16x3 with swap_ab, dot of odd K."""
 
 import math
 
@@ -16,9 +16,9 @@ from test_matmul import (
 )
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
-APART = [f"{tile}_apart" for tile in SLICED]  # a tile a warp; forced, at any K
-MIRRORED = ["bf16x3_128x32", "bf16x3_128x64"]
-KERNELS = [*SLICED, *APART, *MIRRORED]
+APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp, at any K; only forced
+SWAP_AB = ["bf16x3_128x32", "bf16x3_128x64"]
+KERNELS = [*SLICED, *APART, *SWAP_AB]
 EDGES = [
     (1, 1, 1),
     (31, 33, 15),
@@ -41,7 +41,7 @@ def layouts(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def tma_loads(a: torch.Tensor) -> bool:
-    """What a mirrored product asks of A; without it another kernel, with sums of another order, takes its place."""
+    """Can TMA load A? If not, bf16x3 with swap_ab falls back to a kernel with another order of additions."""
     return a.stride(1) == 1 and a.data_ptr() % 16 == 0 and (a.shape[0] == 1 or a.stride(0) % 4 == 0)
 
 
@@ -49,7 +49,7 @@ def tma_loads(a: torch.Tensor) -> bool:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_small_case_of_every_kernel(kernel: str) -> None:
     with forced(kernel):
-        for m, n, k in [(40, 70, 36), (133, 33, 301), (64, 36, 1100)]:  # the last one's tiles are shared
+        for m, n, k in [(40, 70, 36), (133, 33, 301), (64, 36, 1100)]:  # the last splits K between CTAs
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check(a, b)
             check(a, transposed(b))
@@ -88,7 +88,7 @@ def test_every_layout(kernel: str, shape: tuple[int, int, int]) -> None:
         out = check(a, b)
         for x in layouts(a):
             for y in layouts(b):
-                if kernel in MIRRORED and not (tma_loads(a) and tma_loads(x)):
+                if kernel in SWAP_AB and not (tma_loads(a) and tma_loads(x)):
                     continue
                 for _ in range(2):
                     poison("cuda", megabytes=8)
@@ -152,9 +152,9 @@ def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])
 @pytest.mark.parametrize("k", [64, 128, 300, 1100])
 def test_sums_that_overflow_are_infinite(kernel: str, k: int) -> None:
-    """Of either sign, at the first addition or the last; their neighbours are not."""
+    """Either sign, overflow at the first addition or the last; the neighbours stay finite."""
     a, b = randn(150, k, device="cuda").abs() * 1e20, randn(k, 132, device="cuda").abs()
-    twice = 2 * torch.finfo(torch.float32).max / (k * 1e20 * 2 / math.pi)  # what this makes of a sum
+    twice = 2 * torch.finfo(torch.float32).max / (k * 1e20 * 2 / math.pi)  # scales a sum to twice the largest number
     scales = torch.tensor([1e10, 1e20, twice, -1e10, -1e20, -twice], device="cuda").repeat(22)
     b *= scales
     with forced(kernel):
@@ -165,18 +165,18 @@ def test_sums_that_overflow_are_infinite(kernel: str, k: int) -> None:
 @pytest.mark.parametrize("kernel", [*SLICED, *APART, "sweep"])
 @pytest.mark.parametrize("k", [1, 16, 64, 128, 512, 4096])
 def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    if kernel == "sweep":  # K above 256: warps' sums are added as they are; each rounds its first product
+    if kernel == "sweep":  # K above 256: each warp's sum rounds its own first product
         allowed = {"sparse": 1.5, "wide 12": 1.2, "hilbert": 1.5} if k > 256 else {}
         assert not worse_than_sgemm(kernel, 4, 3000, k, allowed=allowed)
     else:
         assert not worse_than_sgemm(kernel, 500, 300, k)
 
 
-@pytest.mark.parametrize("kernel", [*DIRECT_TILES, *MIRRORED])
+@pytest.mark.parametrize("kernel", [*DIRECT_TILES, *SWAP_AB])
 @pytest.mark.parametrize("k", [64, 128, 512, 1024, 4096, 65536])
 def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) -> None:
     m, n = (512, 500) if k > 8192 else (1024, 1000)
-    # Six products leave out a tenth of an ulp of the one that is the sum.
+    # Six products of parts drop a tenth of an ulp, which shows where a single product is the sum.
     assert not worse_than_sgemm(kernel, m, n, k, allowed={"outlier": 1.1})
 
 
@@ -188,7 +188,7 @@ def test_the_plans_choice_for_short_k_is_as_good_as_sgemm(k: int, layout: str) -
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_few_rows_need_no_tf32(precision: str) -> None:
-    """Memory binds them: sweep takes them at any precision."""
+    """They are memory-bound: sweep takes them at any precision."""
     for m in (1, 4):
         a, b = randn(m, 4096, device="cuda"), randn(4096, 2048, device="cuda")
         assert torch.equal(matmul(a, b, precision=precision), check(a, b))
@@ -196,7 +196,7 @@ def test_few_rows_need_no_tf32(precision: str) -> None:
 
 @pytest.mark.parametrize(("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (50257, 65)])
 def test_sweep_adds_in_one_order(n: int, k: int) -> None:
-    """Of 1 to 4 rows or columns, however they lie in memory."""
+    """1 to 4 rows or columns, in any layout."""
     a, b = randn(4, k, device="cuda"), randn(k, n, device="cuda")
     apart = torch.full((k, n + 3), math.nan, device="cuda")[:, 3:].copy_(b)
     with forced("sweep"):

@@ -1,4 +1,4 @@
-"""Half-precision products whose operands or results TMA cannot move: rows that start at no multiple of 16 bytes."""
+"""Half-precision products with operands or results that TMA cannot move: rows not aligned to 16 bytes."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ EDGES = [(257, 513, 300), (129, 1025, 1023), (1023, 1025, 1023), (1023, 513, 204
 
 
 def put(x: torch.Tensor, order: str, offset: int = 0, pad: int = 0) -> torch.Tensor:
-    """The same values, `offset` elements into a storage of NaN, lines `pad` apart; t: columns are contiguous."""
+    """x at `offset` elements in a storage of NaN, lines padded by `pad` elements; t: columns are contiguous."""
     if order == "t":
         return put(x.mT, "n", offset, pad).mT
     line = x.shape[-1] + pad
@@ -32,7 +32,7 @@ def pair(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> tuple[t
 
 
 def copied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The product by copies of the operands and tiles of one size."""
+    """The product by way of aligned copies of the operands."""
     with forced("wgmma"):
         return matmul(a, b)
 
@@ -41,7 +41,7 @@ def copied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kernel", ["", FEW_ROWS])
 def test_small_cases(layout: str, kernel: str) -> None:
-    # One in parts of K, one of more slots of k than a pipeline has.
+    # Among them a split K, and more k-steps than pipeline slots.
     for m, n, k in [(5, 37, 67), (70, 65, 263), (3, 129, 1539), (40, 43, 128), (20, 140, 1100)]:
         a, b = pair(m, n, k)
         with forced(kernel):
@@ -54,7 +54,7 @@ def test_small_cases(layout: str, kernel: str) -> None:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: str) -> None:
     shapes = [(1, 255, 131), (16, 1001, 515), (64, 64, 1025), (65, 4097, 300), (128, 2055, 129)]
-    for m, n, k in [*shapes, (9, 4261, 1409), (33, 4300, 900)]:  # two of more tiles than multiprocessors
+    for m, n, k in [*shapes, (9, 4261, 1409), (33, 4300, 900)]:  # the last two: more tiles than SMs
         a, b = pair(m, n, k, dtype)
         expected = check(a, b)
         assert torch.equal(copied(a, b), expected)
@@ -66,7 +66,7 @@ def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: s
 
 @pytest.mark.parametrize("n, k", [(4095, 4097), (513, 2049), (129, 8191), (3001, 8193), (77, 17001)])
 def test_a_rows_bits_are_the_same_alone(n: int, k: int) -> None:
-    """Few rows read B as it lies, more rows a copy of it; parts of K are added in the same order."""
+    """Few rows read B in place, more rows a copy of it; splits of K are added in the same order."""
     a, b = pair(300, n, k)
     for order in "nt":
         w = put(b, order, 3)
@@ -89,7 +89,7 @@ def test_sizes_just_over_a_tile(shape: tuple[int, int, int], layout: str) -> Non
 @pytest.mark.sanitize
 @pytest.mark.parametrize("tile", [tile for tile in TENSOR_TILES if not tile.endswith("x32")])
 def test_every_tile_where_rows_of_c_start_anywhere(tile: str) -> None:
-    """From one box of C to five, one column in the last or all but one; C begins at every multiple of two bytes."""
+    """One to five TMA boxes of C, the last one column wide or one short; rows of C at any multiple of 2 bytes."""
     bias = randn(700, dtype=torch.bfloat16, device="cuda")
     for m, n, k in [(129, 67, 72), (70, 255, 67), (17, 257, 264), (130, 603, 40)]:
         a, b = pair(m, n, k)
@@ -106,7 +106,7 @@ def test_every_tile_where_rows_of_c_start_anywhere(tile: str) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_straddle_lines_of_l2(layout: str) -> None:
-    """Copied where that pays; the bits are those of rows that begin with a line."""
+    """Operands are copied where that pays; the bits are those of aligned rows."""
 
     def padded(x: torch.Tensor, order: str) -> torch.Tensor:
         return put(x, order, 0, -x.shape[-1 if order == "n" else -2] % 64)
@@ -152,7 +152,7 @@ def test_special_values(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.sanitize
 def test_batches_of_long_lines() -> None:
-    """Copied a warp a piece of a line: two batch dims that no stride steps over, and an operand shared along one."""
+    """Each warp copies a piece of a line: two batch dims that do not fold into one, an operand broadcast along one."""
     a = put(randn(2, 3, 70, 515, dtype=torch.bfloat16, device="cuda"), "n", 1)
     b = put(randn(3, 2, 515, 301, dtype=torch.bfloat16, device="cuda"), "n", 3).transpose(0, 1)
     check(a, b)
@@ -171,7 +171,7 @@ def test_batches(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(put(a, "n", 1), put(b[0], "n", 3))
         check(a[0], put(b, "t", 3))
         x, w = randn(3, m, 64, dtype=torch.float16, device="cuda"), randn(3, 64, 45, dtype=torch.float16, device="cuda")
-        check(put(x, "n", 1), put(w, "n", 3))  # matrices of B that all are equally misaligned
+        check(put(x, "n", 1), put(w, "n", 3))  # all matrices of B are equally misaligned
         check(x[0], put(w[0], "n", 3)[:1].expand(64, 45))  # lines that overlap
         four = randn(2, 3, m, 67, dtype=torch.float16, device="cuda")
         check(four.transpose(0, 1), put(b, "n", 3)[:, None])

@@ -33,18 +33,18 @@ def test_large_products_and_long_sums_do_not(plan: Ask) -> None:
         assert plan(*size, dtype=BF16, layout="nt") is None, size
     for size in [(1, 4096, 4096), (16, 4096, 4096), (64, 64, 1024), (128, 14336, 4096), (8192, 8192, 128)]:
         assert plan(*size, dtype=BF16, layout="nt") is None, size
-    for rows in (1, 4, 16, 32):  # memory binds
+    for rows in (1, 4, 16, 32):  # memory-bound
         assert plan(rows, 14336, 4096, dtype=BF16, layout="nt") is None, rows
         assert plan(rows, 4096, 4096, dtype=BF16) is None, rows
 
 
-def test_too_little_for_the_other_kernel_is_too_little_for_this(plan: Ask) -> None:
-    """CUDA cores do it then, in an order of their own, for any M."""
+def test_products_too_small_for_wgmma_are_too_small_for_mma(plan: Ask) -> None:
+    """CUDA cores take them, with another order of additions, at any M."""
     for size in [(100, 7, 64), (5000, 7, 64), (100, 64, 15), (5000, 64, 15)]:
         assert plan(*size, dtype=BF16) is None, size
 
 
-def test_only_where_it_has_the_order_of_the_other_kernel(plan: Ask, wgmma: Ask) -> None:
+def test_only_where_it_adds_in_the_order_of_wgmma(plan: Ask, wgmma: Ask) -> None:
     for other in (
         {"dtype": F32},
         {"dtype": F64},
@@ -75,13 +75,13 @@ def test_rows_that_start_anywhere_are_raw(plan: Ask) -> None:
 
     assert raw(100, 104, 96) == (False, False)
     assert raw(100, 104, 97) == (True, False)
-    assert raw(100, 104, 97, ld=104) == (True, False)  # a row's last piece is not whole
+    assert raw(100, 104, 97, ld=104) == (True, False)  # a row ends in part of a vector
     assert raw(100, 104, 96, offset=2) == (True, False)
     assert raw(100, 104, 96, offset_b=8) == (False, True)
     assert raw(100, 100, 96) == (False, True)
     assert raw(100, 100, 96, layout="nt") == (False, False)
     assert raw(104, 104, 97, layout="tn") == (False, False)
-    assert raw(100, 104, 96, layout="tn", ld=104) == (True, False)  # a row's last piece is not whole
+    assert raw(100, 104, 96, layout="tn", ld=104) == (True, False)  # a row ends in part of a vector
 
 
 @settings(max_examples=200, deadline=None)

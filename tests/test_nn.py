@@ -171,7 +171,7 @@ def test_multihead_attention_causal_hint(need_weights: bool, device: torch.devic
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_multihead_attention_with_every_key_masked(need_weights: bool, device: torch.device) -> None:
-    """0 as torch's attention gives, NaN as its softmax gives."""
+    """0 as in torch's attention, NaN as in its softmax."""
     theirs, ours = pair(device, batch_first=True)
     args = inputs(device, theirs)
     padding = torch.ones(N, S, dtype=torch.bool, device=device)
@@ -220,7 +220,7 @@ def test_multihead_attention_refuses() -> None:
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_inside_torchs_transformer_encoder(norm_first: bool, device: torch.device) -> None:
-    """torch's fused encoder kernel must not run on the weights past our forward."""
+    """torch's fused encoder kernel must not bypass our forward."""
     layer = torch.nn.TransformerEncoderLayer(E, 2, 20, batch_first=True, norm_first=norm_first, device=device)
     theirs = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     ours = copy.deepcopy(theirs)

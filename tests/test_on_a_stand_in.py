@@ -1,4 +1,4 @@
-"""Programs that need a GPU, on a stand-in for one: the Python that only a GPU reaches runs, and the files are whole."""
+"""Programs that need a GPU, on a stand-in for one: their GPU-only Python runs, and their files are complete."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def test_matmul(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_attention(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backends = dict.fromkeys(attention_peers.BACKENDS, attention_peers.SDPBackend.MATH)  # what the CPU has
+    backends = dict.fromkeys(attention_peers.BACKENDS, attention_peers.SDPBackend.MATH)  # which a CPU has
     monkeypatch.setattr(attention_peers, "BACKENDS", backends)
     problems = [
         *((Problem(1, 2, 2, 32, 32, 16), torch.float32), (Problem(2, 4, 2, 1, 64, 16), torch.bfloat16)),
@@ -87,7 +87,7 @@ def test_tune_of_candidates(arguments: list[str], tmp_path: Path) -> None:
 
 
 def test_gpu_tests_keep_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is whole after every part, and another run with the same code adds to it."""
+    """The file is complete after every part, and another run with the same code adds to it."""
     path = tmp_path / "out" / "gpu_tests.json"
 
     def run_part(tool: str, shard: str) -> tuple[dict[str, object], str]:

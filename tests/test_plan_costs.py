@@ -46,7 +46,7 @@ def products(count: int, kinds: list[tuple[str, str | None]], most: int = 2048) 
 
 
 def times(planner: Planner, asked: list[Product], values: list[float], noise: float) -> list[Timed]:
-    """What kernels would take whose costs are `values`, each time off by about `noise`."""
+    """The times of kernels with the costs `values`, with a relative error of about `noise`."""
     draw, found = random.Random(8), []
     for product in candidates(planner, asked, within=3):
         plans = product.pop("plans")
@@ -113,13 +113,13 @@ def test_costs_are_those_that_are_given(planner: Planner) -> None:
     (before,) = planner.offers([(product, "mma_64x64")])
     index = [cost.name for cost in planner.costs].index("mma.mma_64x64.start")
     values = list(planner.initial)
-    values[index] += 10  # microseconds of the first tile of a multiprocessor
+    values[index] += 10  # microseconds of an SM's first tile
     (after,) = planner.offers([(product, "mma_64x64")], values)
     assert before and after and after.us == pytest.approx(before.us + 10, abs=0.05)
 
 
 def test_a_fit_finds_the_costs_behind_the_times(planner: Planner) -> None:
-    """Times of kernels whose costs are others than the planners' by up to 1.6: the fit halves what choices lose."""
+    """Costs differ from the planners' by factors up to 1.6: the fit at least halves the time lost by wrong choices."""
     asked = products(60, [("bfloat16", None), ("float64", None)])
     draw = random.Random(9)
     truth = [value * math.exp(draw.uniform(-0.5, 0.5)) for value in planner.initial]
@@ -145,7 +145,7 @@ def test_a_fit_finds_the_costs_behind_the_times(planner: Planner) -> None:
 def test_from_a_list_to_a_report(
     planner: Planner, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files that the commands hand to each other: a list, its cases, result rows, a report."""
+    """The files that each command writes for the next: a list, its cases, result rows, a report."""
     monkeypatch.setattr("tools.plan_costs.__main__.Planner", lambda: planner)
     monkeypatch.setattr("tools.plan_costs.__main__.draw", lambda seeds, count: products(8, [("float64", None)], 256))
     file = tmp_path / "candidates.json"

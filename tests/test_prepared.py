@@ -68,7 +68,7 @@ def test_a_changed_weight_is_refused(device: torch.device) -> None:
 
 
 def test_another_storage_at_the_same_address_is_seen(device: torch.device) -> None:
-    """The old one's memory is not reused while its copy lives."""
+    """The old storage's memory is not reused while its copy exists."""
     w, x = randn(200, 136, device=device), randn(3, 136, device=device)
     prepared = torch_ext.prepare(w)
     for _ in range(3):
@@ -78,6 +78,21 @@ def test_another_storage_at_the_same_address_is_seen(device: torch.device) -> No
             torch_ext.linear(x, prepared)
 
 
+def test_an_update_is_not_fresh_before_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may ask at any time."""
+    prepared = torch_ext.prepare(randn(4, 3))
+    prepared.weight.add_(1)
+    seen = []
+
+    def prepare(weight: torch.Tensor, precision: str) -> torch.Tensor:
+        seen.append(prepared.is_fresh())
+        return torch.ops.xgemm.prepare(weight, precision=precision)
+
+    monkeypatch.setattr("torch_ext.prepared._prepare", prepare)
+    prepared.update()
+    assert seen == [False] and prepared.is_fresh()
+
+
 def test_prepare_refuses() -> None:
     with torch.inference_mode():
         inference = randn(3, 4)
@@ -85,6 +100,8 @@ def test_prepare_refuses() -> None:
         (randn(3), r"2 dims, got shape \[3\]"),
         (randn(3, 4).to(torch.int32), "dtype float32.*got int32"),
         (inference, r"inference_mode\(\)"),
+        (randn(3, 4).to_sparse(), r"dense \(strided\) tensor, got a sparse"),
+        (randn(3, 4).to_sparse_csr(), r"dense \(strided\) tensor, got a sparse"),
     ):
         with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}") as caught:
             torch_ext.prepare(wrong)
@@ -218,7 +235,7 @@ def test_bits_are_those_of_the_plain_product(monkeypatch: pytest.MonkeyPatch, pr
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", "wgmma")
     for n, k in [(200, 136), (1000, 4096), (129, 131)]:
         w = randn(k, n, device="cuda").t() if transposed else randn(n, k, device="cuda")
-        w[7] *= torch.logspace(-12, 12, k, device="cuda")  # a line for the CUDA cores
+        w[7] *= torch.logspace(-12, 12, k, device="cuda")  # beyond the parts: computed by CUDA cores
         prepared = torch_ext.prepare(w, precision)
         parts = 2 if precision == "highest" else 1
         assert 2 * parts * n * k <= prepared.memory <= 2 * parts * n * (k + 7) + 256 + 16 * n
@@ -275,6 +292,26 @@ def test_layer_keeps_one_copy_and_gives_it_up() -> None:
 
 @hopper
 @pytest.mark.cuda
+@torch.no_grad()
+def test_a_layers_copy_is_whole_on_every_stream() -> None:
+    """Its user does not see that the first call on one stream makes what a call on another stream reads."""
+    ours, x = layer("cuda", prepared=True), randn(3, 136, device="cuda")
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    for _ in range(2):  # a new copy, and one that is made again
+        expected = highest(x, ours.weight, ours.bias)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(200_000_000)  # about 0.1 s
+            ours(x)
+        with torch.cuda.stream(second):
+            y = ours(x)
+        torch.cuda.synchronize()
+        torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-4)
+        ours.weight.mul_(-2)
+
+
+@hopper
+@pytest.mark.cuda
 def test_cuda_graph() -> None:
     ours, x = layer("cuda", prepared=True), randn(3, 136, device="cuda")
     for warm in (False, True):
@@ -283,7 +320,7 @@ def test_cuda_graph() -> None:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = ours(x)
-        assert (ours.prepared_memory > 0) == warm  # a copy that only the graph would fill is not kept
+        assert (ours.prepared_memory > 0) == warm  # a copy that only a graph's replay writes is not kept
         x.copy_(randn(3, 136, device="cuda"))
         graph.replay()
         torch.testing.assert_close(out.double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
@@ -297,7 +334,7 @@ def test_cuda_graph() -> None:
 @pytest.mark.cuda
 @pytest.mark.sanitize
 def test_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against float64 on the CPU: the sanitizers are to see no kernel but ours."""
+    """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""
     for kernel in ("wgmma_64x64", "wgmma_128x64"):
         monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
         x, w = randn(3, 300), randn(37, 300)

@@ -211,7 +211,7 @@ def test_index_maps_reach_every_element_once(planner):
 
 
 def test_label_smoothing_has_a_larger_state(planner):
-    """Threads and partial results follow from the state that the kernel of this very kind keeps."""
+    """Threads and the size of partial results depend on the state of the op's own kernel."""
     for dtype, threads in ((F32, [512, 256]), (F64, [512, 256])):
         plans = [reduce_plan(planner, k, dtype, 0b01, [5000, 700]) for k in (CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY)]
         assert [p["kernel"] for p in plans] == [1, 1] and [p["threads"] for p in plans] == threads
@@ -230,11 +230,11 @@ def test_merging(planner):
 def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
     for n in (1, 3, 100, 128, 1000, 4097, 33000, 131072, 1 << 22):
         plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000, 1 << 20)]
-        # How many strips a block takes may follow from the number of rows, unless it joins them by itself.
+        # Strips per block may depend on the number of rows, unless the block joins them itself.
         grouped = ("per_block", "split") if plans[0]["grouped"] else ()
         for field in ("kernel", "lanes", "chunk", "strips", "grouped", "vector", *grouped):
             assert len({p[field] for p in plans}) == 1, (n, field)
-        # The number of warps that join a row's states does not matter while no thread joins two.
+        # The number of warps that join a row's states may differ while each thread joins at most one.
         assert len({p["threads"] for p in plans}) == 1 or all(p["strips"] <= min(p["threads"], 128) for p in plans)
         softmax = [softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 2, 7, 1000)] if dtype != I8 else []
         for field in ("kernel", "threads", "lanes", "cluster", "chunk"):
@@ -265,7 +265,7 @@ def test_plans_cover_their_problem(planner, dtype):
         else:
             assert p["lanes"] == 32 and p["blocks"] == rows * p["split"] and p["per_block"] <= 512
             assert p["threads"] == 256 or (p["strips"] <= min(p["threads"], 128) and p["split"] == 1)
-        # Few blocks that share a row meet in shared memory, others through counters.
+        # Up to eight blocks of a row are a cluster and reduce in shared memory; more use counters.
         assert p["cluster"] == (p["split"] if p["split"] <= 8 and not p["grouped"] else 1)
         assert (p["workspace"] > 0) == (p["split"] > p["cluster"]) and p["blocks"] < 2**31
         assert reduce_plan(planner, SUM, dtype, 0b10, [rows, n], major=8)["cluster"] == 1
@@ -279,8 +279,8 @@ def test_plans_cover_their_problem(planner, dtype):
 
 
 def test_tiles_of_columns_at_any_address(planner):
-    """Such a tile has a vector less than lanes, since these then read one more aligned block, as long as all positions
-    of a thread are misaligned alike."""
+    """An unaligned tile has one vector less than lanes: its lanes read one more aligned block. That applies if all
+    positions of a thread are equally misaligned."""
     for dtype, n, c in itertools.product((F32, BF16, F64, I16, I8), (3, 1000, 8192), (9, 33, 127, 300, 8192, 1 << 20)):
         for kind, step in itertools.product((SUM, ARGMAX, LOGSUMEXP), (1, 2, 16)):
             stride, width = c + -c % 16 + step, WIDTH[dtype]
@@ -298,7 +298,7 @@ def test_tiles_of_columns_at_any_address(planner):
 
 @pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
 def test_folded_tiles_hold_whole_outputs(planner, dtype):
-    """A folded tile has room for one more aligned block, and its threads' positions are misaligned alike."""
+    """A folded tile leaves a lane for one more aligned block; a thread's positions are equally misaligned."""
     width, seen = WIDTH[dtype], set()
     for n, c, s in itertools.product((9, 700, 5000), (2, 3, 16, 45, 143), (1, 2, 3, 53, 223)):
         p = reduce_plan(planner, SUM, dtype, 0b101, [n, c, s])
@@ -315,7 +315,7 @@ def test_folded_tiles_hold_whole_outputs(planner, dtype):
 
 
 def test_plans_of_reduced_sets_that_were_slow(planner):
-    """One read of 16 bytes a thread and enough CTAs, whatever is reduced."""
+    """16-byte reads and enough CTAs, whatever the reduced dims are."""
     for what, dtype, sizes, reduced, kernel, wanted in (
         (SUM, BF16, [198, 24, 143, 3], 0b1011, COLUMNS, {"run": 3, "repeat": 1, "tile": 429}),
         (SUM, F16, [83, 2741, 16, 3], 0b1011, COLUMNS, {"run": 3, "tile": 48}),
@@ -336,7 +336,7 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
 
 
 def test_a_reduction_over_nothing_reads_nothing(planner):
-    """Also where a row of the other reduced dims would be runs, or the columns folded."""
+    """An empty reduced dim beside others that would give runs of rows or folded columns."""
     for what, dtype in itertools.product((SUM, LOGSUMEXP, CROSS_ENTROPY), (F32, BF16, F64)):
         for sizes, strides, reduced in (
             ([0, 500], [500, 1], 0b11),
@@ -351,7 +351,7 @@ def test_a_reduction_over_nothing_reads_nothing(planner):
 
 
 def test_states_of_a_cluster_fit_shared_memory(planner):
-    """48 KiB, of which row_shared_bytes() takes a state a strip; no attribute allows the row kernels more."""
+    """row_shared_bytes() is one state per strip; no attribute raises the row kernels' limit above 48 KiB."""
     clusters = 0
     for what, dtype, bytes_ in ((SMOOTH_CROSS_ENTROPY, F64, 32), (SMOOTH_CROSS_ENTROPY, F32, 16), (ARGMAX, F64, 16)):
         for rows, vectors in itertools.product((1, 60, 130, 260, 300, 500, 527, 600), (5000, 300000, 800000, 1 << 20)):
@@ -366,7 +366,7 @@ def test_states_of_a_cluster_fit_shared_memory(planner):
     [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])],
 )
 def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
-    """A launch takes 32 bits of a number of CTAs: 2^32 + 1 of them would be one. An expanded dim takes no memory."""
+    """A launch truncates the number of CTAs to 32 bits: 2^32 + 1 would become 1. An expanded dim takes no memory."""
 
     def plan(outer):
         mask = 0b10 if what == SUM else 1
@@ -385,7 +385,7 @@ def test_keys_of_argmax_have_16_bits_of_position(planner):
 
 @pytest.mark.parametrize("what", [LOGSUMEXP, CROSS_ENTROPY])
 def test_rows_through_shared_memory_add_as_others_do(planner, what):
-    """The order of additions follows from a row's length, not from the number of rows or the GPU's shared memory."""
+    """The order of additions depends on a row's length, not on the number of rows or the GPU's shared memory."""
     for n in (8, 512, 520, 1000, 1024, 2048, 2056, 4096):
         few, many, old = (
             reduce_plan(planner, what, BF16, 0b10, [rows, n], major=major)
@@ -398,7 +398,7 @@ def test_rows_through_shared_memory_add_as_others_do(planner, what):
         assert not reduce_plan(planner, what, F32, 0b10, [1 << 16, n])["bulk"]
 
 
-def test_the_mean_of_losses_has_few_steps_a_warp(planner):
+def test_the_mean_of_losses_has_few_steps_per_warp(planner):
     for n, steps in ((2049, 1), (5000, 1), (65536, 1), (65537, 2), (1 << 18, 4)):
         p = reduce_plan(planner, MEAN_LOSS, F32, 0b1, [n])
         assert p["chunk"] == 128 * steps and p["split"] == p["cluster"] <= 16 and p["workspace"] == 0
@@ -425,7 +425,7 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
         if p["kernel"] == 0:
             assert p["cluster"] == 1 and 4 * p["lanes"] >= vectors
             continue
-        if p["kernel"] == 4:  # a row of n elements lies in up to this many aligned blocks of 16 bytes
+        if p["kernel"] == 4:  # a row may touch one aligned 16-byte block more than its length needs
             assert n % width != 0 and p["lanes"] <= 16 and -(-(n + width - 1) // width) <= 5 * p["lanes"]
             continue
         assert p["kernel"] == 3 and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
@@ -436,7 +436,7 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
 @pytest.mark.parametrize("major", [8, 9])
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_columns_cover_their_problem(planner, dtype, major):
-    """16 to 48 positions a thread, up to 256 threads a block of whole teams; two passes by length alone."""
+    """16 to 48 positions per thread, blocks of whole teams, up to 256 threads; length alone decides on two passes."""
     width, held = WIDTH[dtype], 2048 if major == 8 else 3 * 8192 if dtype == BF16 else 8192
     short = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192)
     lengths = (*short, 8193, 16384, 16385, 24576, 24577, 1 << 20)

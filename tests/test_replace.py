@@ -63,7 +63,7 @@ class Calls(torch.nn.Module):
 
 
 class Holder(torch.nn.Module):
-    """A forward that is caught and calls one that may not be."""
+    """A replaced forward that calls one that may not be replaced."""
 
     def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ def test_an_instances_own_forward_is_kept() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("nested", [False, True])
 def test_torchs_transformer_encoder(nested: bool, device: torch.device) -> None:
-    """Its fused kernel and its nested tensors would pass the swapped modules by."""
+    """Its fused kernel and its nested tensors would bypass the replaced modules."""
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, device=device)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
     x, padding = randn(2, 6, 16, device=device), torch.zeros(2, 6, dtype=torch.bool, device=device)
@@ -388,7 +388,7 @@ def test_transformers(name: str, attention: str, device: torch.device) -> None:
         actual = model(input_ids=tokens, attention_mask=mask)[0]
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual[1, :7], expected[1, :7], rtol=1e-4, atol=1e-5)
-    assert {where for operator, where in report.calls if operator != "sum"} == {"xgemm"}  # sums of a mask, of bool
+    assert {where for operator, where in report.calls if operator != "sum"} == {"xgemm"}  # torch sums the bool mask
     assert report.calls["attention" if attention == "sdpa" else "softmax", "xgemm"] == 2
     if name == "llama":
         generated = model.generate(tokens[:, :5], attention_mask=mask[:, :5], max_new_tokens=3, do_sample=False)
@@ -559,7 +559,7 @@ def test_torchs_errors_stay(function: Callable) -> None:
 
 @torch.no_grad()
 def test_a_mask_beside_is_causal_stays_on_torch() -> None:
-    """torch 2.11 takes both on some devices, newer ones refuse them."""
+    """torch 2.11 accepts a mask with is_causal on some devices; newer versions refuse it."""
 
     def outcome(x: torch.Tensor) -> torch.Tensor | str:
         try:
@@ -655,7 +655,7 @@ def test_what_is_measured_slower_stays_on_torch(monkeypatch: pytest.MonkeyPatch)
     expected = block(x)
     report = torch_ext.replace(block)
     torch.testing.assert_close(block(x), expected, rtol=1e-3, atol=1e-4)
-    # nn.MultiheadAttention has its products from xgemm and leaves only the attention in it to torch.
+    # nn.MultiheadAttention's products run on xgemm; only its attention stays on torch.
     assert report.calls["attention", "torch: 2.0 times as fast in float32 on cpu"] == 2
     assert report.calls["multihead_attention", "xgemm"] == 1 and report.calls["linear", "xgemm"] == 3
     assert "torch: 2.0 times as fast in float32 on cpu" in str(report)
@@ -675,7 +675,7 @@ def test_speeds_are_those_of_the_results() -> None:
 
 
 def test_speeds_of_a_gpu_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By operator, the first GPU that was; float16 as bfloat16 where it was not."""
+    """For each operator, the first measured GPU's; float16's are bfloat16's if not measured."""
     first = {"attention": {"bfloat16": 0.5, "float32": 2.0}}
     second = {"attention": {"bfloat16": 2.0}, "linear": {"bfloat16": 0.25, "float16": 2.0}}
     gpu, known = torch.device("cuda:7"), torch.device("cuda:3")
@@ -955,7 +955,7 @@ def test_undo_of_a_module_whose_class_was_changed_is_one_line() -> None:
 
 @torch.no_grad()
 def test_replicas_of_data_parallel_use_their_own_parameters() -> None:
-    """What torch.nn.parallel.replicate does with a module, and what it needs GPUs for."""
+    """torch.nn.parallel.replicate's steps for one module, without the GPUs that it needs."""
     model, x = Holder(torch.nn.Linear(3, 3)), randn(2, 3)
     report = torch_ext.replace(model)
     replica, inner = model._replicate_for_data_parallel(), model.inner._replicate_for_data_parallel()

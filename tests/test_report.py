@@ -1,4 +1,4 @@
-"""What `make report` makes of result files: the figures on the pages, and the plots."""
+"""`make report`: the figures on the pages and the plots that it makes from result files."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest
         "before\n<!-- results:begin why -->\n<!-- results:end -->\nafter\n"
     )  # half of it is missing
     assert readme.endswith("end -->\nafter\n") and "\nNVIDIA H200, torch 2.11, CUDA 13.0" in readme
-    # Two cases, the graph's figure for the small one: 0.5 and 2.0; TF32 is no peer of "highest".
+    # Two cases, the small one timed in a graph: 0.5 and 2.0. TF32 is no peer of "highest".
     assert "| matmul, linear, gated_linear; float32 | 2 | 1.00 | 0.50 to 2.00 | 1.00 |" in readme
     everything = (project / "docs" / "all.md").read_text()
     assert (
@@ -191,6 +191,39 @@ def test_report_of_what_the_lab_has_not_measured(project: Path) -> None:
     assert report.main([], project) == 0 and "Not measured yet." in page.read_text()
 
 
+def test_the_lab_on_several_gpus(project: Path) -> None:
+    """The first GPU's table, and what every one of them showed; what only another has measured is that one's."""
+    page = project / "docs" / "other.md"
+    page.write_text(
+        "".join(f"<!-- results:begin {x} -->\n<!-- results:end -->\n" for x in ("lab", "lab_latency", "lab_fma"))
+    )
+    h200 = project / "benchmarks" / "results" / "nvidia_h200"
+    h100 = h200.with_name("nvidia_h100")
+    h100.mkdir()
+    base = json.loads((h200 / "matmul.json").read_text()) | {"title": "Latency", "items": "S1-02"}
+
+    def write(folder: Path, op: str, gpu: str, us: float, shown: bool) -> None:
+        row = example_row("1x1x1", "a load", us, document=None, of_peak=0.25) | {"tflops": None}
+        more = {"op": op, "gpu": gpu, "conclusion": {"text": f"On {gpu}.", "shown": shown}, "rows": [row]}
+        (folder / f"{op}.json").write_text(results.dump(base | more))
+
+    write(h200, "lab_latency", "H200", 0.0222, True)
+    write(h100, "lab_latency", "H100", 3.0, False)
+    write(h100, "lab_fma", "H100", 5.0, True)
+    (h100 / "lab_latency.png").write_bytes(b"")
+    assert report.main([], project) == 0
+    text = page.read_text()
+    assert "| experiment, items of the documents | command | H200 | H100 |" in text
+    assert "| Latency: S1-02 | `--only latency` | On H200. | **Not shown.** On H100. |" in text
+    assert "| Latency: S1-02 | `--only fma` | not measured yet | On H100. |" in text
+    assert "| copy | `--only copy` | not measured yet | not measured yet |" in text
+    assert "| 1x1x1 | a load | 0.022 |" in text and "| 1x1x1 | a load | 3.0 |" not in text
+    assert "**The effect was not measured.** On H100." in text
+    assert "![lab_latency](../benchmarks/results/nvidia_h100/lab_latency.png)" in text
+    assert "| 1x1x1 | 0.250 |" in text and "Not measured yet" not in text
+    assert report.main(["--check"], project) == 0
+
+
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
     (project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json").unlink()
     assert report.main(["--check"], project) == 0
@@ -246,7 +279,7 @@ def test_a_plotted_line_has_one_point_for_each_x() -> None:
 
 
 def test_provenance_of_several_files() -> None:
-    """The README's table is of all of them: the newest one's clocks and commit would speak for the others."""
+    """The README's table is made from all files, so that it must name all their clocks, dates and commits."""
     versions = {"torch": "2.11", "cuda": "13.0", "driver": "580"}
     shared = {"gpu": "NVIDIA H200", "versions": versions, "sources": {"sha256": "0" * 16}}
     new = {"date": "2026-11-23T10:00:00Z", "commit": "b", "clocks_mhz": [1980, 1980]} | shared
@@ -290,7 +323,7 @@ def test_two_cases_at_one_x_are_refused() -> None:
 
 
 def speedups(dtype: str, mode: str | None, accept: Callable[[dict], bool] = lambda row: True) -> list[float]:
-    """matmul's fastest peer over ours, a case each, worked out from the file without the report's functions."""
+    """The fastest peer's time over ours for each case of matmul, without the report's functions."""
     cases: dict[str, dict[tuple, dict[str, float]]] = {}
     for row in json.loads((COMMITTED / "matmul.json").read_text())["rows"]:
         if (row["dtype"], row["mode"]) == (dtype, mode) and row["contender"] != "torch_tf32" and accept(row["shape"]):
@@ -306,7 +339,7 @@ def full_rows(shape: dict) -> bool:
 
 
 def test_readmes_first_sentence_is_true() -> None:
-    """Its figures again, from the files."""
+    """Recomputes its figures from the result files."""
     sentence = " ".join(report.why(tables.Results.read(COMMITTED)).split())
     assert sentence.count(".") - len(re.findall(r"\d\.\d", sentence)) == 1, "one sentence"
     rows = json.loads((COMMITTED / "matmul.json").read_text())["rows"]

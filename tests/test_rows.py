@@ -1,4 +1,4 @@
-"""Rows of odd length or at odd addresses: right, and the same bits wherever they lie and however many they are."""
+"""Rows of odd length or at odd addresses: correct, with the same bits at any address and for any number of rows."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from common import SANITIZED, foreign, randn
 
 op = torch.ops.xgemm
 CUDA = torch.device("cuda")
-LENGTHS = [7, 1, 100, 256, 257, 33, 261, 513, 1001]  # of lanes 1 to 32, rows in registers and in shared memory
+LENGTHS = [7, 1, 100, 256, 257, 33, 261, 513, 1001]  # 1 to 32 lanes, rows in registers and in shared memory
 
 
 def places(x: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The rows of x elsewhere: each in an allocation of its own, whose end is theirs."""
+    """Copies of x's rows at other addresses and strides; each ends its own allocation."""
     rows, n = x.shape
 
     def full(*shape: int) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_rows_at_any_address(name, dtype):
 @pytest.mark.parametrize("name", ["logsumexp", "cross_entropy without smoothing"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_rows_through_shared_memory(name, dtype):
-    """Where rows are many: the bits of few; infinities and NaN stay in their rows."""
+    """Many rows have the bits of few; infinities and NaN stay in their rows."""
     ours, torchs = OPS[name]
     multiprocessors = torch.cuda.get_device_properties(CUDA).multi_processor_count
     for n in [1000] if SANITIZED else [520, 1000, 1024, 2048]:
@@ -90,8 +90,8 @@ def test_rows_through_shared_memory(name, dtype):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", OPS)
-def test_blocks_that_meet_in_shared_memory(name):
-    """A row that a cluster shares, alone and among rows that a block each takes: the same bits."""
+def test_rows_that_a_cluster_reduces(name):
+    """One row reduced by a cluster has the bits of many rows, each reduced by one block."""
     ours, torchs = OPS[name]
     for n in (40000, 65536, 65539):
         x = randn(1, n, device=CUDA)

@@ -62,7 +62,7 @@ def check(x: torch.Tensor, mask: torch.Tensor | None, scale: float, dim: int) ->
     theirs = reference(x, mask, scale, dim, wide).to(x.dtype)
     assert found.shape == x.shape and found.dtype == x.dtype and found.is_contiguous()
     assert torch.equal(found.isnan(), exact.isnan())
-    # fp32: the product with the scale rounds, here and in torch, and exp makes that a relative error.
+    # fp32: the product with the scale rounds, in torch as well, and exp turns that into a relative error.
     ulps = {torch.float32: 4, torch.float64: 64}.get(x.dtype, 1)
     assert_as_good_as(found.nan_to_num(), theirs.nan_to_num(), exact.nan_to_num(), ulps=ulps)
     return found
@@ -80,7 +80,7 @@ def test_masks(device, dtype, kind):
 @pytest.mark.parametrize("kind", ["none", "own", "bool"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cpu_in_pieces(dtype, kind, one_thread):
-    """Tensors that the CPU path cuts along one dim, along two, or not at all; a last piece that is shorter."""
+    """Tensors that the CPU path splits along one dim, two, or none; a shorter last piece."""
     piece = 1 << 17
     for shape, mask_shape, dim in (
         ((3, piece // 64 + 5, 40), (piece // 64 + 5, 1), -1),
@@ -120,7 +120,7 @@ def test_special_values(device, dtype):
     for n in (1, 50, 6000) if device.type == "cuda" else (1, 50):
         wide, mask = x.to(device).repeat(1, n), keep.to(device).repeat(1, n)
         found = check(wide, mask, 1.0, 1)
-        assert found[:3].isfinite().all() and found[5].isnan().all()  # what takes no part is not looked at
+        assert found[:3].isfinite().all() and found[5].isnan().all()  # masked INF and NaN do not matter
         additive = torch.zeros_like(wide).masked_fill(~mask, -INF)
         check(wide, additive, 1.0, 1)
         check(wide.mT.contiguous(), additive.mT, 1.0, 0)

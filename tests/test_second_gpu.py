@@ -1,4 +1,4 @@
-"""Every operator and family of kernels on a GPU that is not the current one: the same bits, and that one stays."""
+"""Every operator and family of kernels on a GPU that is not current: the same bits, and the current one stays."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ pytestmark = [
 
 
 def check(call: Callable[..., object], *args: object) -> None:
-    """Called and captured on cuda:1, against the same call on cuda:0."""
+    """Compares a call and its capture on cuda:1 with the same call on cuda:0."""
 
     def tensors(found: object) -> tuple[torch.Tensor, ...]:
         return found if isinstance(found, tuple) else (found,)
@@ -25,7 +25,7 @@ def check(call: Callable[..., object], *args: object) -> None:
     wanted, called = tensors(call(*args)), tensors(call(*there))
     assert torch.cuda.current_device() == 0
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(1), torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # graph's own is the first device's
+    with torch.cuda.device(1), torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # graph()'s default: cuda:0
         captured = tensors(call(*there))
     graph.replay()
     torch.cuda.synchronize(1)
@@ -43,7 +43,7 @@ def test_every_op(call: Call, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "shape",
-    # Large, ragged, long K, few rows, one row, narrow, unaligned: kernels ask for shared memory on each device.
+    # Large, ragged, long K, few rows, one row, narrow, unaligned: kernels set their shared memory on each device.
     [
         (1024, 1024, 1024),
         (1000, 1000, 1000),

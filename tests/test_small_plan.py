@@ -21,8 +21,8 @@ def test_only_where_it_applies(plan: Ask) -> None:
     for precision in (HIGH, MEDIUM):
         assert plan(128, 128, 128, precision=precision)["name"].startswith("sliced")
         assert plan(1, 4096, 4096, precision=precision)["name"] == "sweep"
-    assert plan(1, 4096, 4096, layout="nt") is None  # along k: dot
-    for major in (8, 10):  # no clusters; fp64 that may be a fraction of fp32's rate
+    assert plan(1, 4096, 4096, layout="nt") is None  # B is K-major: dot
+    for major in (8, 10):  # no clusters; fp64 may run at a fraction of fp32's rate
         for m, n, k in ((1, 4096, 4096), (128, 128, 128)):
             assert plan(m, n, k, major=major) is None
     assert plan(5, 4096, 4096, forced="sweep") is None
@@ -61,9 +61,9 @@ def test_tall_and_narrow_products_swap_a_and_b(bf16x3: Ask, swap_ab: Ask) -> Non
     for shape in [(262144, 32, 256), (65536, 64, 64)]:
         assert 0 < swap_ab(*shape)["seconds"] < bf16x3(*shape)["seconds"]
         assert swap_ab(*shape)["tiles"] == shape[0] / 128
-    assert swap_ab(262144, 32, 256, layout="tn") is None  # A's rows have to be contiguous,
-    assert swap_ab(262144, 32, 256, offset=4, offset_b=4) is None  # and TMA has to load them
+    assert swap_ab(262144, 32, 256, layout="tn") is None  # A's rows must be contiguous,
+    assert swap_ab(262144, 32, 256, offset=4, offset_b=4) is None  # and loadable by TMA
     assert swap_ab(262144, 32, 255) is None
     assert bf16x3(64, 4096, 4096)["seconds"] < swap_ab(64, 4096, 4096)["seconds"]
-    long = (64, 64, 65536)  # measured: 190 us with A and B swapped, where one CTA adds 132 partial sums, 27 us else
+    long = (64, 64, 65536)  # measured: 190 us with swap_ab, where one CTA adds 132 partial sums; 27 us without
     assert bf16x3(*long)["seconds"] < swap_ab(*long)["seconds"]

@@ -64,10 +64,10 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
     poison(x.device, 4)
     found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
     assert found.dtype == theirs.dtype and found.shape == theirs.shape and found.is_contiguous()
-    # The reference sums in fp64, too: along the last dim torch adds several at a time, along others one after the
-    # other, which is off by up to 90 roundings for 70000 numbers.
+    # The reference is torch's in fp64. Along the last dim torch adds several elements at a time, along others one after
+    # the other, which costs up to 90 roundings for 70000 numbers.
     reference = getattr(torch, name)(x.double().movedim(dim, -1).contiguous(), -1).movedim(-1, dim)
-    # In fp32 exponential, sum and division round once or twice each (1.5 eps seen); torch can be luckier.
+    # In fp32, exponential, sum and division round once or twice each: 1.5 eps measured; torch may have less.
     ulps = {torch.float64: 64, torch.float32: 3}.get(found.dtype, 1)
     assert_as_good_as(found, theirs, reference, ulps=ulps)
 
@@ -133,7 +133,7 @@ def test_bits_do_not_depend_on_the_address(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_bits_of_a_column_depend_on_nothing_beside_it(name, dtype):
-    """Neither on how many columns and groups there are, nor on their addresses, up to where two passes begin."""
+    """Not on the number of columns and groups nor on their addresses, up to the length that takes two passes."""
     for length in (2, 8, 9, 100, 257, 500, 513, 1000, 2049, 4097, 8192, 9001, 24576):
         if length > 8192 and dtype.itemsize > 2:
             continue
@@ -153,9 +153,9 @@ def test_bits_of_a_column_depend_on_nothing_beside_it(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_in_shared_memory(name, dtype):
-    """Ends at every distance from a multiple of 16 bytes, each in an allocation of its own for the sanitizers."""
+    """Rows that end at every distance from a multiple of 16 bytes, each in its own allocation for the sanitizers."""
     lengths = [300, 513, 1025, 2047, 8200, 8201, 8202, 8203, 8204, 8205, 8206, 8207, 40003, 80001]
-    few = {"": lengths, "racecheck": [300, 8201, 80001]}  # races do not depend on the distances
+    few = {"": lengths, "racecheck": [300, 8201, 80001]}  # races do not depend on alignment
     for n in few.get(SANITIZER, [300, 513, 8201, 8203, 8205, 8207, 80001]):
         x = randn(1, n, dtype=dtype, device=CUDA)
         assert_softmax(name, x, 1)
@@ -166,7 +166,7 @@ def test_rows_in_shared_memory(name, dtype):
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_longer_than_a_cluster(name):
-    """One below and one above what 16 blocks' shared memory holds."""
+    """Rows that fit the shared memory of 16 blocks, and one that does not."""
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2), (torch.float64, 8)):
         held = 16 * (227 * 1024) // size
         for n in (held - 40000, held - 39999, held + 1):
@@ -175,7 +175,7 @@ def test_rows_longer_than_a_cluster(name):
 
 @pytest.mark.parametrize("dtype", FLOATING[:3])
 def test_subnormal_results(device, dtype):
-    """Small results are as torch has them, subnormal ones too."""
+    """Small results, subnormal ones included, are torch's."""
     lowest = {torch.float32: -103.0, torch.float16: -16.5, torch.bfloat16: -91.0}[dtype]
     for n in (40, 5000, 50257) if device.type == "cuda" else (40,):
         x = torch.full((2, n), -float("inf"), dtype=dtype, device=device)
@@ -188,7 +188,7 @@ def test_subnormal_results(device, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_element_is_as_exact_as_torchs(device, name, dtype):
-    """Relative error of each value, small ones too; of log_softmax absolute below 1: log(d) carries a rounding of d."""
+    """Relative error of each value; log_softmax: absolute below 1, since log(d) inherits a rounding of d."""
     for n in (100, 3000, 40000):
         x = 8 * randn(4, n, dtype=dtype, device=device)
         found, theirs = getattr(op, name)(x, 1), getattr(torch, name)(x, 1)
@@ -205,7 +205,7 @@ def test_every_element_is_as_exact_as_torchs(device, name, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("magnitude", [300, 3e4, 65536, 1e5, 3e9, 2e38])
 def test_large_magnitudes(device, name, dtype, magnitude):
-    """Common to a row or not: exponents are made of products that round by more than an exponential bears."""
+    """Large spread or large offset: products with log2(e) round by more than an exponent tolerates."""
     if magnitude > torch.finfo(dtype).max / 2:
         pytest.skip("no such values")
     for n in (1, 2, 33, 64, 100, 256, 257):
@@ -235,7 +235,7 @@ def test_special_values(device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_long_columns_whose_parts_differ(device, name, dtype):
-    """Parts, as blocks have them, that are all -inf, that alone hold +inf or NaN, or whose maxima are far apart."""
+    """Blocks' parts that are all -inf, that alone hold +inf or NaN, or whose maxima are far apart."""
     x = randn(2000, 11, dtype=dtype, device=device)
     x[:600, 0] = x[600:, 1] = x[:, 2] = -float("inf")
     x[700, 3], x[1999, 4] = float("inf"), float("nan")
@@ -253,7 +253,7 @@ def test_long_columns_whose_parts_differ(device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_long_rows_whose_parts_differ(device, name, dtype):
-    """The same of rows: blocks' maxima of -inf, +inf and NaN, and such that others' terms vanish beside them."""
+    """Blocks' maxima of -inf, +inf and NaN, and maxima so large that other blocks' terms vanish."""
     n = 140000 if device.type == "cuda" else 2000
     x = randn(9, n, dtype=dtype, device=device)
     x[0, : n // 3] = x[1, n // 3 :] = x[2] = -float("inf")

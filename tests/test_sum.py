@@ -25,7 +25,7 @@ op = torch.ops.xgemm
 
 
 def assert_sum(x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype | None = None) -> None:
-    """|sum - sum64| <= eps of the output's rounding and a few fp32 roundings of the sum of |x|."""
+    """|sum - sum64| is at most the output's rounding plus a few fp32 roundings of the sum of |x|."""
     poison(x.device, 1)
     found = op.sum(x, dim, keepdim, dtype=dtype)
     wanted = torch.sum(x, dims_of(x, dim), keepdim, dtype=dtype)
@@ -102,7 +102,7 @@ def test_special_values(device):
     assert op.sum(torch.zeros(0, device=device)).item() == 0
     assert op.sum(torch.zeros(3, 0, device=device), 0).shape == (0,)
     assert op.sum(torch.zeros(0, 3, dtype=torch.int8, device=device), 0).tolist() == [0, 0, 0]
-    runs = torch.zeros(3, 0, 2, 1000, device=device)[..., :500]  # of no rows
+    runs = torch.zeros(3, 0, 2, 1000, device=device)[..., :500]  # no rows
     assert op.sum(runs).item() == 0 and op.sum(runs, (1, 2, 3)).tolist() == [0, 0, 0]
 
 
@@ -157,7 +157,7 @@ def test_promises(dtype):
 
 @pytest.mark.cuda
 def test_captured_calls_share_no_counters():
-    """Graphs beside each other and beside calls, and more captured calls than there are counters set aside for them."""
+    """Concurrent graphs and calls, and more captured calls than there are counters for them."""
     x = torch.randn(1 << 20, device=CUDA)
     wanted, graphs = op.sum(x), []
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_captured_calls_share_no_counters():
 
 @pytest.mark.cuda
 def test_counters_come_back_with_their_graph():
-    """Captures come and go, more in all than there are counters: each sum stays one kernel, no memset before it."""
+    """More captures in all than counters, one graph at a time: each sum stays one kernel without a memset."""
     x = torch.randn(1 << 20, device=CUDA)
     nodes_of, wanted, result = ctypes.CDLL("libcuda.so.1").cuGraphGetNodes, op.sum(x), None
     for _ in range(12):

@@ -35,19 +35,19 @@ def test_what_tma_cannot_load_is_copied(plan: Ask) -> None:
     assert plan(65, 255, 257)["seconds"] > plan(68, 256, 260)["seconds"]
 
 
-def test_what_is_not_k_major_goes_through_registers(plan: Ask) -> None:
+def test_operands_that_are_not_k_major_go_through_registers(plan: Ask) -> None:
     assert plan(512, 512, 512, layout="nn")["swap_ab"]
     assert not plan(512, 512, 512, layout="tt")["swap_ab"]
 
 
-def test_of_two_operands_along_their_lines_one_is_copied_along_k(plan: Ask) -> None:
+def test_one_of_two_operands_that_are_not_k_major_is_copied(plan: Ask) -> None:
     def copied(*size: int, **how: int) -> tuple[bool, bool, bool]:
         p = plan(*size, layout="tn", **how)
         return "copied_a" in p, "copied_b" in p, bool(p["swap_ab"])
 
-    assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other stays as it lies
+    assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other is read in place
     assert copied(256, 512, 512) == (True, False, True)
-    assert copied(514, 256, 512) == (True, False, True)  # the one that is copied anyway
+    assert copied(514, 256, 512) == (True, False, True)  # the unaligned one
     assert copied(514, 254, 512) == (True, True, False)
 
 
@@ -57,28 +57,28 @@ def test_large_products_take_the_widest_tile(plan: Ask) -> None:
         assert (p["name"], p["ctas"]) == ("tf32_128x256x32", 132)
 
 
-def test_few_tiles_are_cut_along_k(plan: Ask) -> None:
+def test_few_tiles_split_k(plan: Ask) -> None:
     p = plan(64, 64, 65536)
-    assert p["splits"] > 4  # so that their sums are added in two levels
+    assert p["splits"] > 4  # so that the reduction has two levels
     assert plan(4096, 4096, 4096)["splits"] == 1
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_every_part_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> None:
+def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> None:
     m, n, k = (4 * data.draw(st.integers(1, 2500)) for _ in range(3))
     batch, sm_count = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 140))
     p = plan(m, n, k, batch, layout=data.draw(st.sampled_from(["nn", "nt", "tt"])), sm_count=sm_count)
     lines = (n, m) if p["swap_ab"] else (m, n)
     assert (p["tiles_x"], p["tiles_y"]) == (-(-lines[0] // p["x"]), -(-lines[1] // p["y"]))
     assert p["blocks"] == -(-k // (32 * p["slot"]))
-    assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no part is empty
+    assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no empty split
     items = p["tiles_x"] * p["tiles_y"] * batch * p["splits"]
     assert p["ctas"] == min(items, sm_count * p["per_sm"])
-    assert p["splits"] == 1 or p["ctas"] == items  # all parts at once
+    assert p["splits"] == 1 or p["ctas"] == items  # all splits are resident
     levels = 0
     while 4**levels < p["splits"]:
         levels += 1
     assert p["counters"] == levels * p["ctas"] * (p["x"] // 64) * 4
-    assert p["counters"] <= 1 << 16  # what a stream's standing counters hold
+    assert p["counters"] <= 1 << 16  # the size of a stream's counters
     assert p["partials"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)

@@ -9,7 +9,7 @@ op = torch.ops.xgemm.topk_softmax
 RTOL = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float64: 1e-13}
 ATOL = {torch.float16: 6e-8}
 
-# Both kernels and their boundaries: 32, 64 and 128 for the rounds, then one warp, two, a block; tiles and their tails.
+# Both kernels and their boundaries: 32, 64 and 128 for the rounds, then one warp, two, a block; partial tiles.
 LENGTHS = [1, 2, 3, 7, 8, 9, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 512, 513, 1021, 1025]
 LONG_LENGTHS = [2047, 2049, 4097, 8191, 8192, 10007, 32768, 50257, 131071, 131073]
 KS = [0, 1, 2, 8, 31, 32, 33, 63, 64]
@@ -20,7 +20,7 @@ def lengths(device: torch.device) -> list[int]:
 
 
 def expected(x: torch.Tensor, k: int, dim: int, renormalize: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float64, where every dtype's elements keep their order. NaN: on the CPU, whose stable sort is one."""
+    """In float64, which keeps every dtype's order; with NaN on the CPU, where torch's stable sort is stable."""
     wide = x.double().cpu() if x.isnan().any() else x.double()
     values, order = (t.to(x.device) for t in wide.sort(dim=dim, descending=True, stable=True))
     if x.dim() == 0:
@@ -60,7 +60,7 @@ def test_dims_and_layouts(device, dtype, layout):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_small_cases(device, dtype):
-    """Both kernels, on rows of a warp and of a block, with few results and many, by vectors and by elements."""
+    """Both kernels: rows of a warp and of a block, few and many results, by vectors and by elements."""
     for shape, dim in (((3, 5), 0), ((150, 3), 0), ((3, 700), 1), ((2, 2600, 3), 1), ((3, 9001), 1)):
         x = randn(*shape, dtype=dtype, device=device)
         for layout in SMALL_LAYOUTS:
@@ -80,7 +80,7 @@ def test_lengths_and_counts(device, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_orders_that_are_hard_on_a_threshold(device, dtype):
-    """Ascending, descending, constant, few distinct values, one large element at each end, -inf but for a few."""
+    """Ascending, descending, constant, few distinct values, one large element at either end, almost all -inf."""
     for n in lengths(device):
         ramp = torch.linspace(-3, 3, n, dtype=torch.float64, device=device)
         rows = [ramp, -ramp, 0 * ramp, (2 * ramp).round(), torch.zeros_like(ramp), torch.zeros_like(ramp)]

@@ -94,7 +94,7 @@ def test_plans_hold_the_row_and_fit(plans):
             warps = plan["lanes"] // 32
             assert 1 <= warps <= 8 and -(-k // warps) <= 32
             assert plan["threads"] == plan["lanes"] or warps == 1
-        # What decides the order of a sum does not know how many rows there are.
+        # The order of additions does not depend on the number of rows.
         order = tuple(plan[name] for name in ("kernel", "values", "lanes"))
         assert by_row.setdefault((dtype, n, k), order) == order
 

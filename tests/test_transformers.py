@@ -112,7 +112,7 @@ def inputs(name: str, device: torch.device, padding: str = "none") -> dict[str, 
 
 
 def set_attention(model: torch.nn.Module, attention: str) -> None:
-    """For every part: T5's encoder and decoder hold copies of the configuration, which 5.17 leaves as they are."""
+    """Sets every part's: T5's encoder and decoder hold copies of the configuration that 5.17 does not update."""
     for part in model.modules():
         if isinstance(part, transformers.PreTrainedModel):
             part.set_attn_implementation(attention)
@@ -121,7 +121,7 @@ def set_attention(model: torch.nn.Module, attention: str) -> None:
 def logits(model: torch.nn.Module, attention: str, given: dict[str, torch.Tensor]) -> torch.Tensor:
     set_attention(model, attention)
     result = model(**given).logits
-    if result.shape[1] == LENGTH and "attention_mask" in given:  # what a padded query gives nobody reads
+    if result.shape[1] == LENGTH and "attention_mask" in given:  # no one reads a padded query's output
         result = result * given["attention_mask"][..., None]
     return result
 
@@ -134,7 +134,7 @@ def test_logits(name: str, padding: str, device: torch.device) -> None:
         pytest.skip("images have no padding")
     model, given = build(name, device), inputs(name, device, padding)
     if not hasattr(sys.modules[type(model).__module__], "ALL_ATTENTION_FUNCTIONS"):
-        pytest.skip(f"the installed transformers takes {name}'s attention from no table")  # T5 before 5.15
+        pytest.skip(f"the installed transformers has no table of {name}'s attention")  # T5 before 5.15
     with Calls() as calls:
         actual = logits(model, "xgemm", given)
     layers = 6 if name == "t5" else 2  # T5: encoder, decoder, cross-attention
@@ -178,7 +178,7 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
 )
 @pytest.mark.parametrize("name", SLIDING)
 def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without padding a sliding layer's mask is not made: also for a chunk of queries behind a cache."""
+    """Without padding a sliding layer builds no mask, even for several queries with a cache."""
     model, given = build(name, device), inputs(name, device)
     set_attention(model, "eager")
     expected = model(**given).logits
@@ -200,9 +200,9 @@ def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pyte
 
 @torch.no_grad()
 def test_the_models_mask_is_seen(device: torch.device) -> None:
-    """A token outside the window or behind the mask changes nothing; one inside does."""
+    """A token outside the window or masked changes nothing; one inside does."""
     model, given = build("mistral", device), inputs("mistral", device)
-    model.model.layers = model.model.layers[:1]  # two layers see two windows
+    model.model.layers = model.model.layers[:1]  # two layers would reach two windows back
     before = logits(model, "xgemm", given)
     for position, seen in ((LENGTH - WINDOW - 1, False), (LENGTH - WINDOW, True)):
         changed = {**given, "input_ids": given["input_ids"].clone()}
@@ -295,7 +295,7 @@ def test_arguments(
         taken = (torch.rand(2, 1, 5, 6) > 0.4).index_fill_(-1, torch.tensor(0), True)
         added = added.masked_fill(~taken, float("-inf"))
         given = taken if mask == "bool" else added.float()
-    elif window is not None:  # the last query stands at the last key
+    elif window is not None:  # the last query is at the last key's position
         away = torch.arange(5)[:, None] + 1 - torch.arange(6)
         added = added.masked_fill((away >= window) | (away < (0 if is_causal is not False else -2)), float("-inf"))
     elif is_causal is not False:

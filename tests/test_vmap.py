@@ -118,7 +118,7 @@ def tuple_of(result: object) -> tuple[torch.Tensor, ...]:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("op", "shapes", "options"), CASES, ids=str)
 def test_equals_a_loop(op: str, shapes: dict, options: dict, device: torch.device) -> None:
-    """Every choice of the arguments that have a batch dim, at every place of it."""
+    """Every subset of arguments with a batch dim, at every position of it."""
     raw, names = getattr(torch.ops.xgemm, op), list(shapes)
 
     def call(*tensors: torch.Tensor) -> object:

@@ -93,11 +93,22 @@ def limits(device: int | torch.device | None = None) -> Limits:
     """Limits of a GPU that is there.
 
     Rates are those of the table entry for the same kind. For another kind they are clock times units as the driver
-    tells them, where it does (0 where not; tensor cores and double precision: 0).
+    tells them, where it does (0 where not; tensor cores and double precision: 0). One name covers GPUs of several rates
+    (an H100 PCIe, an A100 of 80 GB, a GH200): a rate that the driver tells otherwise by a tenth is the driver's.
     """
     properties = torch.cuda.get_device_properties(device)
     kind = next((gpu for gpu in KNOWN.values() if gpu.name in properties.name), None)
-    base = kind or _unknown(properties)
+    told = _unknown(properties)
+    base = kind or told
+    if kind and told.bandwidth and abs(told.bandwidth / kind.bandwidth - 1) > 0.1:
+        base = replace(base, bandwidth=told.bandwidth)
+    if kind and told.fp32_flops and abs((scale := told.fp32_flops / kind.fp32_flops) - 1) > 0.1:
+        base = replace(
+            base,
+            fp32_flops=told.fp32_flops,
+            fp64_flops=scale * kind.fp64_flops,
+            tensor_flops=scale * kind.tensor_flops,
+        )
     return replace(
         base,
         multiprocessors=properties.multi_processor_count,

@@ -21,7 +21,8 @@ MAX_TOP_K = 64
 def _text(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.shape
-    return str(list(value)) if isinstance(value, Sequence) else str(value).removeprefix("torch.")
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return str(list(value)) if listed else str(value).removeprefix("torch.")
 
 
 def _check(holds: bool, op: str, expected: str, *got: object) -> None:
@@ -47,6 +48,15 @@ def _check_inputs(op: str, dtypes: Sequence[torch.dtype] = FLOATING, **tensors: 
     _check(first.dtype in dtypes, op, f"{first_name} of dtype {', '.join(map(_text, dtypes))}", first.dtype)
     for name, t in others:
         _check(t.dtype == first.dtype, op, f"{first_name} and {name} of one dtype", first.dtype, t.dtype)
+
+
+def _check_mask(op: str, name: str, mask: Tensor, input_name: str, input: Tensor) -> None:
+    _check(
+        mask.dtype in (torch.bool, torch.float32, input.dtype),
+        op,
+        f"{name} of dtype bool, float32 or {input_name}'s {_text(input.dtype)}",
+        mask.dtype,
+    )
 
 
 def _result_dtype(op: str, input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -134,6 +144,9 @@ def _linear_prepared(
     **_,
 ) -> Tensor:
     _check_device("linear_prepared", weight=weight, prepared=prepared)
+    got = f"{_text(prepared.dtype)} of shape {_text(prepared)}"
+    made = prepared.dtype is torch.uint8 and prepared.dim() == 1
+    _check(made, "linear_prepared", "prepared to be what prepare(weight) gives", got)
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
@@ -202,6 +215,8 @@ def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) 
 @torch.library.register_fake("xgemm::sum")
 def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("sum", REAL_AND_BOOL, input=input)
+    known = dtype is None or dtype in REAL_AND_BOOL
+    _check(known, "sum", "dtype to be a real floating, integer or bool dtype", dtype)
     dtype = dtype or (input.dtype if input.is_floating_point() else torch.int64)
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
@@ -256,7 +271,7 @@ def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **
     _check_inputs(op, input=input)
     _check_inputs(op, (torch.int64, torch.uint8), target=target)
     _check_device(op, input=input, target=target)
-    _check(reduction in ("none", "mean", "sum"), op, "reduction to be none, mean or sum", reduction)
+    _check(reduction in ("none", "mean", "sum"), op, "reduction to be none, mean or sum", f'"{reduction}"')
     _check(input.dim() > 0, op, "input of shape (C), (N, C) or (N, C, ...)", input)
     batch = "input and target of one batch size"
     _check(target.dim() != 1 if input.dim() == 1 else target.dim() > 0, op, batch, input, target)
@@ -277,6 +292,7 @@ def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: flo
     _check_device(op, input=input, mask=mask)
     _wrap_dim(op, input, dim)
     if mask is not None:
+        _check_mask(op, "mask", mask, "input", input)
         _expands(op, "mask", mask, "input's shape ", input.shape)
     return input.new_empty(input.shape)
 
@@ -322,6 +338,7 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
         expected = f"query and {name} with dims that broadcast (enable_gqa=True when query heads share {name} heads)"
         batch = _broadcast(batch, shape, op, expected, query, t)
     if attn_mask is not None:
+        _check_mask(op, "attn_mask", attn_mask, "query", query)
         _expands(op, "attn_mask", attn_mask, "", [*batch, sq, sk])
     if sinks is not None:
         dtypes = (torch.float32, query.dtype)

@@ -19,8 +19,9 @@ class Linear(torch.nn.Linear):
         precision: for float32, see :mod:`torch_ext.functional`; None follows ``torch.get_float32_matmul_precision()``.
         prepared: keep the weight's copy that :func:`torch_ext.prepare` makes, for float32 weights on Hopper: as many
             bytes again as the weight for "highest", half of it for "high"; `prepared_memory` says how many there are
-            now. It is made at the first call and again when the weight has been written to or moved, is not part of
-            the state_dict, and a copied or pickled layer makes its own. :meth:`prepare` asks for it later.
+            now. It is made at the first call and again when the weight has been written to or moved (that call waits
+            for the GPU, so that calls on other streams may use it), is not part of the state_dict, and a copied or
+            pickled layer makes its own. :meth:`prepare` asks for it later.
     """
 
     # Class attributes too: a torch layer whose class is changed (torch_ext.replace) has none of its own.
@@ -91,9 +92,11 @@ class Linear(torch.nn.Linear):
         if weight.is_inference() or torch.cuda.is_current_stream_capturing():  # what a graph would fill, not this call
             return weight
         if copy is not None and copy.weight is weight and copy.precision == precision:
-            copy.update()
+            copy.update(wait=True)
         else:
-            self._copy = copy = PreparedWeight(weight, precision)
+            copy = PreparedWeight(weight, precision)
+            copy.wait()  # the next call may be another thread's, on a stream that nothing orders after this one
+            self._copy = copy
         return copy
 
     def _apply(self, fn, recurse: bool = True) -> "Linear":

@@ -12,10 +12,12 @@ def _state(weight: Tensor) -> tuple:
     try:
         return weight._version, weight.data_ptr(), weight.stride()
     except RuntimeError:
-        raise RuntimeError(
-            "xgemm::prepare: expected a weight with storage that counts its versions, got one made under "
-            "torch.inference_mode(), or a fake one; clone() it outside"
-        ) from None
+        if weight.layout is not torch.strided:
+            wanted, got = "to be a dense (strided) tensor", "a sparse or opaque layout; call to_dense() first"
+        else:
+            wanted = "with storage that counts its versions"
+            got = "one made under torch.inference_mode(), or a fake one; clone() it outside"
+        raise RuntimeError(f"xgemm::prepare: expected weight {wanted}, got {got}") from None
 
 
 class PreparedWeight:
@@ -31,7 +33,7 @@ class PreparedWeight:
     def __init__(self, weight: Tensor, precision: str) -> None:
         self.weight = weight
         self.precision = precision
-        self._read()
+        self._state, self._source = _state(weight), weight.detach()
         self.copy = _prepare(self._source, precision=precision)
 
     @property
@@ -42,20 +44,26 @@ class PreparedWeight:
         """Whether the weight is, storage and version, the one that was copied."""
         return self._state == _state(self.weight)
 
-    def update(self) -> None:
-        """Copies the weight as it is now, into the same memory where that fits."""
-        self._read()
-        new = _prepare(self._source, precision=self.precision)
+    def update(self, *, wait: bool = False) -> None:
+        """Copies the weight as it is now, into the same memory where that fits.
+
+        Args:
+            wait: until the GPU has copied it. Only then is_fresh() says so to other threads, on other streams.
+        """
+        state, source = _state(self.weight), self.weight.detach()
+        new = _prepare(source, precision=self.precision)
         if new.device == self.copy.device and new.numel() == self.copy.numel():
             with torch.inference_mode():  # where the copy may have been made
                 self.copy.copy_(new)  # a captured graph may read it
         else:
             self.copy = new
+        if wait:
+            self.wait()
+        self._state, self._source = state, source  # while the old storage is held, no other one can have its address
 
-    def _read(self) -> None:
-        """Notes which weight is copied. While the old storage is held, no other one can have its address."""
-        self._state = _state(self.weight)
-        self._source = self.weight.detach()
+    def wait(self) -> None:
+        """Until the current stream has made the copy."""
+        torch.cuda.current_stream(self.copy.device).synchronize()
 
     def __reduce__(self) -> tuple:
         """A copied or loaded one is of another weight's memory: it splits that anew."""

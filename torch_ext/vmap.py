@@ -100,7 +100,7 @@ def _linear(
 ) -> Tensor:
     rank = input.rank + weight.rank - 2  # of the result
     if activation not in _ACTIVATIONS:
-        raise RuntimeError(f"xgemm::linear: expected activation to be {_ONE_OF}, got {activation}")
+        raise RuntimeError(f'xgemm::linear: expected activation to be {_ONE_OF}, got "{activation}"')
     if input.batched and not _any_batched(weight, prepared, bias):
         added = None if residual is None else residual.front(rank)
         op, copy = (_ops.linear, ()) if prepared is None else (_ops.linear_prepared, (prepared.x,))

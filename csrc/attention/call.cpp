@@ -55,7 +55,7 @@ void check_sinks(const TensorView& query, const TensorView& sinks, ShapeRef batc
   check_broadcasts(sinks, batch);
 }
 
-/// Which keys a row sees: of is_causal, window and causal_alignment.
+/// Sets the keys that a row sees from is_causal, window and causal_alignment.
 void limit_keys(Call& a, const Options& o) {
   const char* const op = a.query.op;
   check(o.causal_alignment == "top_left" || o.causal_alignment == "bottom_right", op,
@@ -64,7 +64,7 @@ void limit_keys(Call& a, const Options& o) {
         "expected window to be two numbers of keys, -1 for no limit, got ", to_string(o.window));
   const std::int64_t position = o.causal_alignment == "bottom_right" ? a.sk - a.sq : 0;  // of row 0
   const std::int64_t left = o.window[0], right = o.is_causal ? 0 : o.window[1];
-  // The bounds change nothing for a row of the call.
+  // Clamping changes nothing for the call's rows.
   a.first = left < 0 ? -a.sq : std::max(position - std::min(left, a.sq + a.sk), -a.sq);
   a.last = right < 0 ? a.sk : std::min(position + std::min(right, a.sq + a.sk) + 1, a.sk);
 }

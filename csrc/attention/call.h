@@ -1,4 +1,4 @@
-// A checked call of attention, and what the CPU's and the GPU's path need of it.
+// A checked call of attention, and what its CPU and GPU paths share.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace xgemm::attention {
 
 inline constexpr std::int64_t kMaxHeadSize = 256;
 inline constexpr std::int64_t kMaxLength =
-    std::numeric_limits<std::int32_t>::max() - 1024;  // positions fit 32 bits, a tile beyond them too
+    std::numeric_limits<std::int32_t>::max() - 1024;  // positions, and a tile beyond them, fit 32 bits
 
 /// The optional arguments of the op, as its schema has them (ops.cpp).
 struct Options {
@@ -39,7 +39,7 @@ struct Call {
   std::int64_t key_group, value_group;  ///< query heads that share one head of key and of value; 1 unless enable_gqa
   double scale;
   Precision precision;  ///< of fp32
-  double softcap;       ///< scores become softcap * tanh(score / softcap); 0: they stay
+  double softcap;       ///< scores become softcap * tanh(score / softcap); 0: no capping
   /// Row i sees keys max(0, i + first) to min(sk, i + last) - 1. -sq <= first <= sk and -sq <= last <= sk.
   std::int64_t first, last;
 
@@ -77,8 +77,8 @@ struct BatchDim {
   PerOperand strides;
 };
 
-/// Dims of size 1 left out, neighbours merged where every operand steps through both as through one. `heads_apart`: the last dim
-/// stays as it is.
+/// The batch dims without those of size 1; neighbours are merged if every operand steps through both as through one.
+/// `heads_apart`: the last dim is kept as it is.
 std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>& strides, bool heads_apart);
 
 /// Strides of the operands over the batch and their last two dims (sinks have none there: 0); over the heads as the operand

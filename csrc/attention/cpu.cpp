@@ -11,13 +11,12 @@ namespace {
 
 // ---- CPU: SDPA's kernel, where its result is what docs/attention.md promises -------------------------------------------------
 
-/// What the CPU multiplies in, the half types aside that SDPA's kernel reads as they are: never fewer bits than the
-/// accumulator's.
+/// The CPU's arithmetic type, except for half types that SDPA's kernel reads directly: never fewer bits than the accumulator's.
 ScalarType arithmetic(const Call& a) {
   return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
 }
 
-/// Do no two places of `v` share memory?
+/// Do no two elements of `v` share memory?
 bool apart(const TensorView& v) {
   std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // stride and size
   for (std::int64_t i = 0; i < v.dim(); ++i)
@@ -31,7 +30,7 @@ bool apart(const TensorView& v) {
   return true;
 }
 
-/// Has every number of `v`, whose last dim is dense, an exponent that is not all ones?
+/// Are all numbers of `v`, whose last dim is dense, finite (exponent not all ones)?
 template <class Bits, Bits kExponent>
 bool finite(const TensorView& v, const Bits* from, std::int64_t dim = 0) {
   if (dim + 1 < v.dim()) {
@@ -53,8 +52,8 @@ bool finite(const TensorView& v) {
   }
 }
 
-/// `v` in `type` with rows of `columns` adjacent elements, zeros at their ends, that do not overlap, which BLAS needs; `copy`
-/// owns it where it is not `v` itself.
+/// `v` in `type`, padded with zeros to `columns` adjacent columns, with rows that do not overlap, as BLAS needs. `copy` owns
+/// the result.
 TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, Tensor& copy) {
   copy = v.dtype == type ? *v.tensor : torch::stable::to(*v.tensor, type);
   if (v.size(-1) != columns) {
@@ -71,7 +70,7 @@ TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, 
   return view(v.op, v.name, copy);
 }
 
-/// The mask as SDPA's kernel reads it: additive, of `type` (fp32 beside a half type too), its last dim dense.
+/// The mask as SDPA's kernel reads it: additive, of `type` (fp32 also with a half type), its last dim dense.
 TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
   copy = *mask.tensor;
   if (mask.dtype == ScalarType::Bool)
@@ -86,7 +85,7 @@ TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
   return x;
 }
 
-/// Rows of which SDPA's log-sum-exp does not say that its output is right: where no key took part it gives 0 for both, but also
+/// Rows whose output SDPA's log-sum-exp does not prove right. For a row without a visible key SDPA gives 0 for both, but also
 /// for a row of NaN scores, which it can overlook; with Inf and NaN the exponentials decide.
 template <class T, class Bits>
 std::vector<std::int64_t> unsure_rows(const Tensor& lse, const Tensor& output, std::int64_t rows, std::int64_t dv) {
@@ -98,7 +97,7 @@ std::vector<std::int64_t> unsure_rows(const Tensor& lse, const Tensor& output, s
   return unsure;
 }
 
-/// Whether each of `rows` is one that `mask` hides whole and SDPA left 0; then its log-sum-exp becomes -inf.
+/// Is each of `rows` fully masked by `mask`, with output 0 from SDPA? Then sets its log-sum-exp to -inf.
 template <class T>
 bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t>& rows) {
   if (rows.empty()) return true;
@@ -118,8 +117,8 @@ bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t
   return true;
 }
 
-/// Adds each row's sink to its log-sum-exp, (batches, rows) of fp32 or fp64, as the score of one more key; returns what that
-/// leaves of the row's other weights, (batches, rows, 1).
+/// Adds each row's sink to its log-sum-exp, (batches, rows) of fp32 or fp64, as the score of one more key; returns the factor
+/// for the row's other weights, (batches, rows, 1).
 Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type) {
   const std::int64_t n = a.batches();
   Tensor sinks = aten("expand", "", torch::stable::to(*a.sinks->tensor, type), a.batch, false);
@@ -150,30 +149,30 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
   const bool causal = !call.sees_all();
   if (causal && (call.first + call.sq > 1 || call.last != 1 || call.mask || call.scale <= 0))
-    return std::nullopt;  // row i is to see keys 0 .. i, and it scales what it has masked
+    return std::nullopt;  // SDPA's causal row i sees keys 0 .. i, and it scales masked scores
   if (call.softcap != 0) return std::nullopt;
-  // Half types go in as they are where this CPU multiplies them: then the exponentials are good for the output, but not for a
-  // log-sum-exp in fp32.
+  // Half types are passed directly if this CPU multiplies them: then the exponentials are exact enough for the output, but not
+  // for a log-sum-exp in fp32.
   const ScalarType own = call.query.dtype;
   const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && !call.sinks && multiplies(own));
   const ScalarType type = as_is ? own : arithmetic(call);
   const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Call a = call;
-  a.sinks.reset();  // they follow when the rest is known to be right
+  a.sinks.reset();  // added after the rest is known to be right
   std::array<Tensor, 4> copies;
-  a.d = a.dv = std::max(call.d, call.dv);  // it takes one head size: the smaller one is filled with zeros
+  a.d = a.dv = std::max(call.d, call.dv);  // SDPA takes one head size: the smaller one is padded with zeros
   a.query = readable(call.query, type, a.d, copies[0]);
   a.key = readable(call.key, type, a.d, copies[1]);
   a.value = readable(call.value, type, a.d, copies[2]);
   if (a.mask) a.mask = additive(*call.mask, type, copies[3]);
-  // It overlooks some NaN and Inf, and gives its output the query's strides, where they overlap too.
+  // SDPA overlooks some NaN and Inf, and gives its output the query's strides even if these overlap.
   if (!finite(a.query) || !finite(a.key) || !finite(a.value)) return std::nullopt;
   if (!apart(a.query)) {
     copies[0] = aten("clone", "", copies[0], std::optional(torch::headeronly::MemoryFormat::Contiguous));
     a.query = view(a.query.op, a.query.name, copies[0]);
   }
 
-  // Query heads that share a key head are a dim of their own.
+  // Query heads that share a key head form a dim of their own.
   Shape sizes = a.batch;
   std::array<Shape, kOperands> strides = strides_of(a);
   if (a.key_group != 1) {
@@ -189,7 +188,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     }
   }
 
-  // The kernel takes two batch dims; there is seldom a third one.
+  // SDPA's kernel takes two batch dims; there is seldom a third one.
   std::vector<BatchDim> dims = merged(sizes, strides, false);
   while (dims.size() < 2) dims.push_back({1, {}});
   const std::size_t outer = dims.size() - 2;
@@ -213,7 +212,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     double scale = a.scale;
     TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
         q.get(), k.get(), v.get(), 0, causal, mask ? &bias : nullptr, &scale, &out, &sum));
-    const Tensor o(out), l(sum);  // (batch, heads, Sq, Dv) and (batch, heads, Sq) in an order of the kernel's own
+    const Tensor o(out), l(sum);  // (batch, heads, Sq, Dv) and (batch, heads, Sq), in the kernel's dim order
     if (outer == 0) {
       output = dense(o), lse = dense(l);
       return;
@@ -233,7 +232,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
       : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
                                   : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
   if (!right || !finite(view(a.query.op, "output", output)))
-    return std::nullopt;  // or sums that overflow before they are divided
+    return std::nullopt;  // NaN, or sums that overflowed before the division
   if (call.sinks)
     output = aten("mul", "Tensor", torch::stable::view(output, std::array{n, a.sq, a.dv}), add_sinks(call, lse, a.sq, sums));
   if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
@@ -263,7 +262,7 @@ Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarT
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
-/// Not through the dispatcher, where autocast would round what is multiplied.
+/// Bypasses the dispatcher, where autocast would round the operands.
 Tensor bmm(const Tensor& x, const Tensor& y, ScalarType type, const TensorView& like) {
   const TensorView a = view(like.op, "a", x), b = view(like.op, "b", y);
   const Tensor out = empty(Shape{a.size(0), a.size(1), b.size(2)}, type, like);
@@ -289,7 +288,7 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
     mask = aten("expand", "", *a.mask->tensor, scores, false);
   }
 
-  // Elements of one block of scores: stays near the last cache, never Sq x Sk. A window's rows have few of them.
+  // Elements of one block of scores: near the size of the last-level cache, never Sq x Sk. With a window, rows have fewer.
   constexpr std::int64_t kScores = 1 << 22, kRows = 128;
   const std::int64_t width = std::clamp<std::int64_t>(a.last - a.first + kRows, 1, std::max<std::int64_t>(a.sk, 1));
   const std::int64_t block = std::clamp<std::int64_t>(kScores / std::max<std::int64_t>(n * width, 1), 1, kRows);

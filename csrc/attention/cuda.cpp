@@ -1,8 +1,7 @@
-// Attention on a GPU: the call as the kernels see it, a plan, the launches.
+// Attention on a GPU: the kernels' arguments, a plan, the launches.
 #include "torch/cuda.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 
 #include "attention/arguments.h"
@@ -11,18 +10,18 @@
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
 #include "attention/wgmma/launch.h"
+#include "device/environment.h"
 #include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {
 
-/// `v` as the kernels see it, but for the batch dims; `strides` end with those of the last two dims.
+/// `v` as a kernel operand, without batch dims; `strides` end with those of the last two dims.
 Operand operand(const TensorView& v, ShapeRef strides) {
   return {.data = v.data, .row = strides[strides.size() - 2], .column = strides.back()};
 }
 
-/// Whether every row of `o` starts at a multiple of 16 bytes, with its columns adjacent and, for half types, whole vectors of
-/// them.
+/// Does every row of `o` start at a multiple of 16 bytes, with adjacent columns and, for half types, whole vectors of them?
 bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::int64_t item) {
   bool aligned = (o.column == 1 || columns <= 1) && reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0;
   for (std::int64_t stride : {o.row, o.group}) aligned = aligned && stride * item % 16 == 0;
@@ -30,22 +29,24 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN: "simt" keeps a call on CUDA cores and their tiles (simt/), "wgmma" leaves no rows to mma.sync; else
-/// Hopper's tensor cores serve what they can, and decode/ few rows in fp32.
-std::string_view wanted_plan() {
-  const char* const wanted = std::getenv("XGEMM_ATTENTION_PLAN");
-  return wanted == nullptr ? "" : wanted;
+/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync; else Hopper's tensor cores take what
+/// they can, and decode/ takes few rows in fp32.
+std::string_view wanted_plan(const char* op) {
+  const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
+  check(wanted.empty() || wanted == "simt" || wanted == "wgmma", op, "expected XGEMM_ATTENTION_PLAN to be simt or wgmma, got ",
+        wanted);
+  return wanted;
 }
 
 /// Which tensor-core kernels the GPU has and the caller wants.
 struct TensorCores {
   bool wgmma, mma;
-  explicit TensorCores(const DeviceProperties& gpu)
-      : wgmma(gpu.major == 9 && wanted_plan() != "simt"), mma(wgmma && wanted_plan() != "wgmma") {}
+  TensorCores(const DeviceProperties& gpu, std::string_view wanted)
+      : wgmma(gpu.major == 9 && wanted != "simt"), mma(wgmma && wanted != "wgmma") {}
 };
 
-/// May TMA read it: adjacent columns, whole vectors of them, base and strides multiples of 16 bytes (half precision)? `apart`: of
-/// so many dims before the columns, strides must not be 0 (those of batch dims may: wgmma/launch.cpp).
+/// Can TMA read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of multiples of
+/// 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
 bool aligned(const TensorView& v, std::int64_t apart = 1) {
   bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
   for (std::int64_t i = 0; i + 1 < v.dim(); ++i)
@@ -53,7 +54,7 @@ bool aligned(const TensorView& v, std::int64_t apart = 1) {
   return result;
 }
 
-/// A copy with zeros behind the columns, up to whole vectors of them.
+/// A copy whose columns are padded with zeros to whole vectors.
 Tensor aligned_copy(const TensorView& v) {
   Shape shape(v.sizes.begin(), v.sizes.end());
   shape.back() = round_up(shape.back(), 8);
@@ -64,7 +65,7 @@ Tensor aligned_copy(const TensorView& v) {
   return copy;
 }
 
-/// False where no tensor-core kernel takes the call.
+/// False if no tensor-core kernel takes the call.
 bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const TensorCores& cores) {
   const DeviceProperties& gpu = scope.properties();
   WgmmaProblem problem = wgmma_problem(k);
@@ -81,11 +82,11 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
   return true;
 }
 
-/// fp32 by fp16 parts. Returns what Arguments::failed wants; null where the tensor-core kernel does not take the call. `memory`:
-/// must live until the launch of the kernel on CUDA cores.
+/// fp32 by fp16 parts. Returns Arguments::failed; null if the tensor-core kernel does not take the call. `memory` must live
+/// until the kernel on CUDA cores is launched.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Precision precision, const TensorView& like,
                                   std::array<std::optional<Tensor>, 2>& memory) {
-  constexpr int kFewestKeys = 64;  // the parts' 22 bits show in sums of one or two values, and there is nothing to gain
+  constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
   if (k.sk < kFewestKeys) return nullptr;
   std::optional<SplitPlan> plan;
   if (precision != Precision::highest) plan = plan_fp16_split(k, scope.properties().sm_count, 1);
@@ -101,7 +102,8 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Pr
 
 Result attention_cuda(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
-  const TensorCores cores(scope.properties());
+  const std::string_view wanted = wanted_plan(a.query.op);
+  const TensorCores cores(scope.properties(), wanted);
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && cores.wgmma;
   const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
@@ -146,7 +148,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   } else {
     k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
   }
-  // The heads stay apart as the last dim when key and value share them differently.
+  // If key and value share heads differently, the heads stay a separate last dim.
   const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1);
   const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
@@ -168,7 +170,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
                            .sm_count = scope.properties().sm_count,
                            .capped = k.cap_scale != 0};
   std::optional<DecodePlan> decode;
-  if (k.dtype == DType::f32 && wanted_plan() != "simt")
+  if (k.dtype == DType::f32 && wanted != "simt")
     decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
   const Plan plan = make_plan(problem);
   const std::int64_t blocks = decode ? decode->ctas : plan.blocks;
@@ -183,7 +185,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
       if (decode->partial_bytes != 0 && !partials) partials = workspace(static_cast<std::size_t>(decode->partial_bytes), a.query);
       return launch_decode(*decode, k, partials ? partials->data_ptr() : nullptr, scope.stream());
     }
-    if (plan.partials != 0 && !partials) {  // tensor cores have no use for it, which may be larger than the output
+    if (plan.partials != 0 && !partials) {  // may be larger than the output, and tensor cores do not need it
       const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
       partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
       char* const base = static_cast<char*>(partials->data_ptr());
@@ -193,7 +195,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
     }
     launch(plan, k, scope.stream());
   };
-  // Dims beyond what the kernels count are loops here.
+  // Batch dims beyond kMaxBatchDims are looped over here.
   const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};
   const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
   std::int64_t done = 0;

@@ -24,8 +24,8 @@ constexpr std::size_t size_of(DType t) {
 constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 constexpr bool is_floating(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
 
-/// A kernel was asked for a dtype that plans never give it. (<stdexcept>'s errors would cost every .cu a second, for
-/// std::string.)
+/// A kernel was asked for a dtype that plans never give it. (<stdexcept> includes <string>, which adds a second to the
+/// compilation of every .cu.)
 struct UnplannedDType : std::exception {
   const char* what() const noexcept override { return "xgemm: a kernel was asked for a dtype that it is not planned for"; }
 };

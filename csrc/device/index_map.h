@@ -13,7 +13,7 @@ namespace xgemm {
 __extension__ using Uint128 = unsigned __int128;
 
 /// Division of 0 <= n <= Int's largest by a constant 1 <= divisor of the same range: q = (high half of n * multiplier + n) >>
-/// shift, where a division is a chain of twenty instructions or more. (Granlund and Montgomery, "Division by invariant integers
+/// shift. A division by a variable takes twenty instructions or more. (Granlund and Montgomery, "Division by invariant integers
 /// using multiplication", figure 4.1.)
 template <class Int, class Word, class Wide>
 struct BasicDivider {

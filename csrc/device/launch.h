@@ -12,8 +12,8 @@ namespace xgemm {
 
 struct Grid {
   dim3 blocks, threads;
-  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
-  unsigned cluster = 1;          ///< blocks a cluster, along x
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory per block
+  unsigned cluster = 1;          ///< blocks per cluster, along x
   bool early = false;            ///< may begin while the previous kernel ends (ptx/grid.cuh)
 };
 
@@ -43,7 +43,7 @@ void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t strea
 /// keeps them). Concurrent threads may both call it.
 template <auto kKernel, class Allow>
 bool once_a_device(Allow&& allow) {
-  static std::uint64_t done = 0;  // a bit a device; atomic, without <atomic>, which costs every .cu a second
+  static std::uint64_t done = 0;  // one bit per device; <atomic> would add a second to every .cu's compilation
   int device = 0;
   cudaGetDevice(&device);
   const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;

@@ -34,8 +34,8 @@ struct Pipeline {
   ptx::Barrier* full;  ///< kBytes of shared memory, at a multiple of 8 bytes; the memory after it begins at empty + kStages
   ptx::Barrier* empty = full + kStages;
 
-  /// By one thread. `producers`: arrivals that fill a slot (1 for TMA, the one that expects the bytes); `consumers`: arrivals
-  /// that empty it.
+  /// Called by one thread. `producers`: arrivals that fill a slot (with TMA 1, the one that expects the bytes); `consumers`:
+  /// arrivals that empty it.
   __device__ __forceinline__ void init(unsigned producers, unsigned consumers) const {
     for (int s = 0; s < kStages; ++s) {
       ptx::barrier_init(&full[s], producers);
@@ -57,14 +57,14 @@ struct Pipeline {
 
   /// Consumer: waits until the slot is full.
   __device__ __forceinline__ void wait(const PipelineState<kStages>& at) const { ptx::barrier_wait(&full[at.slot], at.parity); }
-  /// Is it full? Does not wait.
+  /// Consumer: is the slot full? Does not wait.
   __device__ __forceinline__ bool ready(const PipelineState<kStages>& at) const {
     return ptx::barrier_test(&full[at.slot], at.parity);
   }
 
-  /// Consumer: one arrival. The calling thread, and the threads for which it arrives, must have finished reading the slot. Each
-  /// of them that has read by plain loads or ldmatrix what TMA or a bulk copy writes again calls fence_async_shared() first,
-  /// unless instructions in front of the arrival have used all that it has read.
+  /// Consumer: one arrival. The calling thread, and the threads for which it arrives, must have finished reading the slot. If
+  /// TMA or a bulk copy refills the slot, each thread that read it by plain loads or ldmatrix calls fence_async_shared() first,
+  /// unless instructions before the arrival have used all loaded values.
   __device__ __forceinline__ void release(int slot) const { ptx::barrier_arrive(&empty[slot]); }
 };
 

@@ -5,22 +5,22 @@
 namespace xgemm {
 
 struct DeviceProperties {
-  /// The compute capability whose kernels the library may launch: the GPU's, or 8.9 where the GPU has 9.0 and the library no
-  /// machine code for it (TORCH_CUDA_ARCH_LIST). Such a GPU runs PTX of an older one, which Hopper's kernels are compiled to
-  /// nothing in.
+  /// The compute capability whose kernels the library may launch: the GPU's, or 8.9 if the GPU has 9.0 and the library has no
+  /// machine code for it (TORCH_CUDA_ARCH_LIST). Such a GPU runs PTX of an older architecture, in which Hopper's kernels are
+  /// empty.
   int major = 0, minor = 0;
   int sm_count = 0;
   int max_threads_per_sm = 0;
   std::size_t l2_bytes = 0;
-  std::size_t smem_per_block = 0;  ///< largest dynamic shared memory a block may ask for (opt-in limit)
+  std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
 };
 
 /// Properties of device `index`, cached; all zero if the device cannot be read.
 const DeviceProperties& device_properties(int index);
 
-/// Does the code that the current device runs wait for the kernel before it (ptx/grid.cuh)? That for sm_90 does, PTX of an older
-/// architecture on a newer GPU does not, and then must not be launched early.
+/// May kernels be launched early (programmatic dependent launch) on the current device? Only code compiled for sm_90 waits for
+/// the kernel before it (ptx/grid.cuh); PTX of an older architecture on a newer GPU does not.
 bool may_launch_early();
 
 }  // namespace xgemm

@@ -5,7 +5,7 @@
 namespace xgemm {
 
 /// Bytes after which the 128-byte swizzle of TMA and wgmma repeats: operands begin at multiples of it. Dynamic shared memory
-/// begins at a multiple of 16 only, so a kernel asks for this many bytes more.
+/// begins at a multiple of 16 only, so a kernel requests this many bytes more.
 inline constexpr int kSwizzlePattern = 1024;
 
 /// Bytes from a shared-memory address to the next multiple of kSwizzlePattern.

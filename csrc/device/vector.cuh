@@ -21,7 +21,7 @@ __device__ __forceinline__ Vector<T, N> load_vector(const T* p) {
   return *reinterpret_cast<const Vector<T, N>*>(p);
 }
 
-/// The same for what is read once: it need not push anything else out of L1.
+/// The same for data that is read once: it does not allocate in L1.
 __device__ __forceinline__ Vector<float, 4> stream_vector(const float* p) {
   Vector<float, 4> v;
   asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"

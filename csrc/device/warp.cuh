@@ -10,7 +10,7 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 /// uniform registers instead of looping over the lanes.
 __device__ __forceinline__ int warp_uniform(int x) { return __shfl_sync(kFullWarp, x, 0); }
 
-/// threadIdx.x, read anew: what follows from it need not wait in registers, or in spills, through a main loop.
+/// Reads threadIdx.x again, so that values computed from it stay out of registers and spills through a main loop.
 __device__ __forceinline__ int thread_index() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

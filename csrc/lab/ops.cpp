@@ -33,7 +33,8 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   // [registers, bytes of shared memory, bytes of local memory, threads of a block, blocks an SM] of a kernel of the lab on x's
   // device, by the CUDA API; int64 on the CPU.
   m.def("kernel_attributes(Tensor x, str name) -> Tensor");
-  // A copy with `loads` loads of `width` floats in flight a thread; grid: full, or one_per_sm (a block an SM walks over x).
+  // A copy with `loads` loads of `width` floats in flight a thread; grid: full, resident (as many blocks as the GPU holds at once
+  // walk over x) or one_per_sm (a block an SM).
   m.def("concurrent_copy(Tensor x, int threads, int loads, int width, str grid='one_per_sm') -> Tensor");
   // Each thread runs `chains` chains of FMAs, y <- y b + c from x + 0, x + 1, ..., and returns their sum; factors: [b, c].
   // registers: how many an FMA reads; 2 is y b + b, with one chain and unroll 64.

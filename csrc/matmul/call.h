@@ -1,4 +1,4 @@
-// A checked product, before the devices part ways: what matmul.cpp leaves to run.cpp (CUDA) and cpu.cpp (ATen).
+// A checked product: what matmul.cpp hands to run.cpp (CUDA) or cpu.cpp (ATen).
 #pragma once
 #include <optional>
 
@@ -11,9 +11,9 @@ namespace xgemm::matmul {
 struct Call {
   TensorView like;                  ///< gives the output's dtype and device
   Shape batch{};                    ///< the output's batch dims
-  Shape out_shape{};                ///< what the caller gets
+  Shape out_shape{};                ///< of the caller's result
   Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
-  Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one a batch dim
+  Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one per batch dim
 };
 
 /// The product on a GPU.
@@ -27,10 +27,9 @@ Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optiona
 Tensor gated_linear_cpu(const Call& call, const TensorView& gate, const TensorView& up, const std::optional<Tensor>& bias_gate,
                         const std::optional<Tensor>& bias_up);
 
-/// On a GPU: bytes that prepare() makes of a weight; none where no product would use them: without wgmma, of half precision, of
-/// "ieee".
+/// On a GPU: bytes that prepare() makes of a weight; 0 if no product would use them: no wgmma, half precision, or "ieee".
 std::int64_t prepared_bytes(const TensorView& weight, Precision precision);
-/// Fills `prepared`, of so many bytes, with the split of b.
+/// Fills `prepared`, of prepared_bytes, with the split of b.
 void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight);
 
 }  // namespace xgemm::matmul

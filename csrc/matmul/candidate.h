@@ -1,7 +1,7 @@
-// A plan of one family for one problem, and what the families offer.
+// A plan of one family for one problem.
 //
-// Each plan_<family>(problem, gpu, forced) offers the family's best plan with a predicted time (`seconds`), or nothing where the
-// family cannot do the problem: its header says when. plan.h chooses between the offers.
+// Each plan_<family>(problem, gpu, forced) gives the family's best plan with a predicted time (`seconds`), or nothing if the
+// family cannot do the problem: see its header. plan.h chooses among these candidates.
 #pragma once
 #include <variant>
 

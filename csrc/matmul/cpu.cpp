@@ -5,8 +5,8 @@
 namespace xgemm::matmul {
 namespace {
 
-/// What operands of `dtype` are multiplied in: fp64 in place of fp32 where ATen would round to fewer bits than `precision`
-/// allows.
+/// The type in which operands of `dtype` are multiplied: fp64 in place of fp32 if ATen would round to fewer bits than
+/// `precision` allows.
 ScalarType arithmetic(ScalarType dtype, Precision precision) {
   if (dtype == ScalarType::Double) return dtype;
   const Rounding allowed = precision == Precision::medium ? Rounding::bf16
@@ -22,8 +22,8 @@ std::int64_t all_rows(const Call& call) {
   return rows;
 }
 
-/// Whether ATen multiplies operands of `half` as they are no slower than copies of them in fp32; it rounds once in both cases.
-/// Without units for the type that is so for small products, and for a row times dense columns (`k_step` 1), by dot products.
+/// Is ATen's product of `half` operands at least as fast as one of copies in fp32? It rounds once in both cases. Without
+/// hardware for the type this holds for small products, and for a row times dense columns (`k_step` 1), by dot products.
 bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
   if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
   constexpr std::int64_t kSmall = 8192;
@@ -43,8 +43,8 @@ Tensor multiplied(const Tensor& x, const Tensor& y) {
   return Tensor(product);
 }
 
-/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), none where
-/// null.
+/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n); null: no
+/// c.
 Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
                 double alpha = 1) {
   const std::int64_t n = call.problem.n;
@@ -60,7 +60,7 @@ Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor
   return out;
 }
 
-/// linear's input as a matrix of all its rows: a copy only where their dims do not merge.
+/// linear's input as a matrix of all its rows; a copy only if their dims do not merge.
 Tensor matrix_of(const TensorView& x) {
   if (x.dim() == 2) return *x.tensor;
   std::int64_t rows = 1;
@@ -79,7 +79,7 @@ Tensor transposed(const TensorView& w) {
                  std::array{w.stride(-1), w.dim() == 1 ? 1 : w.stride(0)});
 }
 
-/// In place: `x` is a product that nobody else has.
+/// In place: no other code holds the product `x`.
 Tensor activate(const Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::relu: return aten("relu_", "", x);
@@ -109,7 +109,7 @@ Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optiona
                   const std::optional<Tensor>& residual) {
   const Problem& p = call.problem;
   const TensorView& x = call.like;
-  // ReLU of what has been rounded is what ReLU rounded would be.
+  // ReLU of a rounded number is the rounded ReLU.
   const bool rounds_last = !residual && (p.activation == Activation::none || p.activation == Activation::relu);
   const bool as_is = rounds_last && multiplies_as_is(x.dtype, call, weight.stride(-1));
   const ScalarType type = as_is ? x.dtype : arithmetic(x.dtype, p.precision);

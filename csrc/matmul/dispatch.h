@@ -4,7 +4,7 @@
 
 namespace xgemm::matmul {
 
-/// Calls run.operator()<kTile>() for the one of a table's `kCount` tiles that is `tile`; its result.
+/// Calls run.operator()<kTile>() for the tile of a table of `kCount` tiles that equals `tile`; returns its result.
 template <std::size_t kCount, std::size_t kIndex = 0, class Tile, class Run>
 auto dispatch_tile(Tile tile, const Run& run) {
   constexpr Tile kTile = static_cast<Tile>(kIndex);
@@ -14,7 +14,7 @@ auto dispatch_tile(Tile tile, const Run& run) {
   return run.template operator()<kTile>();
 }
 
-/// Calls run.operator()<a, b>(): does A, does B lie along k?
+/// Calls run.operator()<a, b>(). `a`, `b`: is A, is B contiguous along k?
 template <class Run>
 void dispatch_layouts(bool a, bool b, const Run& run) {
   if (a)

@@ -1,5 +1,5 @@
-// Launching a planned product: the families whose launches need nothing else. Each is defined in its folder; the others have a
-// launch.h of their own. Free of torch.
+// Launches of families that need only one function each, defined in the family's folder; other families have a launch.h of
+// their own. Free of torch.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// What the planners' models know of a GPU: its number of multiprocessors, and one table of measured figures.
+// The cost models' figures of a GPU: its number of SMs, and one table of measured rates.
 #pragma once
 #include <algorithm>
 
@@ -7,42 +7,42 @@
 
 namespace xgemm::matmul {
 
-/// The figures are an H200's, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Other GPUs
-/// are planned with them, too: for the choice only ratios matter. A kernel's own start and what its tiles cost stand in its
+/// Figures of an H200, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Other GPUs are
+/// planned with them, too: for the choice only ratios matter. A kernel's own start and the cost of its tiles are in its
 /// family's table, in the same units.
 struct Machine {
   int sm_count;  ///< 132
 
-  // Clock under load, Hz: the lower, the more power a kernel takes. (One figure for all three would move 3 to 13 golden
+  // Clock under load, Hz: the more power a kernel takes, the lower. (One figure for all three would change 3 to 13 golden
   // decisions.)
   double hertz_wgmma = 1.65e9;       ///< wgmma on 16-bit operands ("Half precision: shapes that cuBLAS was ahead in")
   double hertz_tensor = 1.7e9;       ///< tf32 and bf16x3: tensor cores that wait for conversions ("fp32 split in the main loop")
   double hertz_cuda_cores = 1.75e9;  ///< simt, and sliced, whose warps are few ("Few rows, fp32, weight K-major")
 
-  // Memory, bytes a second.
+  // Memory, bytes per second.
   double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
   double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
   double bf16x3_bytes = 3.0e12;     ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
   double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
   double copy_bytes_fp32 = 3.0e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
 
-  // L2, bytes a second of all multiprocessors together.
+  // L2, bytes per second of all SMs together.
   double l2_bytes_fp64 = 12.0e12;  ///< cp.async of large tiles ("fp64 on tensor cores")
   double l2_bytes_mma = 5.5e12;    ///< cp.async of small tiles ("Half precision, small or narrow")
 
   double next_launch = 2.5e-6;  ///< seconds of a second kernel on CUDA cores that depends on the first ("Few rows, fp32")
 };
 
-/// Clusters that run at once: a cluster lies in one GPC, and GPCs differ in how many multiprocessors they have (measured: 16
-/// clusters of 8 and 32 of 4 take two waves on 132; that 40 of 3 do is concluded from 5x10x256x590 alone, 36 do not).
+/// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (measured: 16 clusters of 8 and
+/// 32 of 4 take two waves on 132 SMs; that 40 of 3 do is inferred from 5x10x256x590 alone, 36 do not).
 constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : cluster == 3 ? 5 : 2));
 }
 
 constexpr Machine machine_of(const DeviceProperties& gpu) { return {.sm_count = gpu.sm_count}; }
 
-/// What the fp32 kernels of one launch ask for (gemv/sweep.cuh, sliced/kernel.cuh): clusters, 227 KiB of shared memory and fp64
-/// on tensor cores at fp32's rate; that the bits may depend on M; that k and strides fit 32 bits.
+/// Requirements of the one-launch fp32 kernels (gemv/sweep.cuh, sliced/kernel.cuh): clusters, 227 KiB of shared memory and fp64
+/// on tensor cores at fp32's rate; bits that may depend on M; k and strides that fit 32 bits.
 inline bool serves_one_launch_fp32(const Problem& p, const DeviceProperties& gpu) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
   const auto fits = [](std::int64_t size) { return size >= 1 && size < kLimit; };

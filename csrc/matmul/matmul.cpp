@@ -1,4 +1,4 @@
-// matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. What multiplies: run.cpp on a GPU, cpu.cpp.
+// matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. run.cpp (GPU) and cpu.cpp multiply.
 #include <utility>
 
 #include "matmul/call.h"
@@ -14,10 +14,10 @@ Activation parse_activation(const char* op, const std::string& s) {
   if (s == "gelu") return Activation::gelu;
   if (s == "gelu_tanh") return Activation::gelu_tanh;
   if (s == "silu") return Activation::silu;
-  fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got ", s);
+  fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got \"", s, "\"");
 }
 
-/// The first's dtype, then every other tensor's device and dtype against the first's.
+/// Checks the first tensor's dtype, then all others' device and dtype against the first's.
 template <class... Views>
 void check_operands(const TensorView& first, const Views&... others) {
   check_dtype(first, kFloating);
@@ -29,7 +29,7 @@ void check_like(const TensorView& first, const TensorView& other) {
   check_same_dtype(first, other);
 }
 
-/// The product on the GPU that the operands are on, if they are.
+/// The product, if the operands are on a GPU.
 std::optional<Tensor> on_gpu([[maybe_unused]] Call& call) {
 #ifdef XGEMM_WITH_CUDA
   if (call.like.cuda) return run(call);
@@ -58,7 +58,7 @@ Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_s
 }
 
 /// An operand that broadcasts to the whole output (addmm's input, linear's residual): last two dims, batch strides. `row`,
-/// `column`: the output has no such dim, because an operand is a vector; under the full (batch, m, n) shape it is one.
+/// `column`: an operand is a vector, so the output lacks that dim; in the (batch, m, n) shape it has size 1.
 Operand broadcast_operand(const TensorView& x, ShapeRef out_shape, Shape& strides, bool row = false, bool column = false) {
   check(broadcasts_to(x.sizes, out_shape), x.op, "expected ", x.name, " to broadcast to the output's shape ",
         to_string(out_shape), ", got ", to_string(x.sizes));
@@ -118,7 +118,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
         " and ", to_string(vb.sizes));
   p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
   call.out_shape = {p.m, p.n};
-  if (beta != 0) p.c = broadcast_operand(vi, call.out_shape, call.c);  // else it is not read: nothing of it may show
+  if (beta != 0)
+    p.c = broadcast_operand(vi, call.out_shape, call.c);  // with beta 0 it is not read, so that its NaN and Inf do not show
   check_range(va, "alpha", alpha);
   check_range(va, "beta", beta);
   p.alpha = alpha, p.beta = beta;
@@ -129,8 +130,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double
   return addmm_cpu(call, vi, va, vb);
 }
 
-/// What the ops on an input of shape (..., m, k), or (k), begin with: their choices, its sizes, its batch. out_shape still wants
-/// its last dim.
+/// The common start of the ops on an input of shape (..., m, k), or (k): activation, precision, sizes and batch. The caller
+/// appends out_shape's last dim.
 Call begin_linear(const TensorView& x, const Text& activation, const Text& precision) {
   const Activation function = parse_activation(x.op, activation);
   Call call = call_like(x, precision);
@@ -152,10 +153,10 @@ void check_depth(const TensorView& x, const TensorView& weight) {
         to_string(x.sizes), " and ", to_string(weight.sizes));
 }
 
-/// The operand B = weight^T of a weight (n, k), or (k): one column.
+/// The operand B = weight^T of a weight (n, k), or (k), which is one column.
 Operand weight_operand(const TensorView& w) { return operand(w, w.stride(-1), w.dim() == 1 ? 0 : w.stride(0)); }
 
-/// `prepared`: null, or what prepare() made of the weight.
+/// `prepared`: null, or prepare()'s result for the weight.
 Tensor linear_with(const char* op, const Tensor& input, const Tensor& weight, const Tensor* prepared,
                    const std::optional<Tensor>& bias, const Text& activation, const std::optional<Tensor>& residual,
                    const Text& precision) {

@@ -1,4 +1,4 @@
-// Tensor maps of operands, and where their edge tiles begin: host side of the kernels that load by TMA.
+// Tensor maps of operands, and the first lines of their edge tiles: host side of the kernels that load by TMA.
 #pragma once
 #include <climits>
 
@@ -7,7 +7,7 @@
 
 namespace xgemm::matmul {
 
-/// Where the copy of an operand and its statistics count from.
+/// The memory in which the offsets of an operand's copy and statistics count.
 inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsigned char* workspace) {
   return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
 }
@@ -24,7 +24,7 @@ inline bool make_operand_map(CUtensorMap& map, const Problem& p, const Operand& 
                                .tf32 = tf32});
 }
 
-/// Where a tile begins at most, if edge tiles `overlap` the tiles before them.
+/// The largest first line of a tile, if edge tiles `overlap` the tiles before them.
 inline int last_tile(bool overlap, std::int64_t lines, std::int64_t tile) {
   return overlap && lines >= tile ? static_cast<int>(lines - tile) : INT_MAX;
 }

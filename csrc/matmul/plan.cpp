@@ -16,15 +16,15 @@ struct Fastest {
   }
 };
 
-// Measured, docs/log/matmul.md, "Shapes that nobody listed": CUDA cores that load an element at a time, in the time of quads; of
-// TF32's time, what sliced's prediction must stay below where a cluster shares its k.
+// Measured, docs/log/matmul.md, "Shapes that nobody listed": time of CUDA cores that load single elements, relative to quads;
+// the share of TF32's time that sliced's prediction must stay below if a cluster splits K.
 constexpr double kSimtSingles = 2, kSlicedCluster = 0.8;
-constexpr double kWgmmaPays = 1.1;  // of its time, what CUDA cores must take at least
+constexpr double kWgmmaPays = 1.1;  // CUDA cores must take at least so many times wgmma's time
 
-/// The bits of the two are the same, so that the choice between them may look at M.
+/// mma and wgmma give the same bits, so the choice between them may look at M.
 Candidate choose_half(const Problem& p, const DeviceProperties& gpu) {
   const auto wgmma = plan_wgmma(p, gpu);
-  if (!wgmma) return plan_cuda_cores(p, gpu, {});  // by N and K alone: the bits are others
+  if (!wgmma) return plan_cuda_cores(p, gpu, {});  // depends on N and K alone, as the bits differ
   const auto mma = plan_mma(p, gpu);
   return mma && mma_pays(*mma, *wgmma) ? Candidate(*mma) : Candidate(*wgmma);
 }
@@ -49,7 +49,7 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   return fastest.best;
 }
 
-/// The family that `forced` names, where it can do the problem.
+/// The family that `forced` names, if it can do the problem.
 Candidate choose_forced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   std::optional<Candidate> found;
   const auto offer = [&](const auto& plan) {

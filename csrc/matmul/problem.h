@@ -1,4 +1,4 @@
-// What a matrix product is to the kernels: pointers, strides, sizes, epilogue. Free of torch.
+// A matrix product as the kernels see it: pointers, strides, sizes, epilogue. Free of torch.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +13,10 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 inline constexpr int kMaxBatchDims = 4;
 
-/// Bytes of an element that kernels sum in.
+/// Bytes of an accumulator.
 constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
 
-/// A matrix of a batch: strides in elements, 0 where broadcast.
+/// A matrix of a batch: strides in elements, 0 if broadcast.
 struct Operand {
   const void* data = nullptr;
   std::int64_t row_stride = 0, col_stride = 0;
@@ -38,16 +38,16 @@ struct Problem {
   std::int64_t batches = 1;  ///< product of batch[]
   Operand a, b;
   Operand c;         ///< read unless beta is 0 or data is null
-  Operand bias;      ///< one value a column; col_stride
+  Operand bias;      ///< one value per column; col_stride
   Operand residual;  ///< added last
   double alpha = 1, beta = 0;
   bool gated = false;
   Operand up;                        ///< as b
   Operand bias_up;                   ///< as bias
   const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
-  const void* prepared_b = nullptr;  ///< fp32: b split before (wgmma/plan.h, PreparedLayout)
+  const void* prepared_b = nullptr;  ///< fp32: b's prepared parts (wgmma/plan.h, PreparedLayout)
   bool wide_out = false;             ///< out is of the accumulator's type
-  bool swap_ab = false;              ///< the transposed product: a, b, m and n are those of out^T, everything else as out has it
+  bool swap_ab = false;              ///< the transposed product: a, b, m and n are those of out^T, all else is out's
   void* out = nullptr;
   friend bool operator==(const Problem&, const Problem&) = default;
 };
@@ -76,8 +76,8 @@ inline double operand_bytes(const Problem& p, const OperandLines& x) {
          (is_shared(p, x.operand) ? 1.0 : static_cast<double>(p.batches));
 }
 
-/// Is every vector of `count` elements along an operand's contiguous dim one aligned access of up to 16 bytes, wholly inside or
-/// outside the matrix, in every batch?
+/// Is every vector of `count` elements along an operand's contiguous dim one aligned access of up to 16 bytes, wholly in or out
+/// of bounds, in every batch?
 inline bool has_vectors(const Problem& p, const OperandLines& x, std::int64_t count) {
   const bool along_k = x.k_stride == 1;
   const std::int64_t across = along_k ? x.stride : x.k_stride, size = along_k ? p.k : x.count;
@@ -88,7 +88,7 @@ inline bool has_vectors(const Problem& p, const OperandLines& x, std::int64_t co
          std::all_of(x.operand.batch_stride, x.operand.batch_stride + p.batch_dims, aligned);
 }
 
-/// Do A's and B's lines allow quads, by their sizes? For choices that bits depend on: they must not depend on addresses.
+/// Do the sizes of A and B allow quads? For choices that affect bits, which must not depend on addresses.
 inline bool has_quads_by_size(const Problem& p) {
   return (a_along_k(p) ? p.k : p.m) % 4 == 0 && (b_along_k(p) ? p.k : p.n) % 4 == 0;
 }
@@ -98,7 +98,7 @@ inline bool has_plain_epilogue(const Problem& p) {
   return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;
 }
 
-/// out^T = B^T A^T. For kernels that ask `swap_ab` (bf16x3/kernel.cuh) only.
+/// out^T = B^T A^T. Only for kernels with a swap_ab form (bf16x3/kernel.cuh, wgmma/kernel.cuh).
 inline Problem swap_ab(const Problem& p) {
   Problem t = p;
   t.swap_ab = !p.swap_ab, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
@@ -109,8 +109,8 @@ inline Problem swap_ab(const Problem& p) {
   return t;
 }
 
-/// What a batch-invariant problem's kernels are chosen for: many aligned rows along k, however many there are and however they
-/// lie (a row alone may lie otherwise than among others).
+/// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows along k, whatever the number and
+/// layout of its own rows (a single row may have other strides than one of many).
 inline Problem with_many_rows(const Problem& p) {
   Problem many = p;
   many.m = 4096, many.batches = 1, many.batch_dims = 0;
@@ -120,7 +120,8 @@ inline Problem with_many_rows(const Problem& p) {
   return many;
 }
 
-/// A gated product as two: the first writes `temporary` (of the accumulator's type, contiguous as out), the second out.
+/// A gated product as two products: up_product writes `temporary` (of the accumulator's type, contiguous as out), gate_product
+/// out.
 inline Problem up_product(const Problem& p, void* temporary) {
   Problem up = p;
   up.gated = false, up.b = p.up, up.bias = p.bias_up, up.activation = Activation::none;

@@ -1,9 +1,9 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
 #include <algorithm>
 #include <cmath>  // for device/numeric.cuh
-#include <cstdlib>
 #include <span>
 
+#include "device/environment.h"
 #include "device/integer.h"
 #include "device/numeric.cuh"
 #include "matmul/bf16x3/launch.h"
@@ -23,7 +23,7 @@ struct BatchDim {
   std::int64_t size, a, b, c, residual;
 };
 
-/// Merges neighbouring dims where every operand steps through both as through one.
+/// Merges neighbouring dims that every operand steps through as through one.
 std::vector<BatchDim> merge(const Call& call) {
   std::vector<BatchDim> dims;
   for (std::size_t d = 0; d < call.batch.size(); ++d) {
@@ -43,7 +43,7 @@ std::vector<BatchDim> merge(const Call& call) {
   return dims;
 }
 
-/// Rows of all batches as one matrix, where B is shared and every operand steps through the rows evenly.
+/// Folds the rows of all batches into one matrix, if B is shared and every operand steps through the rows evenly.
 void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   if (dims.empty() || dims.back().b != 0) return;
   const BatchDim d = dims.back();
@@ -54,8 +54,8 @@ void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
   dims.pop_back();
 }
 
-/// The plans of problems that this thread has had before: planning costs several times what finding them does. A plan depends on
-/// everything in a problem but the addresses, of which only the alignment to 16 bytes counts.
+/// Plans of this thread's recent problems: planning costs several times a lookup. A plan depends on everything in a problem but
+/// the addresses, of which only the alignment to 16 bytes counts.
 class PlanCache {
  public:
   const Plan& find(const Problem& p, const DeviceProperties& gpu) {
@@ -71,7 +71,7 @@ class PlanCache {
  private:
   static constexpr std::size_t kSets = 32, kWays = 4;
   struct Entry {
-    const DeviceProperties* gpu = nullptr;  // one object a device
+    const DeviceProperties* gpu = nullptr;  // one object per device
     Problem key{};
     Plan plan{};
   };
@@ -98,7 +98,7 @@ class PlanCache {
   std::size_t next_ = 0;
 };
 
-/// What a launch gets beside the problem: a plan's workspace_bytes; zeros and memory of the stream's own.
+/// A launch's memory: a plan's workspace_bytes; zeros and memory of the stream's own.
 struct Memory {
   void* workspace = nullptr;
   MeetingPlace place{};
@@ -119,7 +119,7 @@ Needs needs(const Candidate& plan) {
       plan);
 }
 
-/// A call for each family. False: the driver refused a tensor map, and nothing was launched.
+/// Launches a plan of any family. False: the driver rejected a tensor map, and nothing was launched.
 struct Launch {
   const Problem& p;
   const Memory& memory;
@@ -160,7 +160,7 @@ struct Launch {
   }
 };
 
-/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as `Launch`.
+/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as in `Launch`.
 bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
   const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
     if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
@@ -185,7 +185,7 @@ bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan
   return launched;
 }
 
-/// The whole call by `plan`; false: as `Launch`.
+/// Runs the whole call by `plan`; false: as in `Launch`.
 bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> dims, const Plan& plan, const CudaScope& scope) {
   std::int64_t elements = p.m * p.n;
   for (const BatchDim& d : dims) elements *= d.size;
@@ -193,7 +193,7 @@ bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> d
   std::int64_t bytes = workspace_bytes;
   const std::int64_t wide = accumulator_bytes(p.dtype);
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
-  std::int64_t sums_at = 0;  // two products: the first one's sums wait, unrounded, in out where it is wide enough, else behind
+  std::int64_t sums_at = 0;  // two products: the first one's unrounded sums go to out if wide enough, else to the workspace
   if (plan.up) {
     sums_at = round_up(std::max(bytes, needs(*plan.up).workspace), 256);
     bytes = sums_at + (enough ? 0 : elements * wide);
@@ -212,8 +212,7 @@ bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> d
 
 /// XGEMM_MATMUL_PLAN: a kernel's name, for tuning (docs/matmul.md).
 std::string_view forced_plan(const char* op) {
-  const char* const wanted = std::getenv("XGEMM_MATMUL_PLAN");
-  const std::string_view forced = wanted ? wanted : "";
+  const std::string_view forced = environment("XGEMM_MATMUL_PLAN");
   if (!forced.empty() && !is_plan_name(forced))
     fail(op, "expected XGEMM_MATMUL_PLAN to be one of ", plan_names(), ", got ", forced);
   return forced;
@@ -243,7 +242,7 @@ Tensor run(Call& call) {
     p.c.batch_stride[i] = d.c;
     p.residual.batch_stride[i] = d.residual;
   }
-  p.batch_invariant = std::getenv("XGEMM_BATCH_INVARIANT") != nullptr;
+  p.batch_invariant = switched_on("XGEMM_BATCH_INVARIANT");
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;
@@ -262,7 +261,7 @@ std::int64_t prepared_bytes(const TensorView& weight, Precision precision) {
 
 void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight) {
   CudaScope scope(weight);
-  torch::stable::zero_(prepared);  // what pads the parts too: the same weight gives the same bytes
+  torch::stable::zero_(prepared);  // the padding of parts, too: the same weight gives the same bytes
   launch_prepare(p, split_parts(p.precision), view(weight.op, "prepared", prepared).data, scope.stream());
   scope.check_launch();
 }

@@ -1,11 +1,11 @@
-// How an operand reaches a kernel that loads it by TMA. Pure host code.
+// Operands of kernels that load by TMA. Pure host code.
 #pragma once
 #include "device/integer.h"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
 
-/// As it lies, or as a copy in the workspace (packed, or split in scaled fp16 parts).
+/// An operand in place, or a copy in the workspace (packed, or split in scaled fp16 parts).
 struct TensorOperand {
   bool copied;
   bool prepared;              ///< the copy was made before: its offsets are in Problem::prepared_b
@@ -17,8 +17,8 @@ struct TensorOperand {
   std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
 };
 
-/// An operand as it lies. `copied` where TMA cannot load it: TMA asks for a contiguous dim, base and strides at multiples of 16
-/// bytes, one batch dim. `along_k`: the kernel takes it contiguous along k only.
+/// An operand in place. `copied` if TMA cannot load it: TMA needs a contiguous dim, base and strides at multiples of 16 bytes,
+/// one batch dim. `along_k`: the kernel needs it contiguous along k.
 inline TensorOperand tensor_operand(const Problem& p, const OperandLines& x, std::int64_t element_bytes, bool along_k = false) {
   const Operand& operand = x.operand;
   const bool shared = is_shared(p, operand);
@@ -38,7 +38,7 @@ inline TensorOperand tensor_operand(const Problem& p, const OperandLines& x, std
   return t;
 }
 
-/// As a copy with `ld` elements from line to line.
+/// Makes it a copy with `ld` elements from line to line.
 inline void place_copy(TensorOperand& t, std::int64_t ld) { t.copied = true, t.ld = ld, t.plane = ld * t.other; }
 
 }  // namespace xgemm::matmul

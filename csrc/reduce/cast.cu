@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(256) cast_strided(const __grid_constant__ Inde
     cast_element(in, map.offset(i), from, out, i, to);
 }
 
-/// The same where the map gives the place in `out` too.
+/// The same with offsets in `out` from the map.
 __global__ void __launch_bounds__(256) copy_strided(const __grid_constant__ IndexMap map, std::int64_t count,
                                                     const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
   ptx::grid_release();

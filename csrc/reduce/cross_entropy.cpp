@@ -1,5 +1,5 @@
-// cross_entropy: torch.nn.functional.cross_entropy's semantics for class indices -> a reduction of the logits that ends in a loss
-// a row, then one of the losses where a sum or mean is wanted; the CPU path is ATen.
+// cross_entropy: torch.nn.functional.cross_entropy's semantics for class indices. One reduction of the logits gives a loss per
+// row; a second one adds or averages the losses. The CPU path is ATen.
 #include <algorithm>
 #include <numeric>
 
@@ -30,7 +30,7 @@ Reduction parse_reduction(const std::string& s) {
   if (s == "none") return Reduction::none;
   if (s == "mean") return Reduction::mean;
   if (s == "sum") return Reduction::sum;
-  fail(kOp, "expected reduction to be none, mean or sum, got ", s);
+  fail(kOp, "expected reduction to be none, mean or sum, got \"", s, "\"");
 }
 
 Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
@@ -89,13 +89,13 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-/// ATen's, in fp32 or wider, because sums of the half types overflow.
+/// ATen's loss, in fp32 or wider, because sums of the half types overflow.
 Tensor loss_of(const Call& call, const Tensor& input, const Tensor& target, Reduction reduction, ScalarType wide) {
   return aten("cross_entropy_loss", "", converted(input, wide), target, std::optional<Tensor>(),
               static_cast<std::int64_t>(reduction), call.ignore_index, call.smoothing);
 }
 
-/// Rows in pieces whose log-probabilities stay in the cache: a loss each, then their sum or mean.
+/// Computes rows in pieces whose log-probabilities stay in the cache: one loss per row, then their sum or mean.
 template <class T>
 Tensor loss_in_pieces(const Call& call, Tensor target, std::int64_t rows, std::int64_t counted, ScalarType wide) {
   Tensor losses = empty(call.target.sizes, wide, call.target), input = *call.input.tensor;
@@ -123,7 +123,7 @@ Tensor run_cpu(const Call& call) {
           ") or ignore_index ", call.ignore_index, ", got ", t[i]);
     counted += t[i] != call.ignore_index;
   }
-  constexpr std::int64_t kPiece = 1 << 17;  // elements a thread
+  constexpr std::int64_t kPiece = 1 << 17;  // elements per thread
   const std::int64_t elements = call.input.numel(), most = kPiece * torch::stable::get_num_threads();
   if (call.input.dim() == 1 || elements <= most)
     return converted(loss_of(call, *call.input.tensor, target, call.reduction, wide), own);

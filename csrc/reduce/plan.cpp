@@ -30,14 +30,14 @@ struct DimList {
   }
 };
 
-/// Outermost first; expanded dims (stride 0) outermost of all, so that neighbours in memory are neighbours in the list.
+/// Sorts outermost first, expanded dims (stride 0) before all others, so that neighbours in memory are neighbours in the list.
 void sort_by_stride(DimList& list) {
   const auto rank = [](const Dim& d) { return d.stride == 0 ? INT64_MAX : d.stride; };
-  for (Dim* d = list.begin(); d != list.end(); ++d)  // a few dims: std::stable_sort would ask for memory
+  for (Dim* d = list.begin(); d != list.end(); ++d)  // a few dims: std::stable_sort would allocate memory
     for (Dim* e = d; e != list.begin() && rank(e[-1]) < rank(*e); --e) std::swap(e[-1], *e);
 }
 
-/// Joins a dim to the one outside it where both are steps of one run, in input and output.
+/// Joins a dim to the one outside it if both are steps of one run, in input and output.
 void merge(DimList& list) {
   const int count = list.count;
   list.count = 0;
@@ -93,7 +93,7 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     const bool several = size_of(plan.in) == 2 || (plan.in == DType::f32 && plan.full < plan.vectors);
     const std::int64_t lanes = round_up_pow2(ceil_div(in_steps, kUnroll));
     const bool through_shared = size_of(plan.in) == 2 && plan.full == vectors && vectors >= kLeastBulk && vectors <= kMostBulk;
-    // Where a row's fixed cost is small, small pieces are faster in shared memory.
+    // If a row's fixed cost is small, small pieces are faster in shared memory.
     const std::int64_t steps = through_shared && plan.kind == Kind::logsumexp ? 2 : 4;
     plan.lanes = static_cast<int>(
         several ? std::clamp(round_up_pow2(ceil_div(in_steps, steps * kUnroll)), std::min(lanes, kFewLanes), kWarp)
@@ -131,7 +131,7 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     plan.per_block = runs > 1 ? std::clamp(round_up_pow2(plan.strips / kGroups), kWarps, kMaxStates) : kWarps;
   } else if (plan.strips > kWarps && (plan.outputs < resident || plan.strips > kMaxStates)) {
     warps = kWarps;
-    const std::int64_t share = ceil_div(plan.strips * plan.outputs, 4 * resident);  // half a block's warps where rows are few
+    const std::int64_t share = ceil_div(plan.strips * plan.outputs, 4 * resident);  // half a block's warps if rows are few
     plan.per_block =
         waited_for ? kWarps
                    : std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.strips, kMaxStates});
@@ -159,8 +159,8 @@ std::int64_t most_fold_lanes(const Plan& plan, std::int64_t width) {
   return threads_of(plan, width) / std::max<std::int64_t>(8, width);
 }
 
-/// How many neighbouring positions of `columns` columns, `count` dense positions in all, become one position of more columns:
-/// as many as fill a tile, in whole vectors; 1 where positions alone fill most of their lanes.
+/// How many neighbouring positions of `columns` columns, of `count` dense positions in all, become one position of more
+/// columns: as many as fill a tile, in whole vectors; 1 if one position fills most of its lanes.
 std::int64_t repeat_of(const Plan& plan, std::int64_t columns, std::int64_t count, std::int64_t width) {
   const std::int64_t most = (most_fold_lanes(plan, width) - 1) * width, unit = width / std::gcd(columns, width);
   const bool whole = plan.run == 1 && plan.aligned;
@@ -170,7 +170,7 @@ std::int64_t repeat_of(const Plan& plan, std::int64_t columns, std::int64_t coun
 }
 
 /// A tile of `lanes` 16-byte columns and threads / lanes positions at a time. `outer`: kept groups of columns; `stride`: of the
-/// reduced dim, 0 where there are several; `misaligned`: of the base. The misalignment may decide only which thread reads which
+/// reduced dim, 0 if there are several; `misaligned`: the base is. The misalignment may decide only which thread reads which
 /// element, and `outer` only how many parts a CTA takes.
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
                   const DeviceProperties& gpu) {
@@ -179,7 +179,7 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   const std::int64_t threads = threads_of(plan, width), sms = std::max(gpu.sm_count, 1);
   plan.kernel = Kernel::columns;
   plan.threads = static_cast<int>(threads);
-  // 8-bit elements: 16 states a thread; half as many lanes keep as many positions side by side.
+  // 8-bit elements: 16 states per thread; half as many lanes keep as many positions side by side.
   const std::int64_t most = folded        ? most_fold_lanes(plan, width)
                             : width == 16 ? kWarp / 2
                                           : kWarp,
@@ -187,12 +187,12 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
   std::int64_t lanes = std::min(most, round_up_pow2(vectors + (folded || (runs && !plan.aligned) ? 1 : 0)));
-  // With very many columns a CTA takes kilobytes side by side, and few states are left to join.
+  // With very many columns a CTA takes kilobytes side by side, so that few states are left to join.
   while (!folded && width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
   const bool many = !folded && lanes > kWarp;
   plan.lanes = static_cast<int>(lanes);
   const std::int64_t rows = threads / lanes;
-  // Where all positions of a thread have the same misalignment it reads aligned blocks, one more than the tile has vectors. The
+  // If all positions of a thread have the same misalignment, it reads aligned blocks, one more than the tile has vectors. The
   // order of additions is the same. Folded tiles always have room for that block.
   const bool alike = runs && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
   const auto columns_of = [&](bool moved) {
@@ -224,7 +224,7 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   if (waves) steps = kMaxSteps;
   if (many) steps = ceil_div(plan.positions, rows);
   plan.chunk = whole_steps(steps * rows);
-  // A few CTAs more than fit at a time would take as long as twice as many.
+  // A few CTAs more than fit at a time take as long as twice as many.
   const std::int64_t fitting = std::max<std::int64_t>(resident / tiles, 1);
   if (!waves && !many && tiles <= resident && ceil_div(plan.positions, plan.chunk) > fitting)
     plan.chunk = whole_steps(ceil_div(plan.positions, fitting));
@@ -240,7 +240,7 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.early = plan.blocks_loaded && plan.blocks <= sms;
 }
 
-/// A short row whose elements are not neighbours, one at a time: eight a lane, as far as a warp has lanes.
+/// Short rows whose elements are not neighbours, loaded one at a time: eight per lane, up to a warp's lanes.
 void plan_elements(Plan& plan) {
   constexpr std::int64_t kPerLane = 8, kWarp = 32;
   plan.kernel = Kernel::elements;
@@ -250,7 +250,7 @@ void plan_elements(Plan& plan) {
   plan.blocks = ceil_div(plan.outputs, plan.per_block);
 }
 
-/// The element that leaves an operator's result as it is, repeated over 16 bytes.
+/// The element that does not change an operator's result, repeated over 16 bytes.
 void fill_padding(Plan& plan) {
   if (state_of(plan.kind) == State::sum) return;
   if (state_of(plan.kind) == State::mean_loss) {  // -0

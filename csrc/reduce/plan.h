@@ -1,4 +1,4 @@
-// Reductions: problem -> kernel, threads a row, split. Pure host code, tested without a GPU.
+// Reductions: problem -> kernel, threads per row, split. Pure host code, tested without a GPU.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,29 +33,29 @@ struct Source {
   std::span<const std::int64_t> sizes, strides;
 };
 
-/// What a kernel keeps for one output while it reduces.
+/// What a kernel keeps for one output during the reduction.
 enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, smooth_cross_entropy, mean_loss };
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
-/// Can the kernels read `from` as it is when the result is of dtype `to`? Otherwise the input is converted first.
+/// Can the kernels read `from` directly if the result is of dtype `to`? Otherwise the input is converted first.
 bool converts_on_load(Kind kind, DType from, DType to);
 
-/// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is cut into strips of a warp each,
-/// whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA reduces a
-/// tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at the end.
-/// elements: short rows whose elements are not neighbours. copy: one element an output.
+/// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is divided into strips of a warp
+/// each, whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA
+/// reduces a tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at
+/// the end. elements: short rows whose elements are not neighbours. copy: one element per output.
 enum class Kernel : std::uint8_t { rows, columns, elements, copy };
 
-/// Of cross_entropy.
+/// Arguments of cross_entropy.
 struct Loss {
-  const std::int64_t* target = nullptr;  ///< a class an output, in the output's order
+  const std::int64_t* target = nullptr;  ///< one class per output, in the output's order
   std::int64_t ignore_index = -100;
   double smoothing = 0;
-  float ignored = 0;  ///< the loss of an ignored target: -0 where the mean is to leave it out
+  float ignored = 0;  ///< the loss of an ignored target: -0 if the mean leaves it out
 };
 
-/// States that a block of the row kernel holds in shared memory, at most.
+/// The most states that a block of the row kernel holds in shared memory.
 inline constexpr std::int64_t kMaxStates = 512;
 
 /// Threads of a CTA of the column kernel, given the bytes that a thread keeps per column and its number of columns: more
@@ -77,31 +77,31 @@ struct Plan {
   bool blocks_loaded = false;  ///< columns: loads are aligned 16-byte blocks
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
-  int threads = 0;     ///< a block
+  int threads = 0;     ///< per block
   int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
-  int span = 0;                ///< columns: 16-byte vectors of a tile: one less than lanes where a tile starts at any address
+  int span = 0;                ///< columns: 16-byte vectors of a tile: one less than lanes if a tile starts at any address
   std::int64_t tiles = 1;      ///< columns: tiles side by side
   std::int64_t positions = 0;  ///< columns: elements of a column
   int tile = 0;                ///< columns: columns of a tile
   int repeat = 1;              ///< columns: neighbouring positions that are side by side as columns; 1: not folded by positions
-  std::int64_t cut = 0;        ///< columns: columns that exist in the last position
+  std::int64_t cut = 0;        ///< columns: columns in bounds in the last position
   std::int64_t column_outputs = 0;    ///< columns: outputs of all tiles of a group
   int outputs_of_tile = 0;            ///< columns
   int results = 0, result_lanes = 0;  ///< columns: states of a part; lanes that read them
   int fold_lanes = 0;                 ///< columns: threads that join one output's columns; 0: not folded
   std::int64_t run = 0;               ///< rows: elements of a run; columns: neighbouring columns of one output
-  std::int64_t pieces = 0;            ///< rows: strips of a run where a row has several runs, else 0
+  std::int64_t pieces = 0;            ///< rows: strips per run if a row has several runs, else 0
   std::int64_t last = 0;              ///< offset of the last element
-  std::int64_t chunk = 0;             ///< rows: 16-byte vectors a strip; columns: positions a part
-  std::int64_t strips = 1;            ///< rows: strips a row; columns: parts a column
+  std::int64_t chunk = 0;             ///< rows: 16-byte vectors per strip; columns: positions per part
+  std::int64_t strips = 1;            ///< rows: strips per row; columns: parts per column
   std::int64_t per_block = 1;         ///< strips (parts), or rows of one strip, that a block takes
-  std::int64_t split = 1;             ///< blocks an output
+  std::int64_t split = 1;             ///< blocks per output
   bool early = false;                 ///< columns: few blocks, which may begin while the previous kernel ends
   bool bulk = false;                  ///< rows: many short 16-bit rows, by bulk copies to shared memory (sm_90)
-  int cluster = 1;       ///< rows: blocks an output that combine states in the first one's shared memory (sm_90), else 1
+  int cluster = 1;       ///< rows: blocks per output that combine states in the first one's shared memory (sm_90), else 1
   bool grouped = false;  ///< rows: a block joins its strips first; then per_block follows from the row's length
   IndexMap kept{};       ///< output (columns: group of `columns` outputs) -> offset in input and output
   IndexMap reduced{};    ///< position 0..length-1 -> offset in input
@@ -110,7 +110,7 @@ struct Plan {
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero
 };
 
-/// `reduced` has bit d set where dim d is reduced; the output is contiguous over the kept dims in their order. `op` is for
+/// `reduced` has bit d set if dim d is reduced; the output is contiguous over the kept dims in their order. `op` is for
 /// messages.
 Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t reduced, DType out, const DeviceProperties& gpu);
 

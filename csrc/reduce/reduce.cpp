@@ -26,7 +26,7 @@ bool is_floating(ScalarType t) {
   return t == ScalarType::Float || t == ScalarType::Half || t == ScalarType::BFloat16 || t == ScalarType::Double;
 }
 
-/// What a call means once its arguments are checked: the same for the CPU and CUDA.
+/// A call whose arguments are checked: the same for the CPU and CUDA.
 struct Call {
   Kind kind;
   TensorView input;

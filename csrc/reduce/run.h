@@ -1,4 +1,4 @@
-// Runs a planned reduction where an op runs, with the memory that it needs.
+// Runs a planned reduction on an op's stream, with the memory that it needs.
 #pragma once
 #include "reduce/launch.h"
 #include "torch/cuda.h"

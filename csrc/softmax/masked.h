@@ -24,7 +24,7 @@ struct Masked {
   MaskedKernel kernel = MaskedKernel::any;
   bool aligned = false;  ///< rows: from aligned bases every row of x and mask starts at a multiple of a vector
   int threads = 0, lanes = 0,
-      steps = 0;  ///< lanes: of a row; any: columns of a tile. steps: vectors or elements a lane
+      steps = 0;  ///< lanes: of a row; any: columns of a tile. steps: vectors or elements per lane
   std::int64_t outer = 1, length = 1, columns = 1, tiles = 1, blocks = 0;
   std::int64_t input_stride = 0, mask_stride = 0;  ///< along the length
   double scale = 1;

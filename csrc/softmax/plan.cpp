@@ -15,8 +15,8 @@ constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
 /// The longest rows of whole 16-byte vectors that stay in registers: an SM holds too few longer ones to overlap their
 /// arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
-/// The same for other rows. They are nearly always misaligned, which costs nothing in shared memory; of shorter rows a warp
-/// takes several.
+/// The same for other rows. They are nearly always misaligned, which costs nothing in shared memory. A warp takes several
+/// shorter rows.
 constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
 /// Rows that are not whole vectors, in registers: shorter rows are mostly edges, and a row that takes all lanes of a warp has
 /// no neighbour in the warp.

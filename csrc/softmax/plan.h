@@ -6,8 +6,8 @@ namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
 /// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
-/// in registers. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides.
-/// single: one element a row, contiguous.
+/// in registers. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one
+/// element per row, contiguous.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, single };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
@@ -18,8 +18,8 @@ struct Plan {
   Kernel kernel = Kernel::rows;
   bool aligned = false;  ///< every row of the input lies at a multiple of 16 bytes from the base
   int threads = 0, lanes = 0, cluster = 1;
-  int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles a block (one in a cluster)
-  int cell = 0;             ///< columns: positions a thread
+  int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles per block (one in a cluster)
+  int cell = 0;             ///< columns: positions per thread
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
@@ -29,7 +29,7 @@ struct Plan {
   Divider by_tiles{}, by_cells{};                         ///< columns and two_pass: tiles; two_pass: cells of the length
   IndexMap kept{};                                        ///< outer -> offset in the input
   reduce::Plan statistics{};                              ///< two_pass
-  int steps = 0;                                          ///< rows: 16-byte vectors a thread
+  int steps = 0;                                          ///< rows: 16-byte vectors per thread
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
@@ -44,7 +44,7 @@ constexpr int kRowSteps = 4, kShortSteps = 2;
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
 /// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
-/// columns: positions of a thread (more where 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
+/// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
 /// single: threads of a CTA, 16-byte vectors of a thread.

@@ -69,7 +69,7 @@ Tensor softmax_wide(const Tensor& input, const std::optional<Tensor>& mask, doub
 
 Tensor slice(Tensor x, std::int64_t dim, std::int64_t at, std::int64_t count) { return torch::stable::narrow(x, dim, at, count); }
 
-/// The first dim that can be cut: of more than one row, and not `dim`. The number of dims if there is none.
+/// The first dim that can be divided: of more than one row, and not `dim`. The number of dims if there is none.
 std::int64_t cuttable(const Tensor& x, std::int64_t dim) {
   std::int64_t cut = 0;
   while (cut < x.dim() && (cut == dim || x.size(cut) <= 1)) ++cut;
@@ -95,7 +95,7 @@ void softmax_pieces(const Tensor& input, const std::optional<Tensor>& mask, cons
 }
 
 Tensor run_cpu(const Call& call, const std::optional<Tensor>& mask) {
-  constexpr std::int64_t kPiece = 1 << 17;  // elements a thread: the three tensors on the way stay in the cache
+  constexpr std::int64_t kPiece = 1 << 17;  // elements per thread: the three intermediate tensors stay in the cache
   const ScalarType own = call.input.dtype, wide = own == ScalarType::Double ? own : ScalarType::Float;
   const Tensor& input = *call.input.tensor;
   const std::int64_t most = kPiece * torch::stable::get_num_threads();

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;
 constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
 
-/// The dims of the rows, and where a row's results go: the output's shape is the input's with k in place of the length.
+/// Sets the dims of the rows and the places of their results: the output's shape is the input's with k in place of the length.
 void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {
   struct Dim {
     std::int64_t size, stride, out;

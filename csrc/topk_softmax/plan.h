@@ -1,4 +1,4 @@
-// topk_softmax: problem -> kernel, lanes a row. Pure host code, tested without a GPU.
+// topk_softmax: problem -> kernel, lanes per row. Pure host code, tested without a GPU.
 #pragma once
 #include "reduce/plan.h"
 
@@ -6,7 +6,7 @@ namespace xgemm::topk_softmax {
 
 inline constexpr std::int64_t kMaxK = 64;
 
-/// rounds: a few lanes a row, values in registers, one maximum a round. select: one warp or a CTA per row; the few elements
+/// rounds: a few lanes per row, values in registers, one maximum per round. select: one warp or a CTA per row; the few elements
 /// above a threshold are sorted.
 enum class Kernel : std::uint8_t { rounds, select };
 
@@ -16,12 +16,12 @@ struct Plan {
   Kernel kernel = Kernel::rounds;
   bool renormalize = true;
   bool vector = false;   ///< the row has stride 1: 16-byte loads, at any alignment
-  bool aligned = false;  ///< every row lies at a multiple of 16 bytes from the base
+  bool aligned = false;  ///< every row starts at a multiple of 16 bytes from the base
   int k = 0;
   int rank = 0;     ///< select: ceil(k / warps)
-  int values = 0;   ///< rounds: registers a lane, 8 or 16
-  int lanes = 0;    ///< threads a row
-  int threads = 0;  ///< a block
+  int values = 0;   ///< rounds: registers per lane, 8 or 16
+  int lanes = 0;    ///< threads per row
+  int threads = 0;  ///< per block
   std::int64_t rows = 1, length = 1, stride = 1;
   std::int64_t out_stride = 1;  ///< of one row's results
   std::int64_t blocks = 0;      ///< each takes every blocks-th group of threads / lanes rows
@@ -36,7 +36,7 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
 constexpr std::size_t entry_bytes(DType in) { return in == DType::f64 ? 16 : 8; }
 /// select: 16-byte vectors that a lane loads at once; fewer in fp64, whose exponentials need the registers.
 constexpr int tile_steps(DType in) { return in == DType::f64 ? 2 : 4; }
-/// select: entries of a warp's queue: fewer than 32 that wait plus one of each lane; at the end the warp's list of up to 64.
+/// select: entries of a warp's queue: fewer than 32 waiting ones plus one per lane; at the end the warp's list of up to 64.
 inline constexpr int kQueueEntries = 64;
 
 }  // namespace xgemm::topk_softmax

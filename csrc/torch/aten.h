@@ -12,12 +12,14 @@
 namespace xgemm {
 
 /// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first
-/// results. The caller validates the arguments, because the stable ABI drops the message of a failing call.
+/// results. The caller validates the arguments, because the stable ABI drops the message of a failing call: the name is all that
+/// the error says (register.cpp makes it a line).
 template <std::size_t kResults, class Result = Tensor, class... Args>
 std::array<Result, kResults> aten_results(const char* name, const char* overload, const Args&... args) {
   std::array<StableIValue, std::max({sizeof...(Args), kResults, std::size_t{4}})> stack{torch::stable::detail::from(args)...};
-  if (torch_call_dispatcher((std::string("aten::") + name).c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
-    throw std::runtime_error(std::string("xgemm: ATen's ") + name + " failed on these arguments");
+  const std::string full = std::string("aten::") + name;
+  if (torch_call_dispatcher(full.c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
+    throw std::runtime_error(full);
   std::array<Result, kResults> out;
   for (std::size_t i = 0; i < kResults; ++i) out[i] = torch::stable::detail::to<Result>(stack[i]);
   return out;

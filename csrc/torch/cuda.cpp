@@ -35,15 +35,23 @@ char* CudaScope::standing_workspace() const {
   unsigned long long id = 0;  // unique while the process lives; a stream's handle may be reused
   if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;
-  static auto& standing = *new std::map<std::pair<int, unsigned long long>, Tensor>;  // never freed: torch may be unloaded first
+  static auto& standing = *new std::map<std::pair<int, unsigned long long>, char*>;  // neither it nor the memory is ever freed
   const std::scoped_lock lock(mutex);
-  auto& [key, tensor] = *standing.try_emplace({view_.device_index, id}).first;
-  if (!tensor.defined()) {
-    Tensor fresh = workspace(kStandingBytes, view_);
-    if (cudaMemsetAsync(fresh.data_ptr(), 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
-    tensor = std::move(fresh);  // only once it is cleared
+  char*& memory = standing[{view_.device_index, id}];
+  if (memory != nullptr) return memory;
+  // torch's allocator may be filling a pool that must not keep what outlives the call: while torch.compile warms up a CUDA graph,
+  // which then refuses the pool, or under torch.cuda.use_mem_pool.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // another thread may be capturing
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  void* fresh = nullptr;
+  const bool allocated = cudaMalloc(&fresh, kStandingBytes) == cudaSuccess;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  if (!allocated) {
+    cudaGetLastError();  // or the launch check would find it
+    return nullptr;
   }
-  return static_cast<char*>(tensor.data_ptr());
+  if (cudaMemsetAsync(fresh, 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
+  return memory = static_cast<char*>(fresh);  // only once it is cleared
 }
 
 MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const {
@@ -53,9 +61,10 @@ MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t par
     if (counter_bytes > 0) place.counters = counters_for_capture(view_.device_index, counter_bytes, stream_);
   } else if (counter_bytes <= kStandingCounterBytes) {
     prepare_captures(view_.device_index);
-    char* const standing = standing_workspace();
-    place.counters = standing;
-    if (partial_bytes <= kStandingBytes - kStandingCounterBytes) place.partials = standing + kStandingCounterBytes;
+    if (char* const standing = standing_workspace()) {
+      place.counters = standing;
+      if (partial_bytes <= kStandingBytes - kStandingCounterBytes) place.partials = standing + kStandingCounterBytes;
+    }
   }
   const std::size_t own_counters = place.counters ? 0 : (counter_bytes + 255) / 256 * 256;
   if (!place.partials && own_counters + partial_bytes > 0) {

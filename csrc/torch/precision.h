@@ -12,7 +12,7 @@ inline Precision parse_precision(const char* op, const std::string& s) {
   if (s == "ieee") return Precision::ieee;
   if (s == "high") return Precision::high;
   if (s == "medium") return Precision::medium;
-  fail(op, "expected precision to be highest, ieee, high or medium, got ", s);
+  fail(op, "expected precision to be highest, ieee, high or medium, got \"", s, "\"");
 }
 
 }  // namespace xgemm

@@ -14,6 +14,9 @@ struct Text : std::string {
 
 using BoxedKernel = void (*)(StableIValue*, std::uint64_t, std::uint64_t);
 
+/// Calls `kernel`. An error of torch's own, whose text is a C expression, a file and a line, becomes one line that names `op`.
+void call_in_own_words(const char* op, BoxedKernel kernel, StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
 /// A kernel serves CPU and CUDA (it branches on the tensors' device) and also the sparse, quantised and mkldnn keys, where its
 /// own argument checks give one clear line instead of the dispatcher's page.
 class Registration {
@@ -46,4 +49,8 @@ struct torch::stable::detail::ToImpl<xgemm::Text> {
 };
 
 /// At namespace scope, once an op: XGEMM_REGISTER(xgemm, matmul, matmul_op);
-#define XGEMM_REGISTER(ns, op, function) static const ::xgemm::Registration registration_##op(#ns, #op, TORCH_BOX(&function))
+#define XGEMM_REGISTER(ns, op, function)                                                           \
+  static const ::xgemm::Registration registration_##op(                                            \
+      #ns, #op, [](StableIValue* stack, std::uint64_t arguments, std::uint64_t results) {          \
+        ::xgemm::call_in_own_words(#ns "::" #op, TORCH_BOX(&function), stack, arguments, results); \
+      })

@@ -5,6 +5,9 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#ifdef XGEMM_WITH_CUDA
+#include <cuda_runtime.h>
+#endif
 
 namespace xgemm {
 
@@ -160,6 +163,26 @@ DType to_dtype(ScalarType dtype) {
   }
 }
 
+namespace {
+/// torch's words for it, by which programs know that a smaller batch may do.
+[[noreturn]] void fail_to_allocate(ShapeRef shape, ScalarType dtype, const TensorView& like) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(to_dtype(dtype)));
+  for (const std::int64_t size : shape)
+    check(!__builtin_mul_overflow(bytes, size, &bytes), like.op, "expected a result of fewer than 2^63 bytes, got shape ",
+          to_string(shape), " of ", to_string(dtype));
+#ifdef XGEMM_WITH_CUDA
+  if (like.cuda) {
+    std::size_t free = 0, total = 0;
+    if (const cudaError_t e = cudaMemGetInfo(&free, &total); e != cudaSuccess)  // of an earlier kernel, maybe
+      fail(like.op, "cannot allocate ", bytes, " bytes on ", device_name(like), ": ", cudaGetErrorString(e));
+    fail(like.op, "CUDA out of memory. Tried to allocate ", bytes, " bytes on ", device_name(like), ", which has ", free,
+         " of its ", total, " bytes free outside of torch's allocator");
+  }
+#endif
+  fail(like.op, "out of memory. Tried to allocate ", bytes, " bytes on the CPU");
+}
+}  // namespace
+
 Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
   std::array<std::int64_t, 8> few;  // no allocation for the usual ranks
   Shape many(shape.size() > few.size() ? shape.size() : 0);
@@ -170,10 +193,11 @@ Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
     step *= shape[i] > 1 ? shape[i] : 1;
   }
   AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides,
-                                                  torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
-                                                  like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(),
-                                                  like.cuda ? like.device_index : 0, &out));
+  if (aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides,
+                               torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
+                               like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(),
+                               like.cuda ? like.device_index : 0, &out) != TORCH_SUCCESS)
+    fail_to_allocate(shape, dtype, like);
   return Tensor(out);
 }
 

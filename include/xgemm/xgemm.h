@@ -230,7 +230,7 @@ inline std::tuple<at::Tensor, at::Tensor> topk_softmax(const at::Tensor& input, 
 
 // ---- attention ---------------------------------------------------------------------------------------------------------------
 
-/// The optional arguments of attention, named: attention(q, k, v, {.is_causal = true}).
+/// The optional arguments of attention, named: attention(q, k, v, {.is_causal = true}). That is C++20; in C++17 fill an object.
 struct AttentionOptions {
   std::optional<at::Tensor> attn_mask;  ///< bool (true takes part) or additive; broadcasts to (..., H, Sq, Sk)
   bool is_causal = false;

@@ -1,5 +1,5 @@
-// The inline PTX that stands in csrc outside of device/ptx: translate.py turns an asm statement into a call of the function that
-// it knows for the statement's text, with the outputs and then the inputs.
+// The inline PTX in csrc outside of device/ptx. translate.py turns an asm statement into a call of the function that matches
+// the statement's text, with the outputs and then the inputs.
 #pragma once
 #include "cuda_language.h"
 
@@ -66,7 +66,7 @@ inline void load_acquire(unsigned& to, const unsigned* from) {
   to = *from;
 }
 inline void nothing(...) {}
-/// A kernel that comes here needs a line in translate.py.
+/// A kernel that calls this needs a line in translate.py.
 template <class... Any>
 [[noreturn]] void unknown(const char* text, Where where = Where::current()) {
   fail(std::string("inline PTX that the emulator does not know: ") + text, where);

@@ -31,7 +31,7 @@ FLAGS = [
     "-w",
     "-Wfatal-errors",
 ]
-# Calls of functions that reads.cpp has, for each access to memory; its library is not linked.
+# Makes g++ call reads.cpp's functions for each memory access; the sanitizer's library is not linked.
 SEES_READS = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
 
 
@@ -50,7 +50,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _translated(folder: Path, sources: list[Path]) -> list[Path]:
-    """csrc's headers that need it, and the sources, as g++ takes them; the sources' places."""
+    """Translates csrc's headers that need it, and the sources; returns the translated sources' paths."""
     for path in (ROOT / "csrc").rglob("*"):
         if path.suffix in (".cuh", ".h", ".cu") and "ptx" not in path.parts:
             text = translate(path.read_text(), str(path))
@@ -78,7 +78,7 @@ def _compile(source: Path, out: Path, includes: list[str], more: list[str]) -> N
 
 
 def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
-    """Compiles and links `sources`; `folder` keeps what later builds use again. `reads`: reads.cpp sees plain loads."""
+    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads."""
     cuda = cuda_include()
     folder.mkdir(parents=True, exist_ok=True)
     places = _translated(folder, [p.resolve() for p in sources])
@@ -86,7 +86,7 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
     if (cuda / "cccl").is_dir():
         includes.append(f"-isystem{cuda / 'cccl'}")
 
-    # The emulator itself: once, unless it has changed.
+    # The emulator itself is compiled only if it has changed.
     parts = sorted(HERE.glob("*.cpp"))
     state = hashlib.sha256(b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.h")), *parts, Path(__file__)]))
     objects = folder / f"emulator-{state.hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-// For test programs: buffers whose ends are guarded, numbers, comparisons.
+// For test programs: buffers with guarded ends, numbers, comparisons.
 #pragma once
 #include <sys/mman.h>
 
@@ -12,7 +12,7 @@
 
 #include "emulation.h"
 
-/// Elements that end at a page that nobody may touch (rounded up to 16 bytes), as a GPU's memory checker would have it.
+/// Elements that end at an inaccessible page (rounded up to 16 bytes), so that accesses past the end fault.
 template <class T>
 class Buffer {
  public:
@@ -63,7 +63,7 @@ inline double tf32(float x) {
   return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
 }
 
-/// Infinities are equal or wrong.
+/// Infinities must be equal.
 template <class T>
 void require_close(const Buffer<T>& got, const std::vector<double>& expected, const std::vector<double>& allowed,
                    const std::string& what) {

@@ -52,8 +52,8 @@ std::uint32_t to_tf32(std::uint32_t bits) {
   return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
 }
 
-/// Calls row(first place in the box in bytes, global memory of the row or null, how many of its bytes exist and how many
-/// precede).
+/// Calls row(offset of the row in the box in bytes, global memory of the row or null, first and end byte of its part in
+/// bounds).
 template <class Row>
 void each_row(const TensorMap& map, const int* at, const Row& row) {
   int index[5] = {};

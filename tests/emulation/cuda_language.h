@@ -1,5 +1,5 @@
-// What nvcc adds to C++ in device code, for g++; included before everything else (build.py). translate.py rewrites what macros
-// cannot express: __shared__ variables, asm statements, launches.
+// nvcc's additions to C++ in device code, for g++; included before everything else (build.py). translate.py rewrites what
+// macros cannot express: __shared__ variables, asm statements, launches.
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// The emulator's <cuda_pipeline.h>: what csrc uses of it.
+// The emulator's <cuda_pipeline.h>: the parts that csrc uses.
 #pragma once
 #include "emulation.h"
 

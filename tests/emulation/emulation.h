@@ -4,20 +4,19 @@
 // Modelled: threads, warps, warpgroups, CTAs, clusters; warp collectives; __syncthreads, named and cluster barriers; mbarriers
 //   (arrivals, bytes, phases); TMA and bulk copies, cp.async, st.async; wgmma (shared-memory and register A), mma.sync, ldmatrix,
 //   stmatrix; shared memory with its addresses, swizzles and limits; global atomics.
-// Asynchronous: a copy or a wgmma happens at a random point between its issue and what waits for it; each seed draws its own
+// Asynchronous: a copy or a wgmma happens at a random point between its issue and its wait; each seed draws its own
 //   order of threads and its own delays, from "at once" to "as late as possible". While a wgmma is in flight its accumulators
 //   read as NaN and its registers must not change.
 // Errors (emulation::Error, with the place in the source): deadlock, with what each warp waits for; wrong arrival or thread
-//   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier that
-//   a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and writes
-//   behind the dynamic shared memory; divergent collectives. A vector at an address that is no multiple of its size ends the
-//   program (build.py).
+//   counts; a phase completed twice while a thread waited; copies in flight at the end, or bytes outstanding of an mbarrier
+//   that a thread has waited for or bytes have come to; shared-memory addresses out of bounds in emulated instructions, and
+//   writes after the dynamic shared memory; divergent collectives. A vector at an address that is not a multiple of its size
+//   ends the program (build.py).
 // Not modelled: time, registers, bank conflicts, caches. Memory is sequentially consistent and a thread is only interrupted in
-//   emulated instructions, so missing fences and missing volatile are not found. One kind of missing proxy fence is found: that
-//   between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites what it
-//   has read.
-//   Tensor cores: products are exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU truncates aligned
-//   terms), in fp64 a chain of fma.
+//   emulated instructions, so missing fences and missing volatile are not found. One kind of missing proxy fence is found: the
+//   one between a thread's ldmatrix, or (in programs built for it: reads.cpp) plain loads, and a copy by TMA that overwrites
+//   what it has read. Tensor cores: products are exact, a wgmma's or mma's sum is one sum in double rounded once to fp32 (a GPU
+//   truncates aligned terms), in fp64 a chain of fma.
 //
 // A test's kernel is launched by
 //   emulation::launch(kernel, grid, block, shared_bytes, {.seed = 1, .cluster = 2, .concurrent_ctas = 4}, arguments...);
@@ -42,16 +41,16 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How the emulator schedules. Runs with the same seed are equal.
+/// The emulator's schedule. Runs with the same seed are equal.
 struct Options {
   std::uint64_t seed = 0;
   unsigned cluster = 1;          ///< CTAs of a cluster, along x
   unsigned concurrent_ctas = 0;  ///< that run at once (whole clusters); 0: one cluster
   bool all_ctas = false;         ///< the whole grid at once, for CTAs that wait for each other through memory
-  bool proxy_fences = true;      ///< false: a kernel whose products have used what it read before a copy overwrites it
+  bool proxy_fences = true;      ///< false: not checked, for kernels that use every value before they release its slot
 };
 
-/// What csrc's own launches (device/launch.h, <<<>>>) run with; `cluster` comes from the launch.
+/// Options of csrc's own launches (device/launch.h, <<<>>>); `cluster` comes from the launch.
 Options& launch_options();
 
 /// Runs `body` in each thread of the grid. Throws Error.
@@ -70,7 +69,7 @@ auto configured(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_
   return [=](auto&&... arguments) { launch(kernel, grid, block, shared_bytes, launch_options(), arguments...); };
 }
 
-// What emulated instructions are made of. They act for the thread that runs.
+// Building blocks of emulated instructions. They act for the running thread.
 
 struct ThreadView {
   uint3 thread, block;
@@ -83,7 +82,7 @@ extern const ThreadView* self;
 [[noreturn]] void fail(const std::string& message);
 [[noreturn]] void fail(const std::string& message, Where where);
 
-/// Lets other threads run; `spins`: nothing has happened since the last time (many in a row, of all threads: a livelock).
+/// Lets other threads run; `spins`: nothing has happened since the last call (many in a row by all threads are a livelock).
 void yield(bool spins = false);
 /// Yields now and then.
 void maybe_yield();
@@ -91,13 +90,13 @@ std::uint64_t random_bits();
 /// Grows with every scheduling step.
 long long clock_ticks();
 
-/// All lanes of `mask` that have not exited meet; the last one runs compute(arguments of each lane or null). Lanes meet by
-/// `compute`.
+/// Waits for all lanes of `mask` that have not exited; the last one to arrive runs compute(arguments of each lane or null).
+/// Lanes with the same `compute` belong together.
 using Arguments32 = void* const (&)[32];
 void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32), const char* name, Where where);
 unsigned live_lanes();  ///< of the running thread's warp
 
-// Shared memory. Addresses are CTA rank << 24 | place; place 0 to 1023 is never valid.
+// Shared memory. Addresses are CTA rank << 24 | offset; offsets 0 to 1023 are never valid.
 void* dynamic_shared_memory(std::size_t alignment);
 void* static_shared_memory(std::uint64_t key, std::size_t bytes, std::size_t alignment);
 template <class T, std::size_t kAlignment = alignof(T)>
@@ -116,7 +115,7 @@ unsigned cluster_index();
 
 // Barriers. Addresses from shared_address_of().
 void syncthreads(Where where);
-/// Of all threads' `value`: 0: count of nonzero ones.
+/// Returns how many threads' `value` is nonzero.
 int syncthreads_count(int value, Where where);
 void named_sync(int id, int threads, bool arrive_only, Where where);
 bool named_or(int id, int threads, bool value, Where where);

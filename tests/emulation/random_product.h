@@ -1,5 +1,5 @@
-// For test programs: a random product with all that a matmul::Problem can say, its operands in memory of their own whose end is a
-// page that nobody may touch, and what comes out of it in double.
+// For test programs: a random product with everything that a matmul::Problem can express, its operands in memory that ends at
+// an inaccessible page, and its result in double.
 #pragma once
 #include <optional>
 
@@ -37,15 +37,15 @@ constexpr double ulp = sizeof(T) == 8              ? 0x1p-52
                        : std::is_same_v<T, __half> ? 0x1p-10
                                                    : 0x1p-7;
 
-/// What sizes and strides may be.
+/// Allowed sizes and strides.
 struct Choices {
   bool any_strides = true;  ///< else contiguous along rows or columns
   bool few_batches = true;  ///< up to two batch dims
   int aligned_one_in = 2;   ///< strides and bases of whole 16 bytes
 };
 
-/// Matrices of a batch of up to two dims. What lies between their elements is NaN, and the last element's end is the page's, or
-/// lies up to seven elements before it.
+/// Matrices of a batch of up to two dims. The memory between their elements is NaN, and the last element ends at the page's end
+/// or up to seven elements before it.
 template <class T>
 class RandomMatrices {
  public:
@@ -111,7 +111,7 @@ inline double activated(double x, xgemm::matmul::Activation activation) {
   }
 }
 
-/// A product and its operands. `out` has kBehind elements more, which must stay as they are.
+/// A product and its operands. `out` has kBehind more elements, which must not change.
 template <class T>
 class RandomProduct {
  public:
@@ -151,7 +151,7 @@ class RandomProduct {
            (has_plain_epilogue(p) ? "" : ", epilogue");
   }
 
-  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. The results.
+  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. Returns the results.
   template <class Launch>
   Buffer<T> check(const std::string& kernel, double error, const Launch& launch) const {
     constexpr std::size_t kBehind = 64;
@@ -171,7 +171,7 @@ class RandomProduct {
               const double term = number(a_->at(i, j, r, k)) * number(b_->at(i, j, k, c));
               sum += term, most += std::abs(term);
             }
-            double y = 0, largest = 0;  // of what is rounded on the way
+            double y = 0, largest = 0;  // largest: of the rounded intermediate values
             const auto plus = [&](double x) { y += x, largest = std::max({largest, std::abs(x), std::abs(y)}); };
             plus(p.alpha * sum);
             if (p.c.data) plus(p.beta * number(c_->at(i, j, r, c)));
@@ -186,7 +186,7 @@ class RandomProduct {
                                 : std::abs(got - y) <= 1.13 * std::abs(p.alpha) * error * most + step;  // an activation's slope
             require(right, what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y));
           }
-    for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " leaves what lies behind C");
+    for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " does not write past C");
     return out;
   }
 

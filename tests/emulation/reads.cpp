@@ -1,6 +1,6 @@
-// Plain reads of shared memory that a copy by TMA overwrites: between the two the reading thread needs fence.proxy.async. Those
-// of ldmatrix are always seen, loads in programs that build.py compiles with `reads`: g++ then calls the functions at the end for
-// each access (those of its thread sanitizer, which is not linked).
+// Plain reads of shared memory that TMA overwrites: the reading thread needs fence.proxy.async in between. Reads by ldmatrix
+// are always seen, loads in programs that build.py compiles with `reads`: g++ then calls the functions at the end for each
+// access (those of its thread sanitizer, which is not linked).
 #include "state.h"
 
 namespace emulation {

@@ -54,7 +54,7 @@ struct Machine {
   std::uint32_t first_dynamic = 0;
   long long ticks = 0, spins = 0;
   bool proxy_fences = true;
-  bool in_stream = false;  ///< what happens is asynchronous, not the running thread's
+  bool in_stream = false;  ///< an asynchronous step runs, not the running thread
 };
 Machine* machine = nullptr;
 std::vector<unsigned char*> free_stacks, free_windows;
@@ -115,7 +115,7 @@ std::string all_waits() {
   return text;
 }
 
-/// The next thread to run; does what is asynchronous on the way. Null: the main program (an error).
+/// The next thread to run; does asynchronous steps on the way. Null: the main program (an error).
 Fiber* next_fiber() {
   Machine& m = *machine;
   while (true) {
@@ -192,7 +192,7 @@ void start_cluster(unsigned first, dim3 grid, dim3 threads, std::size_t shared_b
     std::memset(block->window, 0xff, Block::kWindow);
     block->first_dynamic = m.first_dynamic;
     block->proxy_fences = m.proxy_fences;
-    block->dynamic_end = static_cast<std::uint32_t>(shared_bytes);  // its size, until it has a place
+    block->dynamic_end = static_cast<std::uint32_t>(shared_bytes);  // its size, until it has an address
     block->live = count;
     block->warps.resize((count + 31) / 32);
     for (int w = 0; w < count / 128; ++w) {
@@ -243,7 +243,7 @@ void draw_delays(Machine& m, std::uint64_t seed) {
     m.later[kind] = kLater[mode];
   }
   m.any_later = random_bits() % 2 ? 0x08000000u : 0x00400000u;
-  // Dynamic shared memory starts at any multiple of 16, or of the alignment that the kernel declares; in all CTAs at the same.
+  // Dynamic shared memory starts at any multiple of 16, or of the alignment that the kernel declares; at the same in all CTAs.
   m.first_dynamic = Block::kFirst + Block::kGuard + static_cast<unsigned>(random_bits() % 64 * 16);
   constexpr std::uint32_t kYields[3] = {0, 0x10000000u, 0x80000000u};
   m.yields = kYields[random_bits() % 3];

@@ -1,4 +1,4 @@
-// Shared memory: its places in a CTA's window, addresses, limits; and what is checked at the end of a CTA.
+// Shared memory: its offsets in a CTA's window, addresses, limits; and the checks at the end of a CTA.
 #include <algorithm>
 
 #include "state.h"
@@ -46,7 +46,7 @@ void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::siz
   const std::uint32_t place = address & 0xffffff;
   const std::size_t end = place + bytes;
   const bool dynamic = home.dynamic_begin != 0 && place >= home.dynamic_begin && end <= home.dynamic_end;
-  std::uint32_t static_end = 0;  // the CTA itself may not have come to its declaration yet
+  std::uint32_t static_end = 0;  // this CTA may not have reached the declaration yet
   for (const auto& block : home.cluster->blocks) static_end = std::max(static_end, block->static_end);
   if (!dynamic && !(place >= Block::kStatic && end <= static_end))
     fail("shared addresses " + std::to_string(place) + " to " + std::to_string(end) +

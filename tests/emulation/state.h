@@ -18,20 +18,20 @@ struct Cluster;
 struct Warpgroup;
 struct Fiber;
 
-/// Something asynchronous that a thread has started: steps are done in order, at random times.
+/// Asynchronous operations that a thread has started: steps are done in order, at random times.
 struct Stream {
   enum Kind { kLoad, kCopy, kStore, kMma, kKinds };
   explicit Stream(Kind kind) : kind(kind) {}
   virtual ~Stream() = default;
-  virtual void step() = 0;         ///< the next thing
-  virtual bool ready() const = 0;  ///< is there one that can be done?
+  virtual void step() = 0;         ///< does the next step
+  virtual bool ready() const = 0;  ///< can a step be done?
   const Kind kind;
-  std::vector<Fiber*> waiters;  ///< looked at after each step
-  int place = -1;               ///< among the active ones
-  bool owned = false;           ///< by the list of active ones
+  std::vector<Fiber*> waiters;  ///< woken after each step
+  int place = -1;               ///< index among the active streams
+  bool owned = false;           ///< by the list of active streams
   Cluster* home = nullptr;
 };
-/// After something was added to a stream or became ready; may do it at once.
+/// Call it after an addition to a stream or when it has become ready; may do a step at once.
 void stream_changed(Stream& stream);
 
 /// A thread's cp.async.
@@ -57,8 +57,8 @@ struct StoreStream final : Stream {
   struct Store {
     std::function<void()> read, write;
   };
-  std::deque<Store> stores;     ///< to be read
-  std::deque<Store> unwritten;  ///< to be written
+  std::deque<Store> stores;     ///< to read from shared memory
+  std::deque<Store> unwritten;  ///< to write to global memory
   std::uint64_t issued = 0, read = 0;
   std::deque<std::uint64_t> groups;
   StoreStream() : Stream(kStore) {}
@@ -71,7 +71,7 @@ struct StoreStream final : Stream {
 struct InFlight {
   float* d;
   std::vector<float> values;
-  std::uint64_t last;  ///< index behind the last wgmma that uses them
+  std::uint64_t last;  ///< one past the index of the last wgmma that uses them
 };
 
 struct Wait {
@@ -80,7 +80,7 @@ struct Wait {
   Where where;
 };
 
-/// A CTA's window in the emulator's memory, and the pieces of it for which reads.cpp keeps account.
+/// A CTA's window in the emulator's memory, and the granularity at which reads.cpp tracks it.
 constexpr std::uint32_t kWindowBytes = 320 * 1024, kPieceBytes = 16;
 
 struct Fiber : ThreadView {
@@ -170,7 +170,7 @@ struct Block {
   std::array<NamedBarrier, 16> named;
   std::unordered_map<std::uint32_t, Mbarrier> mbarriers;
   std::vector<std::uint16_t> unfenced;  ///< reads.cpp: threads that have read a piece since their last proxy fence
-  bool proxy_fences = true;             ///< are they needed? (Options)
+  bool proxy_fences = true;             ///< are proxy fences checked? (Options)
   int live = 0;
 };
 
@@ -180,7 +180,7 @@ struct Cluster {
   std::uint64_t phase = 0;
   int arrived = 0;
   std::vector<Fiber*> waiters;
-  int loads = 0;  ///< copies to its shared memory that are under way
+  int loads = 0;  ///< copies to its shared memory in flight
 };
 
 extern Fiber* current;
@@ -192,7 +192,7 @@ void wake_all(std::vector<Fiber*>& fibers);
 std::string describe(const Where& where);
 std::string name_of(const Fiber& fiber);
 
-/// The CTA that an address names, and the place in its window.
+/// The CTA of an address, and the pointer into its window.
 Block& block_at(std::uint32_t address);
 void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::size_t alignment, Where where);
 void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Where where);
@@ -201,11 +201,11 @@ std::string describe_barrier(const Fiber& fiber);
 /// Fails if a thread has read some of the bytes, which TMA is about to write, without a proxy fence after it.
 void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where);
 
-// When a thread has exited: what others wait for may be complete.
+// Called when a thread has exited: collectives and barriers may then be complete.
 void recheck_collectives(Block& block, int warp);
 void recheck_barriers(Block& block);
 void recheck_cluster(Cluster& cluster);
-/// Copies, barriers and registers at the end of a CTA.
+/// Checks copies, barriers and registers at the end of a CTA.
 void check_end(Block& block);
 
 }  // namespace emulation

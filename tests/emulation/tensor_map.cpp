@@ -1,4 +1,5 @@
-// cuTensorMapEncodeTiled, which csrc/device/tensor_map.cpp finds through the runtime, and what else csrc's host code calls of it.
+// cuTensorMapEncodeTiled, which csrc/device/tensor_map.cpp finds through the runtime, and the other runtime functions that
+// csrc's host code calls.
 #include "tensor_map.h"
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// What the emulator keeps in a CUtensorMap's 128 bytes.
+// The emulator's content of a CUtensorMap's 128 bytes.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-"""Rewrites what nvcc understands and g++ does not, so that csrc's files compile unmodified in the emulator.
+"""Rewrites constructs that nvcc accepts and g++ does not, so that csrc's files compile unmodified in the emulator.
 
 __shared__ variables become references into the emulated CTA's memory, asm statements calls of assembly.h, <<<>>> calls.
 """
@@ -6,7 +6,7 @@ __shared__ variables become references into the emulated CTA's memory, asm state
 import re
 import zlib
 
-# The text of an asm statement (its first match) and the function of assembly.h.
+# A pattern for the text of an asm statement, and its function in assembly.h; the first match counts.
 KNOWN_ASSEMBLY = [
     (r"^$", "nothing"),
     (r"^mov\.u32 %0, %%tid\.x;", "thread_index"),
@@ -112,7 +112,7 @@ def _extern(match: re.Match) -> str:
 
 
 def translate(text: str, path: str) -> str | None:
-    """C++ for g++ with the same lines; None where nothing has to change."""
+    """C++ for g++ with the same line numbers; None if nothing has to change."""
     out = text
     if re.search(r"\basm\b", out):
         out = _without_assembly(out)

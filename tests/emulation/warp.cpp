@@ -1,4 +1,4 @@
-// What the lanes of a warp do together: emulation::warp_collective().
+// Collective operations of a warp's lanes: emulation::warp_collective().
 #include "state.h"
 
 namespace emulation {
@@ -24,7 +24,7 @@ void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32
   for (; at < warp.open.size(); ++at) {
     Collective& other = warp.open[at];
     if (other.mask == mask && other.compute == compute) break;
-    // Halves may meet among themselves before all meet: wrong is that two lanes wait for each other.
+    // Halves of a warp may call collectives of their own before all lanes do. It is an error if two lanes wait for each other.
     if (!(other.arrived & mask) || !(other.mask & bit)) continue;
     fail(std::string(name) + " meets " + other.name + " of " + describe(other.where) +
              (other.mask == mask ? "" : ", whose mask is another"),

@@ -1,6 +1,6 @@
-// wgmma: the four warps of a warpgroup issue each on their own; when all 128 threads have, it may be done, and is at the latest
-// when one waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets them at its own
-// wait.
+// wgmma: each warp of a warpgroup issues on its own. A wgmma may execute when all 128 threads have issued it, and executes at
+// the latest when a thread waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets
+// them at its own wait.
 #pragma GCC optimize("O3")
 #include <bit>
 #include <cmath>
@@ -29,7 +29,7 @@ const std::vector<float>& half_values() {
   return table;
 }
 
-/// An operand in shared memory, as a matrix descriptor says: values[k][line].
+/// The operand in shared memory of a matrix descriptor: values[k][line].
 void read_operand(Block& block, std::uint64_t descriptor, MmaType type, bool k_major, int lines, double* values, Where where) {
   const auto start = static_cast<std::uint32_t>(descriptor & 0x3fff) << 4,
              between_blocks = static_cast<std::uint32_t>(descriptor >> 16 & 0x3fff) << 4,

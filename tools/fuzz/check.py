@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from common import poison
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torch_ext
 from tools.fuzz.draw import HALVES, Draw, describe
@@ -250,6 +251,16 @@ def replayed(case: Case, found: tuple[Tensor, ...]) -> Iterator[Finding]:
         yield Finding(same_bits(x, y), lambda: "other bits in a CUDA graph")
 
 
+def check_fake(case: Case, found: tuple[Tensor, ...]) -> None:
+    """What torch.compile and export are told of the result."""
+    with FakeTensorMode() as mode:
+        inputs = {n: mode.from_tensor(x) if isinstance(x, Tensor) else x for n, x in case.inputs.items()}
+        fakes = several(raw(case.op)(**inputs))
+    for x, fake in zip(found, fakes, strict=True):
+        if (x.shape, x.dtype, x.device) != (fake.shape, fake.dtype, fake.device) or not fake.is_contiguous():
+            raise Wrong(f"{x.dtype}{list(x.shape)}, its fake {fake.dtype}{list(fake.shape)} of strides {fake.stride()}")
+
+
 def run(case: Case, draw: Draw) -> Iterator[Finding]:
     """Checks a case. What is wrong at once is raised as Wrong, what the device has to say first is yielded."""
     before = [base.clone() for base in draw.bases]
@@ -288,3 +299,5 @@ def run(case: Case, draw: Draw) -> Iterator[Finding]:
     if draw.chance(0.1):
         for x, y in zip(found, call(case, function(case.op), case.inputs), strict=True):
             yield Finding(same_bits(x, y), lambda: "the function's bits are not the operator's")
+    if draw.chance(0.05):
+        check_fake(case, found)

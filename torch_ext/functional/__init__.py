@@ -12,7 +12,7 @@ Determinism
 Errors
     RuntimeError for mixed devices or dtypes, unsupported dtypes, layouts and shapes; IndexError for a dim out of range;
     ValueError for an unknown precision, activation, causal_alignment or reduction; TypeError for an argument of the
-    wrong type. One line each.
+    wrong type; torch.OutOfMemoryError where a GPU's memory is exhausted. One line each.
 Autocast
     As torch's own ops have it; see :mod:`torch_ext.autocast`.
 

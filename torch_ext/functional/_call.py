@@ -9,9 +9,15 @@ from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
 _inference_mode = torch.is_inference_mode_enabled
 compiling = torch.compiler.is_compiling
+exporting = torch.compiler.is_exporting
+
+# AOTInductor's packages keep export's number of a dtype, which torch 2.10 and 2.11 read as C++'s: an operator of ours
+# gets float64 for float32 there, and complex32 for float64.
+_PACKAGES_MISREAD_DTYPES = torch.__version__ < (2, 12)
 
 _WRONG_TYPE = re.compile(r"Expected a value of type '(.+?)' for argument '(\w+)' but instead found type '(.+?)'\.")
 _VALUE = re.compile(r"^Value: (.{1,60})$", re.MULTILINE)
+_NO_DTYPE = re.compile(r"Not yet supported ScalarType (\w+)")  # of C++: quantised and other special ones
 _UNDEFINED = re.compile(r"expected (\w+) to be a tensor, got an undefined one")
 _WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-empty|targets in \[)")
 _WRONG_VALUE = re.compile(
@@ -41,9 +47,15 @@ def python_error(op: torch._ops.OpOverload, error: RuntimeError) -> Exception:
         return ValueError(message)
     if wrong := _WRONG_TYPE.search(message):
         expected = "torch.dtype or None" if wrong[2] == "dtype" else wrong[1]  # the dispatcher's word for it is int
-        value = _VALUE.search(message)  # of a tuple the type says nothing: what it holds does not fit
-        got = value[1] if wrong[3] in ("tuple", "list") and value and "List[" in wrong[1] else wrong[3]
+        # Of a tuple the type says nothing: what it holds does not fit. Nor of an int beyond 64 bits.
+        value = _VALUE.search(message)
+        silent = wrong[3] == wrong[1] or (wrong[3] in ("tuple", "list") and "List[" in wrong[1])
+        got = value[1] if silent and value else wrong[3]
         return TypeError(f"{name}: expected {wrong[2]} of type {expected}, got {got}")
+    if ": CUDA out of memory." in message:
+        return torch.OutOfMemoryError(message)
+    if wrong := _NO_DTYPE.search(message):
+        return RuntimeError(f"{name}: expected dtype to be a real floating, integer or bool dtype, got {wrong[1]}")
     if wrong := _UNDEFINED.search(message):
         return TypeError(f"{name}: expected {wrong[1]} of type Tensor, got None")
     if isinstance(error, NotImplementedError):
@@ -88,7 +100,15 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
         raise python_error(op, error) from None
 
 
-def check_dtype(op: torch._ops.OpOverload, dtype: torch.dtype | None) -> None:
-    """The dispatcher takes any int for a dtype."""
+def call_with_dtype(op: torch._ops.OpOverload, input: torch.Tensor, *args, dtype: torch.dtype | None, **kwargs):
+    """Calls a differentiable op that converts its input to `dtype` first, if there is one.
+
+    Raises:
+        TypeError: a `dtype` that is none; the dispatcher takes any int for one.
+    """
     if isinstance(dtype, int):
         raise TypeError(f"{op._schema.name}: expected dtype of type torch.dtype or None, got {type(dtype).__name__}")
+    if dtype is None or not (_PACKAGES_MISREAD_DTYPES and exporting()):
+        return call(op, input, *args, dtype=dtype, **kwargs)
+    results = call(op, input.to(dtype), *args, **kwargs)
+    return results if isinstance(results, tuple) else results.to(dtype)  # a sum of integers is int64

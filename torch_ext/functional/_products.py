@@ -135,6 +135,8 @@ def prepare(weight: Tensor, precision: str | None = None) -> PreparedWeight:
     product would use a copy (on the CPU, on other GPUs, of other dtypes, for "ieee") there is none, and linear does the
     plain product.
 
+    The copy is made on the current stream, as every result: another stream waits for it before it uses it.
+
     A weight that is written to or moved after that is an error at the next call, by its version counter and address;
     the result's `update()` copies it again. Writes through ``weight.data`` bypass the counter and so the check. A CUDA
     graph holds the copy and does not check: call `update()` after a change, before the next replay. Under torch.compile

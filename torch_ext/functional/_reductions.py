@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, check_dtype, compiling, python_error
+from torch_ext.functional._call import call, call_with_dtype, compiling, python_error
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _amax = torch.ops.xgemm.amax.default
@@ -44,8 +44,7 @@ def sum(
 
     Source: tree reduction after Harris, "Optimizing Parallel Reduction in CUDA" (2007), with warp shuffles.
     """
-    check_dtype(_sum, dtype)
-    return call(_sum, input, _dims(dim), keepdim, dtype=dtype)
+    return call_with_dtype(_sum, input, _dims(dim), keepdim, dtype=dtype)
 
 
 def mean(
@@ -66,8 +65,7 @@ def mean(
 
     Source: as :func:`sum`.
     """
-    check_dtype(_mean, dtype)
-    return call(_mean, input, _dims(dim), keepdim, dtype=dtype)
+    return call_with_dtype(_mean, input, _dims(dim), keepdim, dtype=dtype)
 
 
 def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:

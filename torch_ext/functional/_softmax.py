@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, check_dtype
+from torch_ext.functional._call import call, call_with_dtype
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _log_softmax = torch.ops.xgemm.log_softmax.default
@@ -29,8 +29,7 @@ def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
     """
-    check_dtype(_softmax, dtype)
-    return call(_softmax, input, dim, dtype=dtype)
+    return call_with_dtype(_softmax, input, dim, dtype=dtype)
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -40,8 +39,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
     Source: as :func:`softmax`.
     """
-    check_dtype(_log_softmax, dtype)
-    return call(_log_softmax, input, dim, dtype=dtype)
+    return call_with_dtype(_log_softmax, input, dim, dtype=dtype)
 
 
 def scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
@@ -93,5 +91,4 @@ def topk_softmax(
 
     Source: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs" (2017): WarpSelect, for long rows.
     """
-    check_dtype(_topk_softmax, dtype)
-    return call(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)
+    return call_with_dtype(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)

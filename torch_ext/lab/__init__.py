@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import torch_ext  # noqa: F401  (loads the library)
-from torch_ext.lab import fake  # noqa: F401  (registers with the dispatcher)
+from torch_ext.lab import fake, measure  # noqa: F401  (fake registers with the dispatcher)
 from torch_ext.lab.catalogue import EXPERIMENTS
 from torch_ext.lab.experiment import Conclusion, Experiment
 from torch_ext.lab.experiments import attributes
@@ -86,7 +86,8 @@ def run(name: str, sizes: list[int] | None = None, *, quick: bool = False, secon
     which = experiment(name)
     if not torch.cuda.is_available():
         raise RuntimeError(f"xgemm lab: {name} measures CUDA kernels and needs an NVIDIA GPU; there is none here")
-    with torch.inference_mode():
+    torch.cuda.empty_cache()  # what went before may have left too little, also for a process that this one starts
+    with torch.inference_mode(), measure.full_precision():
         rows = which.measure(
             list(sizes or (which.quick if quick else which.sizes)), seconds or (0.02 if quick else 0.2)
         )
@@ -108,7 +109,7 @@ def conclude(rows: list[Row]) -> Conclusion:
     which = _of(rows)
     try:
         return which.conclude(rows)
-    except (KeyError, StopIteration, TypeError, ValueError, ZeroDivisionError):
+    except (LookupError, StopIteration, TypeError, ValueError, ZeroDivisionError):
         return Conclusion(
             "These sizes, or this GPU's unknown rates, leave out what the conclusion is made from.", False
         )

@@ -3,11 +3,12 @@
 import argparse
 import importlib
 import importlib.util
-import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,10 +20,12 @@ Describe = Callable[[lab.Experiment], dict[str, Any]]
 
 
 def size(text: str) -> int:
-    """4096, 2^24 or 1e6."""
-    if power := re.fullmatch(r"(\d+)\^(\d+)", text):
-        return int(power[1]) ** int(power[2])
-    return int(float(text)) if "e" in text else int(text)
+    """4096, 2^24 or 1e6; at least 1."""
+    base, _, power = text.partition("^")
+    found = int(base) ** int(power or 1) if "e" not in text else int(float(text))
+    if found < 1:
+        raise ValueError(text)
+    return found
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -30,7 +33,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the experiments and ladders, and what each shows")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(lab.EXPERIMENTS), help="run these")
     parser.add_argument("--sizes", nargs="+", type=size, metavar="N", help="sizes in place of the experiment's own")
-    parser.add_argument("--quick", action="store_true", help="small sizes, seconds; nothing is written without --out")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, seconds an experiment; nothing is written without --out"
+    )
     parser.add_argument("--seconds", type=float, help="GPU time a row, about (default: 0.2, with --quick 0.02)")
     parser.add_argument("--out", type=Path, help="folder for JSON and plots (default: xgemm_lab/<gpu>)")
     arguments = parser.parse_args(argv)
@@ -68,35 +73,54 @@ def main(
         return 0
 
     partial = arguments.quick or arguments.sizes  # must not replace the full run's results
-    write = arguments.out or not partial
-    out = arguments.out or (folder() if folder else Path("xgemm_lab") / measure.gpu_folder())
-    absent = []
+    out = arguments.out
+    if out is None and not partial:
+        out = folder() if folder else Path("xgemm_lab") / measure.gpu_folder()
+    absent, failed = [], []
     for name in arguments.only or lab.EXPERIMENTS:
-        e = lab.EXPERIMENTS[name]
-        more = describe(e) if describe else {}
-        clocks = [measure.sm_clock_mhz()]
-        rows = lab.run(name, arguments.sizes, quick=arguments.quick, seconds=arguments.seconds)
-        clocks.append(measure.sm_clock_mhz())
-        if not rows:
-            print(f"{e.title}: nothing of it runs on this GPU.")
-            continue
-        conclusion = lab.conclude(rows)
-        if tables:
-            tables.show(e, rows)
-        print(textwrap.fill(("" if conclusion.shown else "NOT SHOWN. ") + conclusion.text, 120))
-        if not conclusion.shown:
-            absent.append(name)
-        if write:
-            more |= lab.heading(rows)
-            path = measure.write_results(out, measure.describe(e.op, rows, [c for c in clocks if c], more))
-            if e.plot and importlib.util.find_spec("matplotlib"):
-                lab.plot(rows).savefig(path.with_suffix(".png"), metadata={"Software": None})
+        try:
+            if not run_one(lab.EXPERIMENTS[name], arguments, tables, out, describe):
+                absent.append(name)
+        except Exception as error:  # must not cost the other experiments' results
+            failed.append(name)
+            print(f"{lab.EXPERIMENTS[name].title} FAILED. {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            if not isinstance(error, (RuntimeError, ValueError)):
+                traceback.print_exc()
         print(flush=True)
-    if write:
+    if out:
         print(f"Results and plots: {out}")
     if absent:
         print(f"The effect was not measured in: {', '.join(absent)}.")
-    return 0
+    if failed:
+        print(f"These failed: {', '.join(failed)}.")
+    return 1 if failed else 0
+
+
+def run_one(
+    e: lab.Experiment,
+    arguments: argparse.Namespace,
+    tables: ModuleType | None,
+    out: Path | None,
+    describe: Describe | None,
+) -> bool:
+    """Runs an experiment, writes its results and prints them. False if its effect was not measured."""
+    more = describe(e) if describe else {}
+    rows = lab.run(e.name, arguments.sizes, quick=arguments.quick, seconds=arguments.seconds)
+    clock = measure.sm_clock_mhz()
+    if not rows:
+        print(f"{e.title}: nothing of it runs here; its page says what it needs.")
+        return True
+    conclusion = lab.conclude(rows)
+    path = None
+    if out:  # first of all: what follows must not cost what was measured
+        more |= lab.heading(rows)
+        path = measure.write_results(out, measure.describe(e.op, rows, [clock] if clock else [], more))
+    if tables:
+        tables.show(e, rows)
+    print(textwrap.fill(("" if conclusion.shown else "NOT SHOWN. ") + conclusion.text, 120))
+    if path and e.plot and importlib.util.find_spec("matplotlib"):
+        lab.plot(rows).savefig(path.with_suffix(".png"), metadata={"Software": None})
+    return conclusion.shown
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def attention(lengths: list[int], budget_s: float) -> Iterator[Row]:
     hopper = torch.cuda.get_device_capability()[0] == 9
     gpu = limits()
     for d, causal, s in itertools.product((128, 64), (False, True), lengths):
-        batch, heads = POSITIONS // s, COLUMNS // d
+        batch, heads = max(1, POSITIONS // s), COLUMNS // d
         q, k, v = (torch.randn(batch, heads, s, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         reference, scale = attention_reference(q, k, v, causal)
         case = f"S{s} D{d}" + (" causal" if causal else "")
@@ -101,9 +101,12 @@ def attention(lengths: list[int], budget_s: float) -> Iterator[Row]:
         for step, document in ATTENTION_STEPS.items():
             if (step in HOPPER and not hopper) or (step in CUDA_CORES and d == 64):
                 continue
-            torch.cuda.empty_cache()  # of the step before: stored scores take up to 16 GiB, in a graph once more
+            torch.cuda.empty_cache()  # of the step before: torch_math takes up to 52 GiB, in a graph once more
             call = attention_call(step, q, k, v, causal)
-            out = call()
+            try:
+                out = call()
+            except torch.OutOfMemoryError:  # stored scores at a great length
+                continue
             worst = attention_error(out, reference, scale)
             require(worst <= 1, f"attention {step} at {case} ({worst:.2g} of its error bound)")
             yield row(

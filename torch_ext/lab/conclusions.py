@@ -3,7 +3,7 @@
 import itertools
 
 from torch_ext.lab.experiment import Conclusion, find, need
-from torch_ext.lab.measure import Row
+from torch_ext.lab.measure import Row, amount
 from torch_ext.lab.roofline import fit_energy
 from torch_ext.lab.tiles import EPSILON, TILE
 
@@ -63,7 +63,7 @@ def reduction(rows: list[Row]) -> Conclusion:
     best = max(at[v]["gbps"] for v in at if v.startswith(("v6", "v7")))
     gain = at["v6_several_elements"]["gbps"] / at["v0_interleaved_modulo"]["gbps"]
     return Conclusion(
-        f"Of 2^{n.bit_length() - 1} numbers v6 is {gain:.1f}x as fast as v0 (document: 11.8x), and the best "
+        f"Of {amount(n)} numbers v6 is {gain:.1f}x as fast as v0 (document: 11.8x), and the best "
         "version reads "
         f"{best:,.0f} GB/s where a copy moves {at['copy']['gbps']:,.0f}. "
         f"{n - 1:,} additions in {(n - 1).bit_length()} dependent steps at least, whatever the version.",
@@ -84,6 +84,9 @@ def reduction_grid(rows: list[Row]) -> Conclusion:
     )
 
 
+COLUMNS_IN_L1 = 2048  # 8 KiB a row, and 8 rows an SM at a time
+
+
 def softmax(rows: list[Row]) -> Conclusion:
     columns = sorted({r["shape"]["cols"] for r in rows})
     gain = {
@@ -91,12 +94,18 @@ def softmax(rows: list[Row]) -> Conclusion:
         for name in ("online", "online4")
         for n in columns
     }
-    most = columns[-1]
-    return Conclusion(
+    least, most = columns[0], columns[-1]
+    text = (
         f"At {most} columns online is {gain['online', most]:.2f}x and online4 {gain['online4', most]:.2f}x "
-        "as fast as safe "
-        f"(paper: up to 1.3x); at {columns[0]} columns, where a row stays in a cache between the passes, "
-        f"{gain['online', columns[0]]:.2f}x and {gain['online4', columns[0]]:.2f}x.",
+        "as fast as safe (paper: up to 1.3x)"
+    )
+    if least <= COLUMNS_IN_L1 and least < most:
+        text += (
+            f"; at {least} columns, where a row stays in a cache between the passes, "
+            f"{gain['online', least]:.2f}x and {gain['online4', least]:.2f}x"
+        )
+    return Conclusion(
+        text + ".",
         max(gain["online", most], gain["online4", most]) > 1.1,
     )
 
@@ -136,12 +145,10 @@ def divergence(rows: list[Row]) -> Conclusion:
     by_lane = need(rows, "by lane", paths=32)["us"] / need(rows, "by lane", paths=1)["us"]
     by_warp = need(rows, "by warp", paths=32)["us"] / need(rows, "by warp", paths=1)["us"]
     parity = need(rows, "branch", case="parity")["us"] / need(rows, "arithmetic", case="parity")["us"]
+    why = ": the compiler predicates it, and their 3x was a missing warm-up" if 0.8 < parity < 1.25 else ""
     return Conclusion(
         f"32 ways within a warp cost {by_lane:.0f} times one, 32 ways between warps {by_warp:.1f} times. "
-        "The documents' "
-        f"even-or-odd branch costs {parity:.2f} times its arithmetic form: the compiler predicates it, and "
-        "their 3x was a missing "
-        "warm-up.",
+        f"The documents' even-or-odd branch costs {parity:.2f} times its arithmetic form{why}.",
         by_lane > 10 and by_warp < 3,
     )
 
@@ -153,10 +160,17 @@ def first_launch(rows: list[Row]) -> Conclusion:
     ratio = us("branch", "branch", "first launch") / us("branch", "arithmetic", "first launch")
     turned = us("arithmetic", "arithmetic", "first launch") / us("arithmetic", "branch", "first launch")
     warm = us("branch", "branch", "warm") / us("branch", "arithmetic", "warm")
+    text = ""
+    if find(rows, first="plain"):
+        first, later = (us("plain", "plain", w) / us("plain", "coarsened2", w) for w in ("first launch", "warm"))
+        text = (
+            f" Vector addition: {first:.1f} times its coarsened form, warm {later:.2f} times (documents: 11x and 10x)."
+        )
     return Conclusion(
         f"In a fresh process the form with the branch takes {ratio:.1f} times as long as the arithmetic one when it "
         f"is launched first, and the arithmetic one {turned:.1f} times as long as the branch when that order is "
-        f"turned round; warm, {warm:.2f} times. The documents' 3x (T4) and 3.3x the other way (4090) are the order.",
+        f"turned round; warm, {warm:.2f} times. The documents' 3x (T4) and 3.3x the other way (4090) are the order."
+        + text,
         ratio > 1.3 and turned > 1.3 and 0.7 < warm < 1.4,
     )
 
@@ -168,7 +182,7 @@ def coarsening(rows: list[Row]) -> Conclusion:
         return need(rows, variant, n=size)["us"]
 
     return Conclusion(
-        f"At 2^{n.bit_length() - 1} elements four neighbours a thread take "
+        f"At {amount(n)} elements four neighbours a thread take "
         f"{us('coarsened4') / us('plain'):.2f} times as long as one "
         f"when they are loaded one by one, and {us('vector4') / us('plain'):.2f} times in 16-byte accesses. "
         "The documents' "
@@ -200,6 +214,14 @@ def tiling(rows: list[Row]) -> Conclusion:
     def us(contender: str) -> float:
         return need(rows, contender, n=n)["us"]
 
+    ratio = us("conflicting 32") / us("padded 32")
+    used = {need(rows, contender, n=n).get("registers") for contender in ("conflicting 32", "padded 32")}
+    if len(used) == 1 and None not in used:
+        conflicts = f"32-way bank conflicts cost {ratio:.1f} times the padded form"
+    else:
+        conflicts = (
+            f"The form with bank conflicts takes {ratio:.1f} times as long as the padded one, not for its banks alone"
+        )
     text = ""
     if contracted := find(rows, contracted=True):
         text = (
@@ -210,8 +232,7 @@ def tiling(rows: list[Row]) -> Conclusion:
     return Conclusion(
         f"Tiles of 8, 16 and 32 take {us('fixed 8'):.0f}, {us('fixed 16'):.0f} and {us('fixed 32'):.0f} us of the "
         f"{us('naive 8'):.0f} of the kernel without shared memory; a tile known at run time only costs "
-        f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. 32-way bank conflicts cost "
-        f"{us('conflicting 32') / us('padded 32'):.1f} times the padded form.{text}",
+        f"{us('dynamic 32') / us('fixed 32'):.2f} times as much. {conflicts}.{text}",
         us("fixed 32") < us("naive 8")
         and us("conflicting 32") > 2 * us("padded 32")
         and (contracted is None or contracted["worst"] <= EPSILON),
@@ -225,32 +246,46 @@ def fma(rows: list[Row]) -> Conclusion:
     full = [share(1024, chains) for chains in (1, 2, 4, 8, 16)]
     few = [share(32, chains) for chains in (1, 2, 4, 8)]
     one, two = share(1024, 1, 64), share(1024, 1, 64, 2)
+    if two > 1.2 * one:
+        limit = (
+            f"One chain stays at {one:.2f} however far it is unrolled, and reaches {two:.2f} with two different "
+            "registers an instruction instead of three: it is bound by reads of the register file."
+        )
+    else:
+        limit = (
+            f"One chain unrolled by 64 reaches {one:.2f}, and {two:.2f} with two different registers an instruction "
+            "instead of three: reads of the register file do not bind it."
+        )
     return Conclusion(
         f"At 1024 threads an SM, 1 to 16 chains reach {', '.join(f'{x:.3f}' for x in full)} of the peak "
         "(document: 0.63, 0.73, 0.89, "
         f"0.94, 0.96), at 32 threads 1 to 8 chains {', '.join(f'{x:.3f}' for x in few)} (0.05, 0.09, 0.13, "
-        "0.15). One chain stays at "
-        f"{one:.2f} however far it is unrolled, and reaches {two:.2f} with two different registers an "
-        "instruction instead of "
-        "three: it is bound by reads of the register file.",
+        f"0.15). {limit}",
         full[-1] > 1.2 * full[0] and few[-1] > 2 * few[0],
     )
 
 
 def copy(rows: list[Row]) -> Conclusion:
-    def share(loads: int, width: int = 1, threads: int = 32) -> float:
-        return need(rows, grid="full", threads=threads, loads=loads, width=width)["of_peak"]
+    grid = "resident" if find(rows, grid="resident") else "one_per_sm"
 
-    few = [share(loads) for loads in (1, 2, 4, 8)]
-    best = max(r["of_peak"] for r in rows)
-    return Conclusion(
-        "With blocks of 32 threads, 1, 2, 4 and 8 loads in flight reach "
-        f"{', '.join(f'{x:.2f}' for x in few)} of the peak (document: "
-        f"0.25, 0.41, 0.62, 0.64), one load of 8 and of 16 bytes {share(1, 2):.2f} and {share(1, 4):.2f} "
-        "(0.43, 0.65); the best "
-        f"plateau is {best:.2f} (0.72).",
-        few[-1] > 2 * few[0],
+    def row(loads: int, width: int = 1, grid: str = grid) -> Row:
+        return need(rows, grid=grid, threads=32, loads=loads, width=width)
+
+    few = [row(loads)["of_peak"] for loads in (1, 2, 4, 8)]
+    blocks = "as many blocks of 32 threads as an SM holds" if grid == "resident" else "one block of 32 threads an SM"
+    text = (
+        f"With {blocks}, 1, 2, 4 and 8 loads in flight reach {', '.join(f'{x:.3f}' for x in few)} of the peak "
+        f"(document, full grid: 0.25, 0.41, 0.62, 0.64), one load of 8 and of 16 bytes {row(1, 2)['of_peak']:.3f} and "
+        f"{row(1, 4)['of_peak']:.3f} (0.43, 0.65); the best plateau is {max(r['of_peak'] for r in rows):.2f} (0.72)."
     )
+    full = {loads: row(loads, grid="full") for loads in (1, 2, 4)}
+    starts = [r["us"] * 1e3 / (r["shape"]["n"] / (32 * loads)) for loads, r in full.items()]  # ns a block
+    if max(starts) < 1.1 * min(starts):
+        text += (
+            f" A full grid of such blocks takes {starts[0]:.2f} ns a block, whether it loads 1, 2 or 4 words a thread: "
+            "starting blocks is its limit, not latency."
+        )
+    return Conclusion(text, few[-1] > 1.4 * few[0])
 
 
 def quantisation(rows: list[Row]) -> Conclusion:
@@ -263,12 +298,11 @@ def quantisation(rows: list[Row]) -> Conclusion:
     predicted = need(waves, tiles=slots + 1)["predicted"]
     edge = 16 * TILE
     ragged = need(rows, case=f"m = n = {edge + 1}")["tflops"] / need(rows, case=f"m = n = {edge}")["tflops"]
+    why = ": a lone block runs faster than one that shares its SM" if drop(1) > predicted + 0.02 else ""
     return Conclusion(
-        f"One tile more than the {slots} slots of the GPU leaves {drop(1):.0%} of the rate where the "
-        "calculator predicts "
-        f"{predicted:.0%} (after four waves {drop(4):.0%}): a lone block runs faster than one that shares "
-        "its SM. One row and column "
-        f"more than {edge} leave {ragged:.0%}.",
+        f"One tile more than the {slots} slots of the GPU leaves {drop(1):.0%} of the rate where the calculator "
+        f"predicts {predicted:.0%} (after four waves {drop(4):.0%}){why}. One row and column more than {edge} leave "
+        f"{ragged:.0%}.",
         drop(1) < 0.9 and drop(4) > drop(1),
     )
 
@@ -278,6 +312,8 @@ def latency(rows: list[Row]) -> Conclusion:
     shared = need(rows, shared=True)["cycles"]
     low, high = min(cycles), max(cycles)
     middle = min(cycles, key=lambda b: abs(b - (1 << 22)))
+    if low > 1 << 16 or not 1 << 20 <= middle <= 1 << 24:
+        raise ValueError("none of these arrays is surely in L1, or none in L2")
     return Conclusion(
         f"A dependent load takes {shared:.0f} cycles from shared memory, {cycles[low]:.0f} from L1, "
         f"{cycles[middle]:.0f} from L2 and "
@@ -287,14 +323,21 @@ def latency(rows: list[Row]) -> Conclusion:
 
 
 def scheduling(rows: list[Row]) -> Conclusion:
-    blocks = sorted(r["shape"]["blocks"] for r in rows if "blocks" in r["shape"])
-    one, few, full, more, _ = (need(rows, blocks=count) for count in blocks)
+    by_blocks = {r["shape"]["blocks"]: r for r in rows if "blocks" in r["shape"]}
+    slots = max(by_blocks) // 2  # the last grid fills the GPU twice
+    one, full, more = (by_blocks[blocks] for blocks in (1, slots, slots + 1))
+    sms, most = full["used"], full["most"]
+    few = by_blocks[sms]
     later = more["us"] / full["us"]
+    text = f"{sms} blocks of 1024 threads run on {few['used']} SMs and take {few['us'] / one['us']:.2f} times "
+    text += "as long as one"
+    if slots > sms:
+        text += f"; {slots} run at once, at most {most} on an SM, and one more takes"
+    else:
+        text += ", one on each; one more takes"
     return Conclusion(
-        f"{blocks[1]} blocks of 1024 threads run on {few['used']} SMs and take {few['us'] / one['us']:.2f} times "
-        f"as long as one; {blocks[2]} run at once, at most {full['most']} on an SM, and one more takes "
-        f"{later:.1f} times as long: it waits until a block has ended.",
-        few["used"] == blocks[1] and full["most"] == 2 and later > 1.4,
+        f"{text} {later:.1f} times as long: it waits until a block has ended.",
+        few["used"] == sms and most * sms == slots and later > 1.4,
     )
 
 
@@ -344,9 +387,8 @@ def roofline(rows: list[Row]) -> Conclusion:
     if fitted := fit_energy(rows):
         flop, byte, watts, residual = fitted
         text += (
-            f". Energy: {flop * 1e12:.1f} pJ an operation, {byte * 1e12:.0f} pJ a byte and {watts:.0f} W at "
-            "rest fit every point "
-            f"within {residual:.0%}"
+            f". Energy: {flop * 1e12:.1f} pJ an operation, {byte * 1e12:.0f} pJ a byte and {watts:.0f} W at rest "
+            + (f"fit every point within {residual:.0%}" if residual <= 0.05 else f"miss a point by {residual:.0%}")
         )
     low = find(sweep, "1 steps")
     return Conclusion(text + ".", low is not None and (low["tflops"] or 0) < 0.1 * best)

@@ -1,7 +1,8 @@
 """The GPU's own counters of the lab's kernels, by Nsight Compute: ``python -m torch_ext.lab.counters [NAME ...]``.
 
-Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S1-04, S1-05,
-S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it says so.
+Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S0-03, S0-04,
+S1-04, S1-05, S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it
+says so.
 """
 
 import argparse
@@ -90,6 +91,8 @@ PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "tiled_fixed_32": (lambda: _tiled("fixed", 32), "loads fall by the tile's side"),
     "tiled_conflicting": (lambda: _tiled("conflicting", 32), "bank conflicts"),
     "tiled_padded": (lambda: _tiled("padded", 32), "no bank conflicts"),
+    "sgemm_01": (lambda: _sgemm(1), "many sectors a request"),
+    "sgemm_02": (lambda: _sgemm(2), "few"),
     "sgemm_07": (lambda: _sgemm(7), "bank conflicts"),
     "sgemm_07a": (lambda: _sgemm(8), "no bank conflicts"),
     "reduction_v0": (lambda: _reduce(0), "divergent"),
@@ -131,9 +134,14 @@ def count(name: str, ncu: str | None = None) -> dict[str, float]:
     ncu = ncu or shutil.which("ncu")
     if ncu is None:
         raise Refused("there is no ncu on PATH: it comes with the CUDA toolkit (Nsight Compute)")
-    command = [ncu, "--csv", "--profile-from-start", "off", "--metrics", ",".join(METRICS.values())]
+    # Clocks as they are: ncu would set them to the base clock, which is not what the lab's times are measured at.
+    command = [ncu, "--csv", "--clock-control", "none", "--profile-from-start", "off"]
+    command += ["--metrics", ",".join(METRICS.values())]
     command += [sys.executable, "-m", "torch_ext.lab.counters", "--call", name]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        raise Refused("ncu has not ended within five minutes") from None
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         raise Refused(
             "the driver keeps counters from users; root sets `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in "
@@ -174,8 +182,10 @@ def main(argv: list[str] | None = None) -> int:
         try:
             counted = count(name)
         except Refused as reason:
-            print(f"No counters: {reason}.")
-            return 0
+            print(f"No counters{f' of {name}' * bool(rows)}: {reason}.")
+            if not rows:  # none of the first, so none of any
+                return 0
+            continue
         rows.append({"case": name, "counters": counted, "document": PREPARED[name][1]})
         shown = ", ".join(
             f"{key.replace('_', ' ')} {value:,.{0 if value >= 1000 else 1}f}" for key, value in counted.items()

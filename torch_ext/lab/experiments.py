@@ -11,13 +11,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
 from torch_ext import device
-from torch_ext.lab.measure import Row, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
+PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of torch_ext
 
 
 def attributes(name: str) -> dict[str, int]:
@@ -81,19 +83,26 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
 
 # In a process of its own: each kernel's first launch, in the order that is asked for, then both again and again.
 FIRST_LAUNCHES = """
-import json, statistics, sys, torch, torch_ext.lab
-x = torch.randint(-1000, 1000, (int(sys.argv[1]),), dtype=torch.int32, device="cuda")
+import json, statistics, sys, torch
+sys.path.append(sys.argv[1])  # wherever this program was started
+import torch_ext.lab
+lab = torch.ops.xgemm_lab
+torch.cuda.set_device(int(sys.argv[2]))
+x = torch.randint(-1000, 1000, (int(sys.argv[3]),), dtype=torch.int32, device="cuda")
+a = torch.ones(1024, device="cuda")
+calls = {"branch": lambda: lab.parity(x, True), "arithmetic": lambda: lab.parity(x, False)}
+calls |= {name: lambda name=name: lab.vector_add(a, a, name) for name in ("plain", "coarsened2")}
 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 begin.record(), end.record(), torch.cuda.synchronize()
 
 def us(name):
     begin.record()
-    torch.ops.xgemm_lab.parity(x, name == "branch")
+    calls[name]()
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) * 1e3
 
-first = {name: us(name) for name in sys.argv[2:]}
+first = {name: us(name) for name in sys.argv[4:]}
 print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) for name in first}]))
 """
 
@@ -101,20 +110,25 @@ print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) f
 def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
     """S1-13 to S1-16, D6: the first launch of a kernel in a process, which the documents timed, against later ones."""
     documents = {"branch": "T4 74 us, 4090 32 us", "arithmetic": "T4 25 us, 4090 108 us"}
-    for n, order in itertools.product(sizes, (("branch", "arithmetic"), ("arithmetic", "branch"))):
-        command = [sys.executable, "-c", FIRST_LAUNCHES, str(n), *order]
-        done = subprocess.run(command, capture_output=True, text=True)
-        require(done.returncode == 0, f"process that times first launches ({done.stderr[-200:]})")
+    documents |= {"plain": "T4 235 us, 4090 83 us", "coarsened2": "T4 20 us, 4090 8 us"}
+    pairs = ("branch", "arithmetic"), ("plain", "coarsened2")  # in the documents' order
+    for n, order in itertools.product(sizes, [order for a, b in pairs for order in ((a, b), (b, a))]):
+        kernels = "parity" if "branch" in order else "vector add 1024"
+        command = [sys.executable, "-c", FIRST_LAUNCHES, PACKAGES, str(torch.cuda.current_device()), str(n), *order]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        require(
+            done.returncode == 0, f"process that times first launches ({done.stderr.strip().rpartition(chr(10))[2]})"
+        )
         first, warm = json.loads(done.stdout)
         for name in order:
             for when, times in (("first launch", first), ("warm", warm)):
                 yield row(
-                    f"parity, {order[0]} first, launched from Python",
+                    f"{kernels}, {order[0]} first, launched from Python",
                     f"{name}, {when}",
                     (times[name], (times[name], times[name])),
-                    shape={"n": n, "first": order[0], "when": when},
-                    dtype="int32",
-                    document=documents[name] if when == "first launch" and order[0] == "branch" else None,
+                    shape={"n": n if kernels == "parity" else 1024, "first": order[0], "when": when},
+                    dtype="int32" if kernels == "parity" else "float32",
+                    document=documents[name] if when == "first launch" and order in pairs else None,
                 ) | {"graph": False}
 
 
@@ -254,8 +268,9 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             warps=(seen[0, :, 1] // 32).tolist(),
         )
     gpu = device.limits()
-    sms, slots = gpu.multiprocessors, 2 * gpu.multiprocessors  # blocks of 1024 threads: two an SM
-    for stay, blocks in itertools.product(sizes, (1, sms, slots, slots + 1, 2 * slots)):
+    sms = gpu.multiprocessors
+    slots = sms * attributes("who am i")["blocks"]  # of 1024 threads: two an SM, or one where it holds 1536
+    for stay, blocks in itertools.product(sizes, dict.fromkeys((1, sms, slots, slots + 1, 2 * slots))):
         lab.who_am_i(anything, blocks, 1024, 1, 1, stay)
         runs = []
         for _ in range(5):
@@ -264,7 +279,8 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             require(bool((block[..., 2] == where[:, None]).all()), "one block on one SM")
             first = begin.min()
             together = (begin[:, None] >= begin) & (begin[:, None] < end) & (where[:, None] == where)
-            lines = torch.stack([where, begin - first, end - first], 1)[where < 8].tolist()
+            shown = (where < 7) | (where == where[end.argmax()])  # the first seven SMs, and that of the last block
+            lines = torch.stack([where, begin - first, end - first], 1)[shown].tolist()
             runs.append(((end.max() - first).item() / 1e3, where.unique().numel(), together.sum(1).max().item(), lines))
         low, median, high = statistics.quantiles([r[0] for r in runs], n=4)
         _, used, most, lines = min(runs, key=lambda r: abs(r[0] - median))
@@ -304,7 +320,7 @@ def registers(sizes: list[int], budget: float) -> Iterator[Row]:
             found = attributes(f"registers {count} {bound}")
             predicted = device.occupancy(gpu, 512, found["registers"])
             yield row(
-                f"{bound}, 2^{n.bit_length() - 1} elements",
+                f"{bound}, {amount(n)} elements",
                 f"{count} registers",
                 time_us(call, budget),
                 shape={"n": n, "bound": bound, "limit": count},

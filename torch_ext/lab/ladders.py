@@ -8,7 +8,7 @@ import torch
 
 from torch_ext.device import floor_seconds, limits
 from torch_ext.lab.experiments import resources
-from torch_ext.lab.measure import Row, errors, require, row, time_us
+from torch_ext.lab.measure import Row, amount, errors, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -86,7 +86,6 @@ def sgemm_bound(k: int) -> float:
 
 def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
     """C = A B of square fp32 matrices, each step and cuBLAS (TF32 off)."""
-    torch.backends.cuda.matmul.allow_tf32 = False
     gpu = limits()
     for n in sizes:
         a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
@@ -250,7 +249,7 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 figure = f"{document[0]:g} GB/s" + f", {document[1]:g}x" * (version[0] == "v") if document else None
                 moved = (8 if version == "copy" else 4) * n
                 yield row(
-                    f"2^{n.bit_length() - 1}",
+                    amount(n),
                     version,
                     time_us(call, budget_s),
                     shape={"n": n},
@@ -274,7 +273,7 @@ def reduction_grid(sizes: list[int], budget_s: float) -> Iterator[Row]:
         worst = ((call().double() - x.sum(dtype=torch.float64)).abs() / x.abs().sum(dtype=torch.float64)).item()
         require(worst <= 16 * reduction_bound(n), f"v6 with {loads} loads, {blocks} blocks (error {worst:.1e})")
         yield row(
-            f"2^{n.bit_length() - 1}, {loads} loads a thread",
+            f"{amount(n)}, {loads} loads a thread",
             f"{blocks} block{'s' * (blocks > 1)} an SM",
             time_us(call, budget_s),
             shape={"n": n, "loads": loads, "blocks_per_sm": blocks},

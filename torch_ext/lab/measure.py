@@ -1,11 +1,13 @@
 """How the lab measures and what it writes: CUDA-graph timing, result rows, the result files."""
 
+import contextlib
 import datetime
+import functools
 import json
 import re
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,32 @@ import torch
 
 Row = dict[str, Any]
 Call = Callable[[], torch.Tensor]
+
+
+def make_room() -> None:
+    """Frees cached memory where a graph could lack memory: it takes its own, and a capture cannot free the cache."""
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free, _ = torch.cuda.mem_get_info()
+    if free < cached:  # the graph needs what the calls before it needed, which is cached now
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """torch.mm of float32 is cuBLAS's float32, not TF32, whatever the caller has set."""
+    matmul = torch.backends.cuda.matmul
+    try:
+        before = torch.get_float32_matmul_precision()
+        restore = torch.set_float32_matmul_precision
+        restore("highest")
+    except RuntimeError:  # it was set in torch's newer way, and torch refuses to read it in the older one
+        before = matmul.fp32_precision
+        restore = functools.partial(setattr, matmul, "fp32_precision")
+        restore("ieee")
+    try:
+        yield
+    finally:
+        restore(before)
 
 
 def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[float, float]]:
@@ -32,6 +60,7 @@ def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[f
         stream.synchronize()
         once = max(start.elapsed_time(end) * 1e-3, 1e-6)
         calls = max(1, min(64, round(300e-6 / once)))
+        make_room()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin()  # not torch.cuda.graph: it empties the allocator's cache each time
         try:
@@ -122,10 +151,21 @@ def _output_of(*command: str) -> str:
         return ""
 
 
+def _smi(field: str) -> str:
+    """A field of the current device by nvidia-smi, which has numbers of its own for devices; "" where it tells none."""
+    uuid = f"GPU-{torch.cuda.get_device_properties().uuid}"
+    return _output_of("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", uuid)
+
+
 def sm_clock_mhz() -> int | None:
     """The SM clock of the current device, where nvidia-smi tells it."""
-    text = _output_of("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-i", "0")
+    text = _smi("clocks.sm")
     return int(text) if text.isdigit() else None
+
+
+def amount(n: int) -> str:
+    """2^24, or 1,000 where n is no power of two."""
+    return f"2^{n.bit_length() - 1}" if n & (n - 1) == 0 else f"{n:,}"
 
 
 def gpu_folder() -> str:
@@ -142,7 +182,7 @@ def describe(op: str, rows: list[Row], clocks: list[int], more: dict[str, Any]) 
         "versions": {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
-            "driver": _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"),
+            "driver": _smi("driver_version"),
         },
         "clocks_mhz": [min(clocks), max(clocks)] if clocks else [],
         **more,

@@ -78,16 +78,17 @@ COPY_VARIANTS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4))
 
 
 def copy(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S4-11 to S4-14: copy rate over threads, loads in flight and their width, with a full grid and a block an SM."""
+    """S4-11 to S4-14: copy rate over threads, loads in flight and their width, by three grids."""
     gpu = device.limits()
+    grids = {"full": "full grid", "resident": "as many blocks as fit", "one_per_sm": "one block an SM"}
     # The slides' set-up has a full grid; "small blocks" on their axis.
     documents = {(1, 1): 0.25, (2, 1): 0.41, (4, 1): 0.62, (8, 1): 0.64, (1, 2): 0.43, (1, 4): 0.65}
-    for n, grid in itertools.product(sizes, ("full", "one_per_sm")):
+    for n, grid in itertools.product(sizes, grids):
         x = randn(n)
         for threads, (loads, width) in itertools.product(COPY_THREADS, COPY_VARIANTS):
             registers = attributes(f"copy {loads}x{width}")["registers"]
             resident = device.occupancy(gpu, threads, registers)
-            blocks = resident.blocks if grid == "full" else 1
+            blocks = 1 if grid == "one_per_sm" else resident.blocks
 
             def call(shape: tuple = (threads, loads, width, grid), x: torch.Tensor = x) -> torch.Tensor:
                 return lab.concurrent_copy(x, *shape)
@@ -96,7 +97,7 @@ def copy(sizes: list[int], budget: float) -> Iterator[Row]:
             timing = time_us(call, budget / 2)
             document = documents[loads, width] if grid == "full" and threads == 32 else None
             yield row(
-                f"{'full grid' if grid == 'full' else 'one block an SM'}, blocks of {threads}",
+                f"{grids[grid]}, blocks of {threads}",
                 f"{loads} load{'s' * (loads > 1)} of {4 * width} B",
                 timing,
                 shape={"n": n, "grid": grid, "threads": threads, "loads": loads, "width": width},

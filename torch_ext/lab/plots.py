@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch_ext import device
-from torch_ext.lab import ladders
+from torch_ext.lab import ladders, memory
 from torch_ext.lab.experiment import find
 from torch_ext.lab.measure import Row
 from torch_ext.lab.roofline import fit_energy
@@ -108,6 +108,7 @@ def reduction(rows: list[Row], figure: "Figure") -> None:
         axes.bar_label(bars, [f"{h:,.0f}" if h else "" for h in heights], fontsize=6)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
     axes.set(yscale="log", ylabel="GB/s")
+    axes.set_ylim(top=4 * axes.get_ylim()[1])  # room for the legend
     axes.legend(fontsize=8)
 
 
@@ -135,13 +136,13 @@ def attention(rows: list[Row], figure: "Figure") -> None:
     kinds: dict[str, list[Row]] = {}
     for r in rows:
         kinds.setdefault(f"D {r['shape']['d']}" + (", causal" if r["shape"]["causal"] else ""), []).append(r)
-    for (rate, memory), (kind, of_kind) in zip(
+    for (rate, peak), (kind, of_kind) in zip(
         figure.subplots(2, len(kinds), squeeze=False).T, kinds.items(), strict=True
     ):
         _lines(rate, of_kind, lambda r: r["shape"]["s"], lambda r: r["tflops"])
-        _lines(memory, of_kind, lambda r: r["shape"]["s"], lambda r: r["peak_bytes"] / 2**20)
+        _lines(peak, of_kind, lambda r: r["shape"]["s"], lambda r: r["peak_bytes"] / 2**20)
         _finish(rate, "S", f"TFLOP/s, bf16, {kind}", log_y=True, legend=kind == next(iter(kinds)))
-        _finish(memory, "S", "memory of a call, MiB", log_y=True, legend=False)
+        _finish(peak, "S", "memory of a call, MiB", log_y=True, legend=False)
 
 
 def coalescing(rows: list[Row], figure: "Figure") -> None:
@@ -168,22 +169,38 @@ def fma(rows: list[Row], figure: "Figure") -> None:
 def copy(rows: list[Row], figure: "Figure") -> None:
     threads, flight = figure.subplots(1, 2, sharey=True)
     rows = [r for r in rows if r.get("of_peak")]
-    full = [r for r in rows if r["shape"]["grid"] == "full"]
-    _lines(threads, full, lambda r: r["shape"]["threads"], lambda r: r["of_peak"])
-    for r in full:
+    by_grid: dict[str, list[Row]] = {}
+    for r in rows:
+        by_grid.setdefault(r["shape"]["grid"], []).append(r)
+    for grid, dots in (("resident", "o-"), ("full", ".:")):
+        for (loads, width), colour in zip(memory.COPY_VARIANTS, ("C0", "C1", "C2", "C3", "C4", "C5"), strict=True):
+            line = [r for r in by_grid.get(grid, []) if (r["shape"]["loads"], r["shape"]["width"]) == (loads, width)]
+            label = f"{loads} load{'s' * (loads > 1)} of {4 * width} B" + ", full grid" * (grid == "full")
+            points = [(r["shape"]["threads"], r["of_peak"]) for r in line]
+            if points:
+                threads.plot(*zip(*points, strict=True), dots, color=colour, markersize=4, label=label)
+    for r in by_grid.get("full", []):
         if r["document"]:
             threads.plot(32, float(r["document"].split()[0]), **DOCUMENT | {"linestyle": "none"})
-    _finish(threads, "threads a block (full grid; x: document)", "share of the peak bandwidth")
-    for grid, marker in (("full", "o"), ("one_per_sm", "s")):
-        points = [(r["in_flight"] / 1024, r["of_peak"]) for r in rows if r["shape"]["grid"] == grid]
+    _finish(threads, "threads a block (as many as fit; dotted: full grid; x: document)", "share of the peak bandwidth")
+    for (grid, found), marker in zip(by_grid.items(), "o^s", strict=False):
+        points = [(r["in_flight"] / 1024, r["of_peak"]) for r in found]
         flight.plot(*zip(*points, strict=True), marker, markersize=4, label=grid, alpha=0.7)
-    gpu = device.KNOWN["H200"]
-    needed = device.littles_law(LATENCY_NS * 1e-9, gpu.bandwidth) / gpu.multiprocessors / 1024
-    flight.axvline(needed, color="0.5", linestyle=":", label=f"latency x bandwidth, H200: {needed:.0f} KiB")
+    if gpu := _of_bandwidth(rows):
+        needed = device.littles_law(LATENCY_NS * 1e-9, gpu.bandwidth) / gpu.multiprocessors / 1024
+        flight.axvline(needed, color="0.5", linestyle=":", label=f"latency x bandwidth, {gpu.name}: {needed:.0f} KiB")
     _finish(flight, "KiB of loads in flight an SM", "")
 
 
-LATENCY_NS = 350  # of a load from an H200's memory: some 650 cycles at 1.85 GHz (the latency experiment)
+LATENCY_NS = 350  # of a load from an H200's or H100's memory: some 650 cycles at 1.85 GHz (the latency experiment)
+
+
+def _of_bandwidth(rows: list[Row]) -> device.Limits | None:
+    """The Hopper GPU whose peak bandwidth the rows' shares are of."""
+    best = max(rows, key=lambda r: r["of_peak"], default=None)
+    peak = best["gbps"] * 1e9 / best["of_peak"] if best else 0.0
+    hopper = [gpu for gpu in device.KNOWN.values() if gpu.capability == (9, 0)]
+    return next((gpu for gpu in hopper if abs(peak / gpu.bandwidth - 1) < 0.02), None)
 
 
 def divergence(rows: list[Row], figure: "Figure") -> None:
@@ -223,15 +240,16 @@ def scheduling(rows: list[Row], figure: "Figure") -> None:
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2)) if maps else (None, figure)
     if above:
         _thread_maps(maps, above)
+    most = max(r["most"] for r in found)
     for axes, r in zip(below.subplots(1, len(found), sharex=True, sharey=True), found, strict=True):
-        for sm in {line[0] for line in r["timeline"]}:
+        for place_of_sm, sm in enumerate(sorted({line[0] for line in r["timeline"]})):
             lines = sorted((begin, end) for where, begin, end in r["timeline"] if where == sm)
             for i, (begin, end) in enumerate(lines):
-                place = (sm + 0.45 * (i % 2), 0.4)
-                axes.broken_barh([(begin / 1e3, (end - begin) / 1e3)], place, color=f"C{i // 2 % 10}")
+                place = (place_of_sm + 0.9 / most * (i % most), 0.8 / most)
+                axes.broken_barh([(begin / 1e3, (end - begin) / 1e3)], place, color=f"C{i // most % 10}")
         axes.set(title=r["contender"], xlabel="us")
         axes.title.set_fontsize(9)
-        axes.set_ylabel("SM (the first eight); two blocks each" if r is found[0] else "")
+        axes.set_ylabel(f"eight SMs; blocks at once on each: {most}" if r is found[0] else "")
 
 
 def _thread_maps(rows: list[Row], figure: "SubFigure") -> None:

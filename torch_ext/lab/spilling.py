@@ -38,11 +38,12 @@ def usage(text: str) -> dict[str, int]:
 
 def build(limit: int, architecture: str) -> tuple[Kernel, dict[str, int]]:
     """The kernel with at most `limit` registers a thread, and what ptxas says of it."""
-    library = Path(tempfile.mkdtemp(prefix="xgemm_spilling_")) / "spilling.so"
-    command = [*exercise.command(SOURCE, library, architecture), f"-maxrregcount={limit}", "-Xptxas=-v"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    require(done.returncode == 0, f"compilation with {limit} registers ({done.stderr[-200:]})")
-    loaded = ctypes.CDLL(str(library)).exercise
+    with tempfile.TemporaryDirectory(prefix="xgemm_spilling_") as folder:  # a library that is loaded needs no file
+        library = Path(folder) / "spilling.so"
+        command = [*exercise.command(SOURCE, library, architecture), f"-maxrregcount={limit}", "-Xptxas=-v"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        require(done.returncode == 0, f"compilation with {limit} registers ({done.stderr[-200:]})")
+        loaded = ctypes.CDLL(str(library)).exercise
 
     def run(x: torch.Tensor, y: torch.Tensor) -> None:
         pointers = (ctypes.c_void_p(t.data_ptr()) for t in (x, y))

@@ -1,7 +1,7 @@
 // One warp's copies of a step's keys, or values, to its slot in shared memory, by cp.async.
 //
-// A row of the slot is a row of the operand, zeros beyond its columns and from key `end` on. With kSwizzle, the 16-byte piece at
-// place c of an odd row lies at place c ^ 4: eight lanes that read four neighbouring pieces of two neighbouring rows then read
+// A row of the slot is a row of the operand, with zeros past its columns and from key `end` on. With kSwizzle, the 16-byte
+// piece c of an odd row is at index c ^ 4: eight lanes that read four neighbouring pieces of two neighbouring rows then read
 // different banks.
 #pragma once
 #include "attention/arguments.h"
@@ -30,7 +30,7 @@ struct StepCopies {
 
   static __device__ __forceinline__ int swizzled(int piece, int row) { return kSwizzle ? piece ^ (row % 2 * 4) : piece; }
 
-  /// Issues the copies of keys `first` and on, of which those from `end` on are zeros.
+  /// Issues the copies of keys from `first` on; those from `end` on are zeros.
   __device__ __forceinline__ void issue(float* slot, int first, int end) const {
     if (!operand.vector) return issue_elements(slot, first, end);
     const float* from = head + (first + row) * operand.row + 4 * piece;
@@ -54,7 +54,7 @@ struct StepCopies {
   __device__ __forceinline__ float* place(float* slot, int down, int block) const {
     return slot + (row + down) * kTile.head_size + 4 * (swizzled(piece, row + down) + kAcross * block);
   }
-  /// Unaligned rows or columns that are not adjacent.
+  /// Copies single elements: rows are unaligned or columns not adjacent.
   __device__ __forceinline__ void issue_elements(float* slot, int first, int end) const {
 #pragma unroll 1
     for (int row = 0; row < kTile.keys(); ++row)

@@ -1,16 +1,17 @@
-// Attention of few rows in fp32 on CUDA cores, bound by reading keys and values: decoding (sm_80 and later).
+// Attention of few rows in fp32 on CUDA cores, limited by reading keys and values: decoding (sm_80 and later).
 //
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
-// windows, masks, soft capping, sinks. Arithmetic in fp32, exp good to 2 ulp (simt/softmax.cuh).
+// windows, masks, soft capping, sinks. Arithmetic in fp32, exp to 2 ulp (simt/softmax.cuh).
 //   Operands   query (batch, group, Sq, D), key (batch, Sk, D), value (batch, Sk, Dv) and the mask (bool or fp32) with any
-//              strides: 16 bytes at a time where rows are aligned, else by elements. Output and lse contiguous. D and Dv up to
+//              strides: 16 bytes at a time if rows are aligned, else single elements. Output and lse contiguous. D and Dv up to
 //              kTile's.
 //   CTA        one tile of packed rows, one split of the keys. Each of four warps takes every fourth step of kTile.keys() keys
 //              and keeps its own maximum, sum and outputs (warp.cuh). Grid in x: tiles of rows, batches, splits.
-//   Loop       a warp has one slot for keys and one for values; it fills a slot again by cp.async as soon as it has read it
+//   Loop       a warp has one slot for keys and one for values, and refills a slot by cp.async as soon as it has read it
 //              (copies.cuh). No CTA barrier.
-//   Order      a row's sums are added in an order that depends on Sk, D and Dv alone: steps, warps, splits (merge.cuh), in order.
-//   Floor      K and V once through memory, 4 Sk (D + Dv) bytes a key head; 2 Sk (D + Dv) operations a row.
+//   Order      a row's sums are added in an order that depends on Sk, D and Dv alone: steps, warps, splits (merge.cuh), in
+//              order.
+//   Floor      K and V once through memory, 4 Sk (D + Dv) bytes per key head; 2 Sk (D + Dv) operations per row.
 #pragma once
 #include "attention/decode/copies.cuh"
 #include "attention/decode/merge.cuh"
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeTiles[kIndex].ctas)
   const StepCopies<kTile, false> values(a.value, value_at, a.dv);
   float* const key_slot = memory.slots + index * (kTile.slots_bytes() / kDecodeWarps / 4);
   float* const value_slot = key_slot + kDecodeSlotBytes / 4;
-  int first = begin / kKeys;  // of the step, in steps and then in keys
+  int first = begin / kKeys;  // the warp's first step, in steps, then in keys
   first = (first + ((index - first) & (kDecodeWarps - 1))) * kKeys;
 
   ptx::grid_wait();
@@ -75,13 +76,13 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeTiles[kIndex].ctas)
   __syncthreads();
 
   WarpRows<kTile> warp(a, memory);
-  // Steps in between are seen whole by all rows.
+  // All rows see all keys of the steps in between.
   const int inner_begin = keys_begin(a, last_position), inner_end = keys_end(a, first_position);
 #pragma unroll 1
   for (; first < end; first += kDecodeWarps * kKeys) {
     const int next = first + kDecodeWarps * kKeys;
     cp_async_wait<1>();
-    __syncwarp();  // the warp's copies of these keys are there
+    __syncwarp();  // the warp's copies of these keys have arrived
     typename WarpRows<kTile>::Scores scores;
     warp.multiply_keys(scores, key_slot);
     __syncwarp();  // the warp has read them
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeTiles[kIndex].ctas)
     warp.finish_scores(scores, first, mask_at, first < inner_begin || first + kKeys > inner_end);
     warp.exponentiate(scores);
     cp_async_wait<1>();
-    __syncwarp();  // values and weights are there
+    __syncwarp();  // values and weights have arrived
     warp.multiply_values(value_slot);
     __syncwarp();
     copy(values, value_slot, next);

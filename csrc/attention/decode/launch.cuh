@@ -15,7 +15,7 @@ void launch_decode_tile(const DecodePlan& plan, const DecodeArguments& a, cudaSt
   enqueue(kernel, {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = kTile.shared_bytes(), .early = true}, stream, a);
 }
 
-/// kFirst: the first tile of the head size, those of more rows follow.
+/// kFirst: the first tile of the head size; tiles of more rows follow.
 template <int kFirst>
 void launch_decode_head_size(const DecodePlan& plan, const DecodeArguments& a, cudaStream_t stream) {
   switch (plan.tile - kFirst) {

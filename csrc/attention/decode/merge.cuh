@@ -1,11 +1,11 @@
-// The end of a tile of rows: the warps' results meet in shared memory, those of splits in memory, each in a fixed order.
+// The end of a tile of rows: merges the warps' results in shared memory, and those of splits in memory, each in a fixed order.
 #pragma once
 #include "attention/decode/warp.cuh"
 #include "device/ptx/grid.cuh"
 
 namespace xgemm::attention {
 
-/// The output row `row`, four columns of it, and the log-sum-exp.
+/// Stores four columns of output row `row`, and its log-sum-exp.
 __device__ __forceinline__ void store_row(const DecodeArguments& a, std::int64_t row, int column, float maximum, float sum,
                                           const Vector<float, 4>& output) {
   const float keys = sum, inverse = finish_row(a, row, maximum, sum);
@@ -23,9 +23,9 @@ __device__ __forceinline__ void store_row(const DecodeArguments& a, std::int64_t
   if (a.lse != nullptr && column == 0) static_cast<float*>(a.lse)[row] = log_sum(maximum, sum);
 }
 
-/// Of one row at four columns: maximum, sum and outputs, of which more can be added.
+/// Merges results of one row at four columns.
 struct MergedRow {
-  float maximum, sum = 0;  ///< the maximum of all that is added
+  float maximum, sum = 0;  ///< the maximum of all results that are added
   Vector<float, 4> output = {};
 
   __device__ __forceinline__ void add(float2 state, const Vector<float, 4>& part) {
@@ -36,7 +36,7 @@ struct MergedRow {
   }
 };
 
-/// By the whole CTA: merges its warps' results and stores rows, or the results of split `split`.
+/// Called by the whole CTA: merges its warps' results and stores rows, or the results of split `split`.
 template <DecodeTile kTile>
 __device__ __forceinline__ void finish_tile(WarpRows<kTile>& warp, const DecodeArguments& a, const DecodeMemory<kTile>& memory,
                                             int split) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void finish_tile(WarpRows<kTile>& warp, const DecodeA
   static_assert(kTile.weight_bytes() >= 8 * kRows);
   const int thread = static_cast<int>(threadIdx.x), index = thread / 32, lane = warp.lane;
   float2* const states = reinterpret_cast<float2*>(memory.weights);  // [warp][row]
-  __syncthreads();                                                   // nobody reads weights, keys or values any more
+  __syncthreads();                                                   // no thread reads weights, keys or values any more
 #pragma unroll
   for (int t = 0; t < Warp::kLaneRows; ++t) {
     float sum = warp.sum[t];
@@ -73,7 +73,7 @@ __device__ __forceinline__ void finish_tile(WarpRows<kTile>& warp, const DecodeA
   for (int i = thread; i < kRows * kPieces; i += kDecodeThreads) {
     const int row = i / kPieces, column = i % kPieces * 4;
     const std::int64_t out = memory.rows[row].out;
-    if (out < 0) return;  // no row follows one that does not exist
+    if (out < 0) return;  // rows after one that is out of bounds are, too
     MergedRow merged{-INFINITY};
 #pragma unroll
     for (int w = 0; w < kDecodeWarps; ++w) merged.maximum = fmaxf(merged.maximum, states[w * kRows + row].x);
@@ -94,8 +94,8 @@ __device__ __forceinline__ void finish_tile(WarpRows<kTile>& warp, const DecodeA
 
 inline constexpr int kDecodeMergeThreads = 256;
 
-/// Merges the splits of one row, a CTA a row: slices of the splits (the index modulo their number) side by side, then the slices,
-/// each in order. A row's splits are those that hold keys that it sees; the others may be unwritten.
+/// Merges the splits of one row per CTA: slices of the splits (split index modulo kSlices) in parallel, then the slices, each
+/// in order. A row's splits are those with keys that it sees; others may be unwritten.
 template <int kHeadSize>
 __global__ void __launch_bounds__(kDecodeMergeThreads) attention_decode_merge(const __grid_constant__ DecodeArguments a) {
   constexpr int kAcross = kHeadSize / 4, kSlices = kDecodeMergeThreads / kAcross;

@@ -6,8 +6,8 @@
 namespace xgemm::attention {
 
 inline constexpr int kDecodeWarps = 4, kDecodeThreads = 32 * kDecodeWarps;
-inline constexpr int kDecodeSlotBytes = 8192;  ///< of shared memory: the keys, or the values, of one step of a warp
-inline constexpr int kDecodeKeyLanes = 8;      ///< lanes of a warp side by side in the keys; the other factor of 32 shares a key
+inline constexpr int kDecodeSlotBytes = 8192;  ///< the keys, or the values, of one step of a warp
+inline constexpr int kDecodeKeyLanes = 8;      ///< keys that a warp multiplies at a time; four lanes share a key
 
 /// The constants of one instantiation of kernel.cuh.
 struct DecodeTile {
@@ -34,8 +34,8 @@ inline constexpr std::array kDecodeTiles = {
     DecodeTile{.head_size = 256, .rows = 16, .ctas = 2},
 };
 
-/// More rows of a key head take several tiles of the most rows, each of which reads keys and values; beyond this many,
-/// simt/tile.cuh's 64 rows take less time.
+/// More rows per key head take several tiles of the most rows, each of which reads all keys and values; beyond this many,
+/// simt/tile.cuh's 64 rows are faster.
 inline constexpr int kDecodeMostRows = 48;
 
 /// Keys of a split: a function of Sk alone, since it decides the order of additions. 8 key heads of one sequence give 128 CTAs

@@ -13,10 +13,10 @@
 
 namespace xgemm::attention {
 
-/// A packed row as shared memory keeps it.
+/// A packed row in shared memory.
 struct DecodeRow {
   std::int64_t mask, out;
-  int begin, end;  ///< the keys that it sees; none: it does not exist
+  int begin, end;  ///< the keys that it sees; none if it is out of bounds
   std::int64_t query;
 };
 static_assert(sizeof(DecodeRow) == DecodeTile::kRowBytes);
@@ -24,9 +24,9 @@ static_assert(sizeof(DecodeRow) == DecodeTile::kRowBytes);
 /// Shared memory of a CTA.
 template <DecodeTile kTile>
 struct DecodeMemory {
-  float* slots;    ///< [warp][keys, values]: what copies.cuh writes; in the end [warp][row][column] outputs (merge.cuh)
-  float* queries;  ///< [row][column], zeros where there are none
-  float* weights;  ///< [warp]: those of a step [key][row], then a factor for each row
+  float* slots;    ///< [warp][keys, values] of copies.cuh; at the end outputs [warp][row][column] (merge.cuh)
+  float* queries;  ///< [row][column], zeros out of bounds
+  float* weights;  ///< [warp]: weights of a step [key][row], then a factor per row
   DecodeRow* rows;
   __device__ __forceinline__ explicit DecodeMemory(unsigned char* memory)
       : slots(reinterpret_cast<float*>(memory)),
@@ -48,7 +48,7 @@ struct WarpRows {
   const DecodeArguments& a;
   const DecodeMemory<kTile>& memory;
   int lane, key_lane;
-  int quarter;  ///< of the rows: whose scores this lane keeps
+  int quarter;  ///< the quarter of the rows whose scores this lane keeps
   float* weights;
   float* factors;
   float maximum[kLaneRows], sum[kLaneRows];  ///< the sum of this lane's keys
@@ -75,7 +75,7 @@ struct WarpRows {
   __device__ __forceinline__ int row(int t) const { return quarter * kLaneRows + t; }
 
   /// Products of the queries and a step's keys. Partial sum i of a lane belongs to row i ^ row(0), so that an exchange between
-  /// lanes whose quarters differ always passes on the upper half of the partial sums, and selects nothing.
+  /// lanes of different quarters always sends the upper half of the partial sums, without a selection.
   __device__ __forceinline__ void multiply_keys(Scores& scores, const float* keys) const {
     float partial[kRows][kLaneKeys];
 #pragma unroll
@@ -87,7 +87,7 @@ struct WarpRows {
 #pragma unroll
     for (int part = 0; part < 4; ++part) queries[part] = memory.queries + (part ^ quarter) * (kLaneRows * kHeadSize) + 4 * piece;
     keys += key_lane * kHeadSize + 4 * piece;
-    const int odd = key_lane % 2 * 16;  // piece 4 i of an odd key lies where 4 (i ^ 1) would (copies.cuh)
+    const int odd = key_lane % 2 * 16;  // piece 4 i of an odd key is at index 4 (i ^ 1) (copies.cuh)
     const float* places[2] = {keys + odd, keys + 16 - odd};
 #pragma unroll(kRows > 8 ? 1 : 2)
     for (int column = 0; column < kHeadSize; column += 32)
@@ -114,7 +114,7 @@ struct WarpRows {
     }
   }
 
-  /// Products become scores: soft capping, scale, mask, limits. `first`: the step's first key. `mask`: the batch's offset.
+  /// Turns products into scores: soft capping, scale, mask, limits. `first`: the step's first key. `mask`: the batch's offset.
   __device__ __forceinline__ void finish_scores(Scores& scores, int first, std::int64_t mask, bool edge) const {
     if (a.cap_scale != 0) {
 #pragma unroll
@@ -162,8 +162,8 @@ struct WarpRows {
     }
   }
 
-  /// The step's weights in shared memory, for the whole warp after a __syncwarp. Outputs and sums are rescaled only where a
-  /// maximum grows: the factor is 1 elsewhere.
+  /// Writes the step's weights to shared memory; the warp may read them after a __syncwarp. Outputs and sums are rescaled only
+  /// if a maximum grows: else the factor is 1.
   __device__ __forceinline__ void exponentiate(const Scores& scores) {
     float largest[kLaneRows];
     bool grows = false;
@@ -195,7 +195,7 @@ struct WarpRows {
   __device__ __forceinline__ void rescale_to(const float (&largest)[kLaneRows]) {
 #pragma unroll
     for (int t = 0; t < kLaneRows; ++t) {
-      // The row of an infinite score is NaN, and its sum infinite, also where exp(maximum) times a sum of 0 would be NaN.
+      // A row with an infinite score is NaN and its sum infinite, also if exp(maximum) times a sum of 0 would be NaN.
       const float factor = largest[t] == INFINITY ? 1.f : rescale(maximum[t], largest[t]);
       maximum[t] = largest[t];
       sum[t] *= factor;

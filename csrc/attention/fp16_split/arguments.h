@@ -1,15 +1,15 @@
-// What the host hands to the kernels of fp32 attention by fp16 parts.
+// Arguments of the kernels of fp32 attention by fp16 parts.
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "device/index_map.h"
 
 namespace xgemm::attention {
 
-/// What split.cuh found out about a block of rows of an operand, and verdicts about a key head and all that it meets.
+/// split.cuh's result for a block of rows of an operand; merged, the result for a key head and its operands.
 enum SplitStatus : unsigned {
   kSplitDensity = 0xffffu,  ///< the smallest density of a row, in 1/256 of its columns; 512: all zeros
-  kSplitLossy = 1u << 16,   ///< some element is not carried to 22 bits (one part: 11)
-  kSplitFailed = 1u << 17   ///< the parts do not carry it
+  kSplitLossy = 1u << 16,   ///< some element has fewer than 22 bits (one part: 11)
+  kSplitFailed = 1u << 17   ///< the parts cannot represent it
 };
 
 /// An operand and its parts. Rows of a batch: keys, or for queries position * group + head.
@@ -19,7 +19,7 @@ struct SplitOperand {
   bool vector;                                   ///< rows are whole, aligned vectors of 16 bytes
   int rows, columns;
   ShortDivider group;    ///< query heads of a row's position; 1 for keys and values
-  ShortDivider blocks;   ///< of as many rows as a tile has keys, of a batch
+  ShortDivider blocks;   ///< of a batch, of as many rows as a tile has keys
   ShortDivider batches;  ///< inner batches
   int ctas;              ///< blocks in all
   void* parts;           ///< fp16: [high(, low)][outer][inner][row][padded columns]
@@ -34,18 +34,18 @@ struct SplitOperands {
   SplitOperand query, key, value;
 };
 
-/// The attention kernel's. Maps: query (D, group, Sq, batch, part); key and value (D, Sk, batch, part). Steps: from one (inner,
-/// outer) batch to the next in the maps' batch dim.
+/// Arguments of the attention kernel. Maps: query (D, group, Sq, batch, part); key and value (D, Sk, batch, part). Steps: per
+/// (inner, outer) batch in the maps' batch dim.
 struct SplitArguments : WgmmaArguments {
   const float* query_scales;                       ///< [batch][position][head]
   const std::uint16_t *key_scales, *value_scales;  ///< bf16 powers of two: [batch][tile][key], [batch][tile][column]
   int key_tiles;
   float correction;  ///< of scores
-  // Which key heads the parts do not carry.
-  const unsigned *query_status, *key_status, *value_status;  ///< of split.cuh; `key_tiles` a batch, queries `query_blocks`
+  // Key heads that the parts cannot represent.
+  const unsigned *query_status, *key_status, *value_status;  ///< of split.cuh; `key_tiles` per batch, of queries `query_blocks`
   int query_blocks;
   int batches;       ///< key heads
-  unsigned* failed;  ///< [key head]: 1 where CUDA cores have to compute it
+  unsigned* failed;  ///< [key head]: 1 if CUDA cores have to compute it
 };
 
 }  // namespace xgemm::attention

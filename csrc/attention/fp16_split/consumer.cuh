@@ -1,5 +1,5 @@
-// The main loop of a consumer warpgroup: 64 rows against their keys, S, softmax and P V in turn; while one warpgroup is at its
-// exponentials, another multiplies (cuDNN's order on Hopper).
+// The main loop of a consumer warpgroup: 64 rows against their keys, S, softmax and P V in sequence; while one warpgroup
+// computes exponentials, another multiplies (cuDNN's order on Hopper).
 //
 //   S = Qlo Khi + Qhi Klo + Qhi Khi    one accumulator: the parts share a scale. Small products first.
 //   P = Phi + Plo                      in registers, where the scores were
@@ -27,9 +27,9 @@ struct SplitConsumer {
   static constexpr WgmmaTile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys, kParts = S::kParts;
   using Walk = KeyWalk<kKeys, kMasking>;
-  /// An additive mask's numbers fit beside the scores in flight and 32 outputs, not beside 64.
+  /// An additive mask's numbers fit in registers with the scores in flight and 32 outputs, not with 64.
   static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
-  /// The queries go back to the producer after the last scores, not the last values, where there are registers to know the last.
+  /// Queries are released after the last scores, not after the last values, if there are registers to detect the last tile.
   static constexpr bool kReleasesEarly = kMasking == Masking::edges && kTile.value_size <= 128;
   using Mask = SplitMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
 
@@ -45,23 +45,23 @@ struct SplitConsumer {
 
   __device__ __forceinline__ static int warpgroup() { return static_cast<int>(threadIdx.x / 128) - 1; }
 
-  /// Of this thread's first row; the other one is 8 behind it. Cheap: computed wherever it is needed.
+  /// This thread's first row in the tile; the second is 8 further. Cheap: recomputed wherever it is needed.
   __device__ __forceinline__ static int row_in_tile() {
     return static_cast<int>((threadIdx.x - 128) / 32 * 16 + threadIdx.x % 32 / 4);
   }
-  /// The slots of a high part, at `slot`, and of the low part behind it.
+  /// The slot of the low part, which follows the high part's `slot`.
   __device__ __forceinline__ PipelineState<kTile.stages> second() const {
     PipelineState<kTile.stages> next = slot;
     next.advance();
     return next;
   }
-  /// Between wgmmas of the same accumulators: the high part's first product need not wait for the low part.
+  /// Waits for the low part between wgmmas of the same accumulators, so that the high part's first product does not.
   __device__ __forceinline__ void wait_low() const {
     shared.ring.wait(second());
     ptx::wgmma_fence();
   }
-  /// A warp's part of giving the parts back to the producer. The scales are read by plain loads and written by bulk copies: the
-  /// proxy fence keeps the arrival behind the loads (docs/log/attention.md), __syncwarp that of the first lane behind all lanes'.
+  /// A warp's arrival that releases the parts to the producer. The scales are read by plain loads and written by bulk copies:
+  /// the proxy fence keeps the arrival behind this lane's loads (docs/log/attention.md), __syncwarp behind the other lanes'.
   __device__ __forceinline__ void release_parts() {
     ptx::fence_async_shared();
     if constexpr (kParts == 2) {
@@ -76,12 +76,12 @@ struct SplitConsumer {
     slot.advance();
   }
   __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
-  /// Of the scales that came with the high part: this thread's first pair of columns.
+  /// This thread's first pair of columns of the scales that came with the high part.
   __device__ __forceinline__ const std::uint16_t* scales() const {
     return shared.scales + slot.slot * S::kScales + 2 * (threadIdx.x % 4);
   }
 
-  /// S of the tile at hand, times the keys' scales.
+  /// S of the current tile, times the keys' scales.
   template <class Load>
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
     const std::uint32_t rows = ptx::shared_address(shared.queries) + warp_uniform(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
@@ -120,7 +120,7 @@ struct SplitConsumer {
 
   /// The warpgroups take turns at the exponentials (Turns of wgmma/consumer.cuh, without a register).
   __device__ __forceinline__ static void wait_turn() { ptx::named_barrier_sync(kTurnBarrier + warpgroup(), 256); }
-  /// When the exponentials that make up this sum are there.
+  /// Passes the turn when the exponentials in `sum` are computed.
   __device__ __forceinline__ static void pass_turn(float sum) {
     const int next = kTile.consumers == 2 ? 1 - warpgroup() : warpgroup() == kTile.consumers - 1 ? 0 : warpgroup() + 1;
     ptx::named_barrier_arrive_after(sum, kTurnBarrier + next, 256);
@@ -138,7 +138,7 @@ struct SplitConsumer {
     } else if (walk.on_mask()) {
       mask.apply(scores, g);
     }
-    if (walk.on_edge()) {  // seldom: nothing of it in registers all the time
+    if (walk.on_edge()) {  // rare: recomputed, so that it does not occupy registers
       const RowTile tile(g, item);
       int begin[2], end[2];
 #pragma unroll
@@ -152,7 +152,7 @@ struct SplitConsumer {
 
   using Weights = std::uint32_t[kKeys / 16][4];  ///< one part, as A operands
 
-  /// O = O factor + P V, kColumns columns at a time: fewer where a mask takes registers. `weights`: the parts, high first.
+  /// O = O factor + P V, kColumns columns at a time: fewer if a mask takes registers. `weights`: the parts, high first.
   __device__ __forceinline__ void multiply_values(Weights (&weights)[kParts]) {
     constexpr int kColumns = kTile.value_size > 128 || (kMasking != Masking::edges && kParts == 2) ? 64 : kTile.value_size;
     shared.ring.wait(slot);
@@ -198,9 +198,9 @@ struct SplitConsumer {
     release_parts();
   }
 
-  /// Nothing more is multiplied by the queries: the producer may load the next tile's.
+  /// The queries have been used: the producer may load the next tile's.
   __device__ __forceinline__ void release_query() {
-    __syncwarp();  // without a key nothing else has kept the warp together: a late lane would wait for the wrong phase
+    __syncwarp();  // without keys nothing else has converged the warp: a late lane could miss the phase
     if (threadIdx.x % 32 == 0) shared.query_slots.release(query.slot);
     query.advance();
   }
@@ -229,7 +229,7 @@ struct SplitConsumer {
     multiply_values(weights);
   }
 
-  /// The rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
+  /// Stores the rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
     softmax.finish();
@@ -246,7 +246,7 @@ struct SplitConsumer {
 #pragma unroll
       for (int j = 0; j < kTile.value_size / 8; ++j) {
         const int column = 8 * j + 2 * (static_cast<int>(threadIdx.x % 4));
-        Vector<float, 2> output;  // 0 where the row sees no key
+        Vector<float, 2> output;  // 0 if the row sees no key
 #pragma unroll
         for (int c = 0; c < 2; ++c) output[c] = sum == 0.f ? 0.f : outputs[4 * j + 2 * h + c] * inverse;
         if (g.dv % 2 == 0) {

@@ -1,13 +1,13 @@
-// fp32 attention on Hopper's tensor cores (sm_90a), by scaled fp16 parts of each operand (split.cuh): two and three products, for
-// fp32's accuracy, or one, for TF32's.
+// fp32 attention on Hopper's tensor cores (sm_90a), by scaled fp16 parts of each operand (split.cuh): two parts and three
+// products for fp32's accuracy, or one for TF32's.
 //
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal, masks.
-//   Operands   the parts and scales that split.cuh leaves; output contiguous fp32. D and Dv up to kTile's; scale > 0.
-//   Roles      persistent CTAs; of warpgroup 0 one warp loads (producer.cuh), one judges which key heads the parts do not carry:
-//              their output is anything here. Each other warpgroup owns 64 rows (consumer.cuh).
+//   Operands   the parts and scales of split.cuh; output contiguous fp32. D and Dv up to kTile's; scale > 0.
+//   Roles      persistent CTAs; one warp of warpgroup 0 loads (producer.cuh), one finds the key heads that the parts cannot
+//              represent, whose output is undefined here. Each other warpgroup owns 64 rows (consumer.cuh).
 //   Order      as attention/wgmma/kernel.cuh: tiles of kTile.keys from the last to the first.
-//   Floor      6 (one part: 2) Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 (989) TFLOP/s of fp32 work at 1.83 GHz; parts once
-//              through memory.
+//   Floor      6 (one part: 2) Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 (989) TFLOP/s of fp32 work at 1.83 GHz; parts
+//              once through memory.
 #pragma once
 #include "attention/fp16_split/consumer.cuh"
 #include "attention/fp16_split/producer.cuh"

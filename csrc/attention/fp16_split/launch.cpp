@@ -10,7 +10,7 @@
 namespace xgemm::attention {
 namespace {
 
-/// Blocks of rows that one launch of split.cuh can count.
+/// Most rows, and most blocks of rows, of one launch of split.cuh.
 constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
 /// Adds an operand's parts, scales and status to the plan's workspace, in blocks of as many rows as a tile has keys, with scales
@@ -57,7 +57,7 @@ SplitOperand operand(const SplitPlan::Parts& p, const Arguments& a, const Operan
           .status = reinterpret_cast<unsigned*>(workspace + p.status)};
 }
 
-/// From one (inner, outer) batch to the next of the operand's own.
+/// Steps per (inner, outer) batch of the operand's own.
 WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   const auto inner = static_cast<int>(map_batches(a, x, 0));
   return {inner > 1, map_batches(a, x, 1) > 1 ? inner : 0};
@@ -76,7 +76,7 @@ bool make_keys_map(CUtensorMap& map, const SplitPlan& plan, const SplitPlan::Par
 }  // namespace
 
 std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int parts) {
-  if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernel knows neither
+  if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernel supports neither
   WgmmaProblem problem = wgmma_problem(a);
   problem.table = split_tiles(parts), problem.sm_count = sm_count;
   // Scores times a scale beyond this could overflow where fp32's own would not.
@@ -84,8 +84,8 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
                      a.scale <= 0x1p30;
   std::optional<WgmmaPlan> rows = plan_wgmma(problem);
   if (!rows || !split_serves(rows->info(), rows->masking)) return {};
-  // Three products a score: what L2 does not hold costs little, and longest tiles first among all heads balances best. One
-  // product wants keys and values at three times the rate, more than memory has: from L2, as in half precision.
+  // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
+  // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
   if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   SplitPlan plan{.parts = parts, .rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;

@@ -8,26 +8,26 @@
 
 namespace xgemm::attention {
 
-/// Where things are in the workspace, in bytes from its beginning.
+/// Offsets in the workspace, in bytes.
 struct SplitPlan {
   int parts;       ///< of a number: 2, for fp32's accuracy, or 1, for TF32's
-  WgmmaPlan rows;  ///< how rows and keys are cut
+  WgmmaPlan rows;  ///< tiles of rows and splits of keys
   struct Parts {
     std::int64_t parts, scales, status;
-    std::int64_t batches, rows, blocks, padded;  ///< of the operand's own batches; rows and blocks of rows of each; columns
+    std::int64_t batches, rows, blocks, padded;  ///< the operand's own batches; rows and blocks of rows of each; padded columns
   };
   Parts query, key, value;
-  std::int64_t failed, memory, bytes;  ///< `memory`: what the attention kernel wants; `bytes`: of all
+  std::int64_t failed, memory, bytes;  ///< `memory`: of the attention kernel; `bytes`: the whole size
 
   int tile() const { return static_cast<int>(&rows.info() - kSplitTiles.data()); }  ///< index into kSplitTiles
 };
 
-/// Nothing where the kernel does not take the call; the caller leaves it to sm_90. `parts`: of a number, 2 or 1.
+/// Nothing if the kernel does not take the call; the caller checks for sm_90. `parts`: per number, 2 or 1.
 std::optional<SplitPlan> plan_fp16_split(const Arguments& arguments, int sm_count, int parts);
 
-/// `counters`: plan.rows.counter_bytes() zeros, which it leaves zeros; `workspace`: plan.bytes of anything. What the parts cannot
-/// carry is left for the kernel on CUDA cores: the word a batch, in the workspace, that Arguments::failed wants. Null if the
-/// driver makes no tensor maps: nothing was launched.
+/// `counters`: plan.rows.counter_bytes() of zeros, zeros again afterwards; `workspace`: plan.bytes, uninitialised. Returns
+/// Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores computes the batches that the parts cannot
+/// represent. Null if the driver makes no tensor maps: nothing was launched.
 const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* counters, void* workspace,
                                   cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// An additive mask of fp32 on scores in registers (boolean ones and edges: attention/wgmma/mask.cuh).
+// An additive fp32 mask on scores in registers (boolean masks and edges: attention/wgmma/mask.cuh).
 #pragma once
 #include "attention/wgmma/mask.cuh"
 
@@ -6,15 +6,16 @@ namespace xgemm::attention {
 
 template <int kKeys>
 struct AdditiveMask {
-  std::int64_t rows[2];     ///< where this thread's rows begin, its first column added
+  std::int64_t rows[2];     ///< offsets of this thread's rows, with its first column added
   float values[kKeys / 2];  ///< of the accumulators
 
   __device__ __forceinline__ AdditiveMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
-  /// Keys n kKeys and on. `inside`: they all exist.
+  /// Loads the mask of keys from n kKeys on. `inside`: all of them are in bounds.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
-    const int last = g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // of the keys that exist, from this thread's
+    const int last =
+        g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // last key in bounds, from this thread's first
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float* const row =

@@ -1,4 +1,4 @@
-// The producer: one warp that brings the parts of queries, keys and values, and the scales of the latter two, to shared memory.
+// The producer: one warp that loads the parts of queries, keys and values, and the scales of keys and values, to shared memory.
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/schedule.cuh"
@@ -8,7 +8,7 @@
 
 namespace xgemm::attention {
 
-/// All lanes walk and wait, one issues. The ring's order is that of use: the parts of a tile's keys, high first, then of its
+/// All lanes walk and wait; one issues. The ring is in order of use: the parts of a tile's keys, high first, then of its
 /// values.
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce_parts(const SplitArguments& g, const SplitShared<kIndex>& shared) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
   for (SplitItems item(g); item.valid(); item.next()) {
     const RowTile tile(g, item.index);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
-    // One part into the next slot; with the high one, the tile's scales.
+    // Loads one part into the next slot; with the high part, the tile's scales.
     const auto load = [&](const CUtensorMap& map, int blocks, int batch, int part, int n, const std::uint16_t* scales,
                           int count) {
       ptx::Barrier* const landed = acquire(shared.ring, slot);
@@ -61,7 +61,8 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
   }
 }
 
-/// One warp of each CTA, beside the producer: which key heads have a query, a key or a value that the parts do not carry.
+/// Called by one warp of each CTA beside the producer: finds the key heads with a query, key or value that the parts cannot
+/// represent.
 __device__ __forceinline__ void judge_heads(const SplitArguments& g) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll 1

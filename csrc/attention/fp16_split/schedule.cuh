@@ -1,11 +1,11 @@
-// Which tiles of rows a CTA computes, in which order.
+// Which tiles of rows a CTA computes, and in which order.
 #pragma once
 #include "attention/wgmma/arguments.h"
 
 namespace xgemm::attention {
 
-/// The items of this CTA, `for (SplitItems item(g); item.valid(); item.next())`, there and back (0 .. n-1, n-1 .. 0, ...): with
-/// the longest of all heads first, each CTA gets long and short ones alike, without a counter.
+/// The items of this CTA, `for (SplitItems item(g); item.valid(); item.next())`, in serpentine order over the CTAs (0 .. n-1,
+/// n-1 .. 0, ...): with the longest of all heads first, each CTA gets long and short ones alike, without a counter.
 struct SplitItems {
   const WgmmaArguments& g;
   int index, round = 0;

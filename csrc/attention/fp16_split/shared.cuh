@@ -1,11 +1,11 @@
-// Shared memory of kernel.cuh, and how its operands lie there.
+// Shared memory of kernel.cuh and the layout of its operands.
 #pragma once
 #include "attention/fp16_split/tile.h"
 #include "attention/wgmma/shared.cuh"
 
 namespace xgemm::attention {
 
-/// As attention/wgmma's: blocks of 64 columns, rows of 128 bytes, swizzled; a low part of the queries behind the high one.
+/// As in attention/wgmma: blocks of 64 columns, rows of 128 bytes, swizzled; the low part of the queries follows the high one.
 template <int kIndex>
 struct SplitShared {
   static constexpr WgmmaTile kTile = kSplitTiles[kIndex];
@@ -17,7 +17,7 @@ struct SplitShared {
   static constexpr int kSlotBytes = kKeyBlock * (kHeadBlocks > kValueBlocks ? kHeadBlocks : kValueBlocks);
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
   static constexpr int kBarriers = 2 * (1 + kTile.stages);
-  static constexpr int kScales = kKeys > kTile.value_size ? kKeys : kTile.value_size;  ///< bf16, that come with a slot
+  static constexpr int kScales = kKeys > kTile.value_size ? kKeys : kTile.value_size;  ///< bf16 scales per slot
   static constexpr int kBytes = kParts * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + kSwizzlePattern;
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
@@ -36,7 +36,7 @@ struct SplitShared {
         query_slots{reinterpret_cast<ptx::Barrier*>(scales + kTile.stages * kScales)},
         ring{query_slots.empty + 1} {}
 
-  /// By one thread; a CTA barrier follows.
+  /// Called by one thread; a CTA barrier follows.
   __device__ __forceinline__ void init_barriers() const {
     query_slots.init(1, kConsumerWarps);
     ring.init(1, kConsumerWarps);

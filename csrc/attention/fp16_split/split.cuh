@@ -3,15 +3,15 @@
 // is 22 bits or more of every element within 2^17 of that magnitude and 2^-39 of it below (Ootomo & Yokota, arXiv 2203.03341).
 // One part is high alone: 11 bits, as TF32 has, within 2^28 of that magnitude, and 2^-39 of it below.
 //
-//   Operands  any strides; kColumns columns at most. A CTA takes a tile's keys or values, or as many queries.
-//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; a SplitStatus a CTA.
-//   Floor     reads 4 and writes 4 (one part: 2) bytes an element.
+//   Operands  any strides; at most kColumns columns. A CTA splits a tile's keys or values, or as many queries.
+//   Results   the parts, row by row, columns padded with zeros; the scales' inverses; one SplitStatus per CTA.
+//   Floor     reads 4 and writes 4 (one part: 2) bytes per element.
 //
-// What the parts cannot carry. "Lossy": smaller than 2^-17 (2^-28) of its scale's maximum and not exactly high + low; "dense": at
-// least 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a sixteenth (and
-// more than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries and keys that
-// are dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (fp16_split/split.cuh of matmul has the
-// bound).
+// What the parts cannot represent. "Lossy": smaller than 2^-17 (2^-28) of its scale's maximum and not exactly high + low;
+// "dense": at least 2^-9 of it. A CTA fails if a magnitude is NaN, Inf or not 0 and outside [2^-60, 2^60], or if more than a
+// sixteenth (and more than one) of a row or, of values, of a column in the block is lossy. Besides, scores need rows of queries
+// and keys that are dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (the bound:
+// fp16_split/split.cuh of matmul).
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/tile.h"
@@ -41,13 +41,13 @@ struct SplitScale {
   }
 };
 
-/// Four scaled neighbours as two parts, pairs in a word.
+/// Four scaled neighbours in two parts, two numbers per word.
 struct SplitPieces {
   Vector<std::uint32_t, 2> high, low;
 };
 /// Magnitudes of scaled numbers below which a number may be lossy: 2^-17 and 2^-28 of the largest one.
 constexpr float may_be_lossy(int parts) { return parts == 2 ? 0.125f : 0x1p-14f; }
-/// Element i: 1 where it is dense, 2^16 where it is lossy.
+/// Element i: 1 if it is dense, plus 2^16 if it is lossy.
 template <int kParts>
 __device__ __forceinline__ unsigned count_element(float x, float scaled, const SplitPieces& pieces, int i) {
   const auto part = [i](const Vector<std::uint32_t, 2>& v) {
@@ -80,10 +80,10 @@ __device__ __forceinline__ unsigned merge_status(unsigned a, unsigned b) {
   return min(a & kSplitDensity, b & kSplitDensity) | ((a | b) & ~static_cast<unsigned>(kSplitDensity));
 }
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-/// The upper half of a power of two's bits: all of it.
+/// A power of two as bf16: the upper half of its bits, the rest is 0.
 __device__ __forceinline__ std::uint16_t bf16_bits(float x) { return static_cast<std::uint16_t>(__float_as_uint(x) >> 16); }
 
-/// A thread has four columns, or four of each 128, of every kStep-th row of its block.
+/// A thread loads four columns, or four of each 128, of every kStep-th row of its block.
 template <int kColumns, int kParts>
 struct SplitBlock {
   static constexpr int kRows = split_block_rows(kColumns), kVectors = kColumns > 128 ? kColumns / 128 : 1;
@@ -93,7 +93,7 @@ struct SplitBlock {
   const SplitOperand& g;
   int batch, block;
   const int lane = static_cast<int>(threadIdx.x) % kLanes, first = static_cast<int>(threadIdx.x) / kLanes;
-  int rows;  ///< of this block that exist
+  int rows;  ///< of this block, in bounds
   Vector<float, 4> x[kCount][kVectors];
 
   __device__ __forceinline__ int column(int v) const { return 4 * lane + 128 * v; }
@@ -141,7 +141,7 @@ struct SplitBlock {
     if constexpr (kParts == 2) *reinterpret_cast<Vector<std::uint32_t, 2>*>(to + g.part) = pieces.low;
   }
 
-  /// Queries or keys: a scale a row.
+  /// Queries or keys: one scale per row.
   template <class StoreScale>
   __device__ __forceinline__ unsigned split_rows(const StoreScale& store_scale) const {
     const auto columns = static_cast<unsigned>(g.columns);
@@ -186,7 +186,7 @@ struct SplitBlock {
     return dense_least * 256 / columns | flags;
   }
 
-  /// Values: a scale a column.
+  /// Values: one scale per column.
   __device__ __forceinline__ unsigned split_columns() const {
     __shared__ uint4 largest_of[kWarps][kVectors][kLanes];
     __shared__ unsigned lossy_of[kWarps][kVectors][kLanes];
@@ -219,7 +219,7 @@ struct SplitBlock {
     }
     half* const out = to();
     bool failed = false;
-    unsigned lossy_columns[kVectors] = {};  // a byte a column
+    unsigned lossy_columns[kVectors] = {};  // a byte per column
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       float scaled[kVectors][4];
@@ -272,7 +272,7 @@ struct SplitBlock {
   }
 };
 
-/// kColumns: of the tile that follows (kSplitTiles), head and value size alike.
+/// kColumns: head and value size of the tile (kSplitTiles) that uses the parts.
 template <int kColumns, int kParts>
 __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -1,4 +1,4 @@
-// Splits of the keys, as attention/wgmma/splits.cuh has them, and their merge (attention/wgmma/merge.cuh).
+// Merges splits of the keys (attention/wgmma/splits.cuh, merge.cuh) for fp32.
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/softmax.cuh"
@@ -7,8 +7,8 @@
 
 namespace xgemm::attention {
 
-/// What the softmax multiplies scores by, of a packed row: in natural units, or (log2) in units of log2. Additive masks have been
-/// added in natural units.
+/// The softmax's factor of a packed row's scores: in natural units, or (log2) in units of log2. Additive masks have been added
+/// in natural units.
 template <Masking kMasking>
 __device__ __forceinline__ float softmax_scale(const SplitArguments& g, const RowTile& tile, int row, bool log2) {
   if constexpr (kMasking == Masking::additive)
@@ -17,7 +17,7 @@ __device__ __forceinline__ float softmax_scale(const SplitArguments& g, const Ro
     return query_scale(g, tile, row) * ((log2 ? g.scale_log2 : g.score_scale) * g.correction);
 }
 
-/// Four neighbouring columns of an output row, as far as there are so many.
+/// Stores four neighbouring columns of an output row, or those in bounds.
 __device__ __forceinline__ void store_columns(float* row, int column, int columns, const Vector<float, 4>& x) {
   if (columns % 4 == 0) return store_vector(row + column, x);
 #pragma unroll
@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_columns(float* row, int column, int column
     if (column + c < columns) row[column + c] = x[c];
 }
 
-/// merge_splits() for fp32: rows have scales of their own, and sums those of the splits.
+/// merge_splits() for fp32: rows have their own scales and sums.
 template <Masking kMasking>
 __global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __grid_constant__ SplitArguments g) {
   ptx::grid_release();

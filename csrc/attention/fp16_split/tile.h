@@ -12,29 +12,29 @@ inline constexpr std::array kSplitTiles = {
     // Two parts
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},    // 0
     WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
-    // 2: half of the keys, or scores, weights and 128 outputs would not fit the registers
+    // 2: half of the keys; with all, scores, weights and 128 outputs would not fit the registers
     WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
     // One part; larger heads take two: a tile for them gave other bits on repeat (docs/log/attention.md)
-    // 3, 4: exponentials take as long as products: three warpgroups, but for an additive mask, which takes registers
+    // 3, 4: exponentials take as long as products: three warpgroups, except with an additive mask, which takes registers
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 1, .stages = 8, .additive = false},
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8, .others = false},
     WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 6},  // 5
 };
 inline constexpr int kFirstOfOnePart = 3;
 constexpr int split_parts(int tile) { return tile < kFirstOfOnePart ? 2 : 1; }
-/// Those for so many parts.
+/// The tiles for so many parts.
 constexpr std::span<const WgmmaTile> split_tiles(int parts) {
   const std::span<const WgmmaTile> all(kSplitTiles);
   return parts == 2 ? all.first(kFirstOfOnePart) : all.subspan(kFirstOfOnePart);
 }
 
-/// A mask's words do not fit beside 128 outputs.
+/// With 128 outputs there are no registers for a mask.
 constexpr bool split_serves(const WgmmaTile& tile, Masking masking) {
   return tile.serves(masking) && (masking == Masking::edges || tile.value_size <= 128);
 }
 
-/// Rows whose parts one CTA of split.cuh makes, for the tile of so many columns: as many as the tile has keys, since values have
-/// a scale for each tile of keys and each column.
+/// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as the tile has keys, since values have one
+/// scale per tile of keys and column.
 constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }
 static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) { return t.keys == split_block_rows(t.head_size); }));
 

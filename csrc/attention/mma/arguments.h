@@ -1,10 +1,10 @@
-// What the host hands to the mma.sync kernel.
+// Arguments of the mma.sync kernel.
 #pragma once
 #include "attention/wgmma/arguments.h"
 
 namespace xgemm::attention {
 
-/// As for the wgmma kernel, but operands by strides: the tensor maps are empty.
+/// As for the wgmma kernel, but operands have strides: the tensor maps are empty.
 struct MmaArguments : WgmmaArguments {
   struct Operand {
     const void* data;

@@ -1,7 +1,7 @@
-// Keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
+// Copies keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
 //
-// A row of the tile is a row of the operand, zeros beyond its columns and behind the last key. The 16-byte piece at place c of
-// row r lies at place c ^ r % 8, so the eight rows that one ldmatrix reads at one place lie in different banks.
+// A row of the tile is a row of the operand, with zeros past its columns and after the last key. The 16-byte piece c of row r
+// is at index c ^ r % 8, so that the eight rows that one ldmatrix reads are in different banks.
 #pragma once
 #include "attention/mma/arguments.h"
 #include "attention/mma/tile.h"
@@ -22,7 +22,7 @@ struct TileCopies {
   std::int64_t key_bytes;
   int pieces;           ///< of a row
   unsigned row, piece;  ///< this thread's first in a tile
-  unsigned to;          ///< its place in shared memory
+  unsigned to;          ///< its offset in shared memory
 
   __device__ __forceinline__ TileCopies(const MmaArguments::Operand& x, const RowTile& tile, int columns)
       : head(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner)),
@@ -32,7 +32,7 @@ struct TileCopies {
         piece(threadIdx.x % kAcross),
         to(row * kRowBytes + 16 * (piece ^ row % 8)) {}
 
-  /// Issues the copies of keys `first` and on, of which `sk` exist in all.
+  /// Issues the copies of keys from `first` on; `sk`: all keys.
   __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
     const char* from = head + (first + static_cast<int>(row)) * key_bytes + 16 * piece;
     const int left = sk - first - static_cast<int>(row), right = pieces - static_cast<int>(piece);
@@ -47,8 +47,8 @@ struct TileCopies {
   }
 };
 
-/// Where a lane reads 16 rows at the places 2 i and 2 i + 1 of such a tile, for one ldmatrix: four 8 x 8 matrices, rows first or
-/// places first.
+/// A lane's offset for an ldmatrix of 16 rows at pieces 2 i and 2 i + 1 of such a tile: four 8 x 8 matrices, in order of rows
+/// or of pieces.
 template <int kColumns, bool kRowsFirst>
 struct TileReader {
   int lane_at;

@@ -1,16 +1,15 @@
-// Attention of few rows, which is bound by reading keys and values: mma.sync with tiles of 16 rows (sm_80 and later), half or
-// bf16.
+// Attention of few rows, limited by reading keys and values: mma.sync with tiles of 16 rows (sm_80 and later), half or bf16.
 //
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
 // windows, masks, soft capping, sinks.
-//   Operands   as wgmma/kernel.cuh; at most 16 packed rows a key head. D and Dv up to kTile's, zeros beyond; scale > 0.
+//   Operands   as wgmma/kernel.cuh; at most 16 packed rows per key head. D and Dv up to kTile's, zeros beyond; scale > 0.
 //   CTA        one split of one key head's keys. Four warps share the keys, 16 at a time: each has its own maximum, sum and
 //              outputs (warp.cuh).
-//   Loop       a ring of stages, filled by cp.async (copies.cuh); one barrier a stage.
+//   Loop       a ring of stages, filled by cp.async (copies.cuh); one barrier per stage.
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype and the kind of mask: 16 keys at a time, by
-//              slices (the index of the 16 modulo 4), walked from the last to the first of a split; slices, then splits are
-//              merged in order (merge.cuh).
-//   Floor      K and V once through memory, 2 Sk (D + Dv) bytes a key head.
+//              slices (the index of the 16 modulo 4), from the last to the first of a split; slices, then splits are merged in
+//              order (merge.cuh).
+//   Floor      K and V once through memory, 2 Sk (D + Dv) bytes per key head.
 #pragma once
 #include "attention/mma/merge.cuh"
 #include "device/ptx/grid.cuh"
@@ -49,7 +48,7 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
 #pragma unroll 1
   for (; walk.valid(); walk.next()) {
     cp_async_wait<kStages - 2>();
-    __syncthreads();  // everyone's copies of this stage are there, and everyone has read the one before
+    __syncthreads();  // all threads' copies of this stage have arrived, and all have read the previous one
     copy(before);
     const unsigned char* const stage = attention_ring + slot * kStageBytes;
     warp.attend(walk, mask, stage, stage + kTile.key_bytes());

@@ -11,7 +11,7 @@ namespace xgemm::attention {
 /// `problem`, `counters` and `memory` as for launch_wgmma(): wgmma_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
 void launch_mma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
-/// The instantiations of kernel.cuh. `masked`: with a mask, boolean or additive.
+/// The instantiations of kernel.cuh. `masked`: with a boolean or additive mask.
 void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
 void launch_mma_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
 

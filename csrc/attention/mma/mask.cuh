@@ -1,4 +1,4 @@
-// Masks on a warp's 16 rows by 16 keys: boolean bits and additive values in one, in natural units (wgmma/mask.cuh).
+// Masks on a warp's 16 rows by 16 keys: boolean bits or additive values, in natural units (wgmma/mask.cuh).
 #pragma once
 #include "attention/mma/tile.h"
 #include "attention/wgmma/mask.cuh"
@@ -8,7 +8,7 @@ namespace xgemm::attention {
 template <int kUnits, Masking kMasking>
 struct UnitMask {
   TileMask<kMmaUnitKeys, Masking::additive> values;
-  std::int64_t first_tile;  ///< of a boolean mask: where this tile of rows begins among all tiles of rows by keys
+  std::int64_t first_tile;  ///< boolean mask: index of this tile of rows among all tiles of rows by keys
   int lane;                 ///< this thread's among the classifier's, which has one for each lane of four warps of 16 rows
   uint2 words;
 
@@ -16,7 +16,7 @@ struct UnitMask {
       : values(g, tile, rows),
         first_tile(KeyWalk<1, kMasking>::mask_tile(g, tile) * g.mask.key_tiles),
         lane((rows[0] - tile.row) / kMmaRows * 32 + static_cast<int>(threadIdx.x) % 32) {}
-  /// Unit `unit` of tile `n`. `inside`: the tile's keys all exist.
+  /// Loads unit `unit` of tile `n`. `inside`: all keys of the tile are in bounds.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, int unit, bool mixed, bool inside) {
     if (g.mask.dtype == DType::boolean) {
       words = mixed ? __ldg(g.mask.bits + (first_tile + n) * kMmaThreads + lane) : uint2{~0u, ~0u};

@@ -1,4 +1,5 @@
-// The end of a tile: the warps' slices of the keys meet in shared memory, in order; splits are left in memory (wgmma/merge.cuh).
+// The end of a tile: merges the warps' slices of the keys in shared memory, in order; writes splits to memory
+// (wgmma/merge.cuh).
 #pragma once
 #include "attention/mma/warp.cuh"
 #include "attention/wgmma/finish.cuh"
@@ -6,10 +7,10 @@
 
 namespace xgemm::attention {
 
-/// What the warps leave in shared memory, where keys and values were.
+/// The warps' results in shared memory, where keys and values were.
 template <int kValueSize>
 struct WarpResults {
-  static constexpr int kPitch = kValueSize + 8;  // floats of a row: the rows of a store lie in different banks
+  static constexpr int kPitch = kValueSize + 8;  // floats per row: the rows of a store are in different banks
   static constexpr int kBytes = kMmaWarps * kMmaRows * (4 * kPitch + 8);
   float* outputs;  ///< [warp][row], not normalised
   float2* states;  ///< [warp][row]: maximum and sum
@@ -17,7 +18,7 @@ struct WarpResults {
       : outputs(reinterpret_cast<float*>(memory)), states(reinterpret_cast<float2*>(outputs + kMmaWarps * kMmaRows * kPitch)) {}
 };
 
-/// By the whole CTA, once nothing reads or writes keys and values in shared memory any more.
+/// Called by the whole CTA when nothing accesses keys and values in shared memory any more.
 template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>& warp, const MmaArguments& g, const RowTile& tile,
                                             unsigned char* memory) {

@@ -7,7 +7,7 @@ namespace xgemm::attention {
 inline constexpr int kMmaWarps = 4, kMmaThreads = 32 * kMmaWarps;
 inline constexpr int kMmaUnitKeys = 16;  ///< keys of one step of a warp's online softmax
 
-/// `keys`: of one stage, 32 KB of keys and values. Two CTAs an SM have 128 KB on their way; 40 KB at a time reach 4.8 TB/s.
+/// `keys`: of one stage, 32 KB of keys and values. Two CTAs per SM have 128 KB in flight; 40 KB reach 4.8 TB/s.
 inline constexpr std::array kMmaTiles = {
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 0, .stages = 3, .ctas = 2},
     WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 0, .stages = 3, .ctas = 2},
@@ -15,7 +15,7 @@ inline constexpr std::array kMmaTiles = {
 };
 
 constexpr int mma_stage_bytes(const WgmmaTile& tile) { return tile.key_bytes() + tile.value_bytes(); }
-/// Queries lie in shared memory where registers do not hold them beside the outputs.
+/// Queries are in shared memory if registers cannot hold them beside the outputs.
 constexpr int mma_query_bytes(const WgmmaTile& tile) { return tile.head_size <= 128 ? 0 : kMmaRows * 2 * tile.head_size; }
 constexpr int mma_shared_bytes(const WgmmaTile& tile) { return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile); }
 

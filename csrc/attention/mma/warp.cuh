@@ -30,7 +30,7 @@ struct WarpRows {
   }
   __device__ __forceinline__ int row(int h) const { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h; }
 
-  /// Queries from memory, zeros where there are none. `memory`: mma_query_bytes() in shared memory; a CTA barrier follows.
+  /// Loads queries, zeros out of bounds. `memory`: mma_query_bytes() of shared memory; a CTA barrier follows.
   __device__ __forceinline__ void load_queries(const RowTile& tile, unsigned char* memory) {
     const MmaArguments::Operand& x = g.queries;
     const std::uint16_t* from[2];
@@ -49,7 +49,7 @@ struct WarpRows {
     for (int step = 0; step < kSteps; ++step) {
       std::uint32_t fragment[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {  // loads what exists, and no branch around it
+      for (int i = 0; i < 4; ++i) {  // clamped address: no branch around the load
         const int column = 16 * step + i / 2 * 8, h = i % 2;
         const std::uint32_t pair = __ldg(reinterpret_cast<const std::uint32_t*>(from[h] + (column < g.d ? column : 0)));
         fragment[i] = column < columns[h] ? pair : 0;
@@ -63,7 +63,8 @@ struct WarpRows {
     }
   }
 
-  /// The scores of 16 keys. Two chains of products, of even and odd steps: a product waits for the one before in its chain.
+  /// The scores of 16 keys. Two chains of products, of even and odd steps, because a product waits for the previous one of its
+  /// chain.
   __device__ __forceinline__ void multiply_keys(float (&scores)[kMmaUnitKeys / 2], const unsigned char* keys) {
     float sums[2][2][4] = {};
 #pragma unroll(kHoldsQueries ? kSteps : 4)
@@ -95,7 +96,7 @@ struct WarpRows {
     }
   }
 
-  /// The warp's units of the tile of keys that the walk is at.
+  /// Computes the warp's units of the walk's current tile of keys.
   __device__ __forceinline__ void attend(const KeyWalk<kTile.keys, kMasking>& walk, UnitMask<kUnits, kMasking>& mask,
                                          const unsigned char* keys, const unsigned char* values) {
     const bool edge = walk.on_edge();

@@ -1,7 +1,7 @@
 // Merges the partial results of attention's splits of the keys, in order, and normalises.
 //
-// Contract: partials as simt/tile.cuh leaves them, fp32 or fp64, `stride` elements a row; one warp a row, all column counts. A
-// row's splits are those that hold keys it may see; the others may be unwritten. Floor: reads the partials once.
+// Contract: partials of simt/tile.cuh, fp32 or fp64, `stride` elements per row; one warp per row, all column counts. A row's
+// splits are those with keys that it may see; others may be unwritten. Floor: reads the partials once.
 #pragma once
 #include "attention/arguments.h"
 #include "attention/simt/softmax.cuh"
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
   if (row >= rows || (a.failed != nullptr && __ldcg(a.failed + row / (static_cast<std::int64_t>(a.group) * a.sq)) == 0)) return;
   const int position = static_cast<int>(row % a.sq), begin = keys_begin(a, position), end = keys_end(a, position);
-  const std::int64_t first = begin / kSplitKeys - a.first_split;  // where the row's splits are kept
+  const std::int64_t first = begin / kSplitKeys - a.first_split;  // the row's first split in memory
   const int splits = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;
   const Acc* const maxima = static_cast<const Acc*>(a.partial_max) + first * rows + row;
   const Acc* const sums = static_cast<const Acc*>(a.partial_sum) + first * rows + row;

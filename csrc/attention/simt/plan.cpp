@@ -5,7 +5,7 @@
 namespace xgemm::attention {
 namespace {
 
-/// A tile of 64 rows takes about as long as this many tiles of 8, which are bound by shared memory.
+/// A tile of 64 rows takes about as long as this many tiles of 8, which are limited by shared memory.
 constexpr std::int64_t kFewTiles = 3;
 
 /// The first of kTiles, which ascend in head size, that fits. Many and few rows of one head size find tiles with the same `keys`.

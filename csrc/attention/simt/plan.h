@@ -1,4 +1,4 @@
-// Which kernel computes an attention call, and how its rows and keys are cut up. Pure host code.
+// The tile of an attention call on CUDA cores and its splits of rows and keys. Pure host code.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace xgemm::attention {
 /// A block is 8 groups of 16 threads; a group owns `thread_rows` query rows, and its threads share each row's keys and columns.
 inline constexpr int kThreads = 128, kLanes = 16, kGroups = kThreads / kLanes;
 
-/// Keys after which the online softmax starts afresh. The splits are merged in order, by one block that walks through them all
-/// or, where that would leave the GPU idle, by a second kernel: the same operations either way. A constant, so that the bits of a
+/// Keys after which the online softmax starts again. The splits are merged in order, by one block that goes through all of them
+/// or, if that would leave the GPU idle, by a second kernel: the same operations either way. A constant, so that the bits of a
 /// row depend on Sk, the head sizes and the dtype alone.
 inline constexpr int kSplitKeys = 1024;
 
@@ -74,7 +74,7 @@ struct Plan {
   std::int64_t partials = 0;  ///< sets of partial results kept in the workspace: 0, 1 or `splits`
 };
 
-/// Total: any problem with at least one row gets a plan.
+/// Any problem with at least one row gets a plan.
 Plan make_plan(const Problem& problem);
 
 }  // namespace xgemm::attention

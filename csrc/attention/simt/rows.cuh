@@ -1,10 +1,10 @@
-// Where the rows and the batches of an attention call lie.
+// Offsets of the rows and the batches of an attention call.
 #pragma once
 #include "attention/arguments.h"
 
 namespace xgemm::attention {
 
-/// Position and place of packed query row `row`.
+/// Position and offsets of packed query row `row`.
 struct Row {
   int position;
   std::int64_t query, mask, out;  ///< offsets in elements of query and mask; index among all output rows
@@ -17,7 +17,7 @@ struct Row {
   }
 };
 
-/// Adds to each operand's offset in elements where batch `batch` begins.
+/// Adds batch `batch`'s offset, in elements, to each operand's.
 __device__ __forceinline__ void add_batch(const Arguments& a, std::uint32_t batch, std::int64_t& query, std::int64_t& key,
                                           std::int64_t& value, std::int64_t& mask) {
   std::uint32_t rest = batch;

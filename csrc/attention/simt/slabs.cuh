@@ -1,4 +1,4 @@
-// Attention on CUDA cores: slabs of keys and values to shared memory, and their products with a thread's rows.
+// Attention on CUDA cores: copies of slabs of keys and values to shared memory, and their products with a thread's rows.
 #pragma once
 #include "attention/simt/softmax.cuh"
 #include "device/ptx/cp_async.cuh"

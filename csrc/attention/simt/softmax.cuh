@@ -1,5 +1,5 @@
-// The arithmetic of the online softmax that the tile and merge kernels share: both give the same bits for the same splits.
-// A row's state is its running maximum, the sum of exp(score - maximum), and the sum of exp(score - maximum) * value.
+// Arithmetic of the online softmax, shared by the tile and merge kernels: both give the same bits for the same splits. A row's
+// state is its running maximum, the sum of exp(score - maximum), and the sum of exp(score - maximum) * value.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,13 +22,13 @@ __device__ __forceinline__ Acc rescale(Acc from, Acc to) {
   return from == -Acc(INFINITY) ? Acc(0) : exp_of(anchor(from) - anchor(to));
 }
 
-/// Sum of two splits, each times its factor, without leaving the contraction to the compiler.
+/// Sum of two splits, each times its factor, with an explicit contraction to a multiply-add.
 template <class Acc>
 __device__ __forceinline__ Acc merged(Acc a, Acc factor_a, Acc b, Acc factor_b) {
   return fma(a, factor_a, b * factor_b);
 }
 
-/// The output of a row; 0 where the row sees no key.
+/// The output of a row; 0 if the row sees no key.
 template <class Acc>
 __device__ __forceinline__ Acc normalised(Acc output, Acc sum, Acc inverse_sum) {
   return sum == Acc(0) ? Acc(0) : output * inverse_sum;
@@ -40,7 +40,7 @@ __device__ __forceinline__ Acc log_sum(Acc m, Acc sum) {
   return sum == Acc(0) ? -Acc(INFINITY) : anchor(m) + log(sum);
 }
 
-/// Keys [begin, end) that the query at `position` may see; none where end <= begin.
+/// Keys [begin, end) that the query at `position` may see; none if end <= begin.
 __device__ __forceinline__ int keys_begin(const Arguments& a, int position) {
   const std::int64_t begin = position + a.first;
   return static_cast<int>(begin < 0 ? 0 : begin > a.sk ? a.sk : begin);
@@ -92,7 +92,7 @@ __device__ __forceinline__ Acc finish_row(const Arguments& a, std::int64_t row, 
   const Acc sink = load_sink<Acc>(a, row), both = fmax(maximum, sink);
   const Acc factor = rescale(maximum, both), weight = exp_of(sink - anchor(both));
   maximum = both, sum = merged(sum, factor, weight, Acc(1));
-  return fma(Acc(0), weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
+  return fma(Acc(0), weight, factor) / sum;  // as softmax: NaN if the sink is inf or NaN
 }
 
 }  // namespace xgemm::attention

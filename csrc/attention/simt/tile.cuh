@@ -5,13 +5,14 @@
 // batches, splits.
 //
 // Algorithm: FlashAttention-2's loop (Dao 2023) over Milakov and Gimelshein's online softmax (2018). Query rows stay in shared
-// memory; keys come as slabs of kTile.depth head dims, values as slabs of a few keys, each copied while the one before is used. A
-// thread keeps kTile.thread_rows x (keys / 16) scores and thread_rows x (head_size / 16) outputs in registers; the 16 threads
-// of a group share rows, so row maxima and sums are shuffles and the weights pass through shared memory within a half-warp.
-// Every score is one chain of FMAs over D, every output one chain over the keys of a split: bits do not depend on thread_rows.
+// memory; keys come as slabs of kTile.depth head dims, values as slabs of a few keys, each copied while the previous one is
+// used. A thread keeps kTile.thread_rows x (keys / 16) scores and thread_rows x (head_size / 16) outputs in registers; the 16
+// threads of a group share rows, so row maxima and sums are shuffles and the weights pass through shared memory within a
+// half-warp. Every score is one chain of FMAs over D, every output one chain over the keys of a split: bits do not depend on
+// thread_rows.
 //
-// Floor: 2 Sq Sk (D + Dv) operations on FMA units (67 TFLOP/s fp32 on an H200); keys and values cross L2 once a row tile. With 8
-// rows a thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
+// Floor: 2 Sq Sk (D + Dv) operations on FMA units (67 TFLOP/s fp32 on an H200); keys and values cross L2 once per row tile.
+// With 8 rows per thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
 #pragma once
 #include "attention/simt/rows.cuh"
 #include "attention/simt/slabs.cuh"
@@ -32,10 +33,10 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   Acc* const slabs = weights + kTile.rows() * kTile.weight_stride();
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   Acc* const maxima =
-      slabs + 2 * kTile.slab() + group;  // of row i * kGroups + group at i * kGroups; registers are too dear for it
+      slabs + 2 * kTile.slab() + group;  // of row i * kGroups + group at i * kGroups; there are no registers for them
   Acc* const sums = maxima + kTile.rows();
 
-  // Which rows, batch and split. Causal blocks with the most keys start first.
+  // This block's rows, batch and split. Causal blocks with the most keys start first.
   std::uint32_t rest = blockIdx.x;
   std::uint32_t row_tile = rest % a.row_tiles;
   if (a.last < a.sk) row_tile = a.row_tiles - 1 - row_tile;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   const int end_key = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
   if (a.parallel && first_key >= end_key) return;  // the merge does not read this split
 
-  // Where this batch's operands begin.
+  // Offsets of this batch's operands.
   std::int64_t query_at = 0, key_at = 0, value_at = 0, mask_at = 0;
   add_batch(a, batch, query_at, key_at, value_at, mask_at);
   const auto at = [&](const Operand& x, std::int64_t elements) {
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
   for (int key = first_key; true;) {
     if (key < end_key) {
       cp_async_wait<0>();
-      __syncthreads();  // this slab is there for all, and nobody reads the other one any more
+      __syncthreads();  // this slab has arrived, and no thread reads the other one any more
       copy_next();
       const Acc* const current = slabs + buffer * kTile.slab();
       buffer ^= 1;
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
         __syncwarp();           // the half-warp has read its last weights
         Acc* const mine = weights + group * kTile.weight_stride() + lane;
         if (kTile.caps &&
-            a.cap_scale != 0) {  // through this thread's own places in `weights`, so that the loop need not be unrolled
+            a.cap_scale != 0) {  // through this thread's own elements of `weights`, so that the loop need not be unrolled
 #pragma unroll
           for (int i = 0; i < C::kRows; ++i)
 #pragma unroll
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
 #pragma unroll
             for (int j = 0; j < C::kKeys; ++j) scores[i][j] = mine[i * kGroups * kTile.weight_stride() + j * kLanes];
         }
-        if (a.masked) {  // through the same places
+        if (a.masked) {  // through the same elements
           const auto load_mask = [&](auto type) {
             using M = typename decltype(type)::type;
             for (int i = 0; i < C::kRows; ++i) {
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
           else
             with_element_type<Acc>(a.mask_dtype, load_mask);
         }
-        // Does some row not see some key of this step?
+        // Are there a row and a key of this step that the row does not see?
         const bool edge = key < keys_begin(a, last_position()) || key + kTile.keys > keys_end(a, first_position());
 #pragma unroll
         for (int i = 0; i < C::kRows; ++i) {
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
             Acc score = fma(scores[i][j], scale, bias);
             if (edge && static_cast<unsigned>(j * kLanes - begin) >= seen) score = -Acc(INFINITY);
             scores[i][j] = score;
-            largest = fmax(largest, score);  // NaN loses here and comes back through the sum
+            largest = fmax(largest, score);  // fmax drops NaN, which comes back through the sum
           }
           largest = warp_reduce<kLanes>(largest, [](Acc x, Acc y) { return fmax(x, y); });
           const Acc factor = rescale(before, largest), base = anchor(largest);
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
             sum += p;
           }
           sum = warp_reduce<kLanes>(sum, [](Acc x, Acc y) { return x + y; });
-          __syncwarp();  // everybody has read the maximum
+          __syncwarp();  // all lanes have read the maximum
           if (lane == 0) maxima[i * kGroups] = largest, sums[i * kGroups] = fma(sums[i * kGroups], factor, sum);
 #pragma unroll
           for (int c = 0; c < C::kColumns; ++c) output[i][c] *= factor;
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
         Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
         Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
         if (!a.parallel &&
-            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the splits before
+            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the previous splits
           const Acc before = *saved_max, both = fmax(before, maximum);
           const Acc factor_before = rescale(before, both), factor = rescale(maximum, both);
           maximum = both;

@@ -1,11 +1,11 @@
 // The main loop of a consumer warpgroup: 64 rows against their keys.
 //
-// Several warpgroups: step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and does the softmax of S(n) under the latter. The
-// warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
-// One warpgroup, whose keys and values come slower than it computes: S, softmax and O += P V in turn.
+// Several warpgroups: step n issues S(n) = Q K(n)^T and O += P(n+1) V(n+1), and computes the softmax of S(n) during the latter.
+// The warpgroups take turns at issuing. (FlashAttention-3's order, Shah et al. 2024.)
+// One warpgroup, which waits for keys and values: S, softmax and O += P V in sequence.
 //
-// P becomes an A operand in registers only when no wgmma is in flight that reads the one before: else ptxas runs each wgmma alone
-// (C7513), or reuses registers that one still reads.
+// P becomes an A operand in registers only when no wgmma in flight reads the previous P: else ptxas serialises wgmmas (C7513)
+// or reuses registers that one still reads.
 #pragma once
 #include "attention/wgmma/epilogue.cuh"
 #include "attention/wgmma/mask.cuh"
@@ -19,7 +19,7 @@
 
 namespace xgemm::attention {
 
-/// Warpgroups one after the other, round and round: the first may begin.
+/// Warpgroups take turns in a circle; the first may begin.
 template <int kWarpgroups>
 struct Turns {
   int warpgroup;
@@ -32,7 +32,7 @@ struct Turns {
   __device__ __forceinline__ void pass() const {
     if (kWarpgroups > 1) ptx::named_barrier_arrive(kTurnBarrier + (warpgroup + 1 == kWarpgroups ? 0 : warpgroup + 1), 256);
   }
-  /// After the last turn: leaves no arrival behind.
+  /// After the last turn: consumes the pending arrival.
   __device__ __forceinline__ void end() const {
     if (warpgroup == 0) wait();
   }
@@ -43,7 +43,7 @@ struct Consumer {
   using S = Shared<kIndex, kMasking>;
   static constexpr WgmmaTile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys;
-  /// Have tiles that test nothing a loop of their own? Beside 128 registers of outputs and a mask there are none for it.
+  /// Do tiles without tests have a loop of their own? With 128 output registers and a mask there are no registers for it.
   static constexpr bool kPlainTiles =
       kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128);
 
@@ -63,7 +63,7 @@ struct Consumer {
   __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
       : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
 
-  /// Issues S = Q K^T of the slots at hand, and commits it.
+  /// Issues S = Q K^T of the current slots, and commits it.
   __device__ __forceinline__ void multiply_keys() {
     const auto q = S::Query::descriptor_low(ptx::shared_address(shared.queries + query.slot * kTile.query_bytes()) +
                                             warpgroup * 64 * WgmmaTile::kBlockBytes);
@@ -91,7 +91,7 @@ struct Consumer {
     ptx::wgmma_commit();
   }
 
-  /// A warp's part of giving a slot back to the producer.
+  /// A warp's arrival that releases a slot to the producer.
   template <int kStages>
   __device__ __forceinline__ static void release(const Pipeline<kStages>& slots, PipelineState<kStages>& at) {
     if (threadIdx.x % 32 == 0) slots.release(at.slot);
@@ -102,7 +102,7 @@ struct Consumer {
   __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
   __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
 
-  /// What the producer has announced; it has asked for it long before.
+  /// The item that the producer has announced; it fetched it long before.
   __device__ __forceinline__ int next_item() {
     shared.item_slots.wait(told);
     const int next = shared.items[told.slot];
@@ -119,7 +119,7 @@ struct Consumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   using Mask = TileMask<kKeys, kMasking>;
 
-  /// While the scores are computed: the mask from memory to registers, or the wait for TMA to have brought it.
+  /// While the scores are computed: loads the mask to registers, or waits for TMA's load.
   __device__ __forceinline__ void load_mask(const Walk& walk, Mask& mask) const {
     if constexpr (S::kMaskSlots > 0) {
       if (walk.on_mask()) shared.mask_slots(warpgroup).wait(mask_slot);
@@ -131,7 +131,7 @@ struct Consumer {
     if (walk.on_mask()) {
       add_mask_slot<Element>(scores, ptx::shared_address(shared.mask(warpgroup, mask_slot.slot)), g.mask.slot_rows,
                              g.score_scale);
-      ptx::fence_async_shared();  // the arrival stays behind ldmatrix: TMA fills the slot again
+      ptx::fence_async_shared();  // keeps the arrival behind ldmatrix: TMA refills the slot
       __syncwarp();
       release(shared.mask_slots(warpgroup), mask_slot);
     } else {
@@ -139,7 +139,7 @@ struct Consumer {
       for (float& score : scores) score *= g.score_scale;
     }
   }
-  /// `kTest`: in this tile a row may not see a key, or scores are capped.
+  /// `kTest`: some row may not see a key of this tile, or scores are capped.
   template <bool kTest>
   __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
     if constexpr (kTest)
@@ -151,8 +151,8 @@ struct Consumer {
     if constexpr (kTest)
       if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
   }
-  /// Calls step(std::bool_constant<test>{}) for the tiles that are left: inner ones test nothing, since a branch there makes
-  /// ptxas wait for products in flight.
+  /// Calls step(std::bool_constant<test>{}) for the remaining tiles. Inner tiles have no tests, since a branch makes ptxas wait
+  /// for products in flight.
   template <class Step>
   __device__ __forceinline__ void walk_on(Walk& walk, const Step& step) const {
     const bool capped = g.cap_scale != 0.f;

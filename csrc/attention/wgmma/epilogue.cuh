@@ -1,4 +1,4 @@
-// The outputs of a warpgroup's 64 rows: normalised, rounded, and through the queries' place in shared memory to memory by TMA.
+// Stores the outputs of a warpgroup's 64 rows: normalised, rounded, through the queries' slot in shared memory by TMA.
 #pragma once
 #include "attention/wgmma/finish.cuh"
 #include "attention/wgmma/scheduler.cuh"
@@ -10,7 +10,7 @@
 
 namespace xgemm::attention {
 
-/// A consumer thread's place among the CTA's rows.
+/// A consumer thread's position among the CTA's rows.
 struct Place {
   int warpgroup, lane;
   int warp_row;  ///< the warp's first row
@@ -21,8 +21,8 @@ struct Place {
   __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
 };
 
-/// `slot`: the tile's queries, which nothing reads any more once all warps of the warpgroup have come here. Leaves one bulk group
-/// of the warp's first lane, which still reads that place.
+/// `slot`: the tile's queries, which nothing reads once all warps of the warpgroup are here. The warp's first lane has a
+/// pending bulk group afterwards, which still reads `slot`.
 template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
                                               const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kInde
   }
 
 #pragma unroll
-  for (int i = 0; i < S::kTile.value_size / 2; ++i)  // 0 where the row sees no key, even beside a NaN value
+  for (int i = 0; i < S::kTile.value_size / 2; ++i)  // 0 if the row sees no key, even if a value is NaN
     outputs[i] = softmax.sum[i / 2 % 2] == 0.f ? 0.f : outputs[i] * inverse[i / 2 % 2];
 
   ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kInde
   for (int k = 0; k < S::kTile.value_size / 16; ++k) {
     std::uint32_t fragment[4];
     to_fragment<Element>(fragment, outputs, k);
-    const int chunk = (2 * k % 8 + place.lane / 16) ^ (place.lane % 8);  // of 16 bytes; lane % 8: the row's place in the swizzle
+    const int chunk = (2 * k % 8 + place.lane / 16) ^ (place.lane % 8);  // of 16 bytes; lane % 8 is the row's swizzle
     ptx::store_matrices(row + k / 4 * S::kQueryBlock + 16 * chunk, fragment);
   }
   ptx::fence_async_shared();

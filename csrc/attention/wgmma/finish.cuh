@@ -1,4 +1,4 @@
-// The end of a row: its sink, its outputs normalised and rounded.
+// The end of a row: adds its sink, normalises and rounds its outputs.
 #pragma once
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/softmax.cuh"
@@ -6,8 +6,8 @@
 
 namespace xgemm::attention {
 
-/// Adds the sink of a packed row of the tile, if there are any, to the row's maximum and sum, as the score of one more key;
-/// returns the factor of the row's outputs.
+/// Adds the sink, if there are any, to the maximum and sum of a packed row of the tile, as the score of one more key; returns
+/// the factor of the row's outputs.
 template <Masking kMasking>
 __device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
                                             float& sum) {
@@ -30,10 +30,10 @@ __device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTi
   const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
   const float factor = exponentials.factor(before, g.scale_log2), weight = exponentials.weight(sink, g.scale_log2);
   sum = fmaf(sum, factor, weight);
-  return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN where the sink is inf or NaN
+  return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN if the sink is inf or NaN
 }
 
-/// Four columns of a row of the tile: outputs that are not normalised, with the row's maximum and sum, to memory.
+/// Normalises and stores four columns of a row of the tile, given unnormalised with the row's maximum and sum.
 template <class Element, Masking kMasking>
 __device__ __forceinline__ void store_quad(const WgmmaArguments& g, const RowTile& tile, int row, std::int64_t out, int column,
                                            float maximum, float sum, Vector<float, 4>& output) {

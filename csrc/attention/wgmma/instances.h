@@ -1,4 +1,4 @@
-// The instantiations of kernel.cuh, a source file a dtype so that they compile side by side, and of mask_tiles.cuh.
+// The instantiations of kernel.cuh, one source file per dtype so that they compile in parallel, and of mask_tiles.cuh.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@ namespace xgemm::attention {
 
 void launch_wgmma_half(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
 void launch_wgmma_bf16(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream);
-/// merge.cuh, for so many rows with room in memory. `natural_units`: of the scores under an additive mask.
+/// merge.cuh, for so many rows in memory. `natural_units`: the units of scores with an additive mask.
 void launch_merge(DType dtype, bool natural_units, const WgmmaArguments& arguments, std::int64_t rows, cudaStream_t stream);
 /// mask_tiles.cuh for tiles of so many rows and keys.
 void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream);

@@ -6,9 +6,9 @@
 //              multiples of 16 bytes; output contiguous, Dv a multiple of 8. D and Dv up to kTile's, zeros beyond; scale > 0.
 //   Roles      persistent CTAs; warpgroup 0 loads (producer.cuh), each other one owns 64 rows (consumer.cuh): scores, weights and
 //              outputs stay in registers, the weights as wgmma's A operand.
-//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and how plan.cpp cuts the
-//              keys for this many rows: tiles of kTile.keys from key 0 on, walked from the last to the first of a split; tiles
-//              that a row does not see leave its state as it is; splits are merged in order (merge.cuh).
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's split of
+//              the keys for this many rows: tiles of kTile.keys from key 0 on, from the last to the first of a split; tiles
+//              that a row does not see leave its state unchanged; splits are merged in order (merge.cuh).
 //   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.
 #pragma once
 #include "attention/wgmma/consumer.cuh"
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIn
     attention_wgmma(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shared<kIndex, kMasking>;
-  extern __shared__ __align__(1024) unsigned char attention_memory[];  // kSwizzlePattern: no room for padding
+  extern __shared__ __align__(1024) unsigned char attention_memory[];  // aligned to kSwizzlePattern: no room for padding
   const S shared(attention_memory);
   if (threadIdx.x == 32) shared.init_barriers();
   if (threadIdx.x == 64)

@@ -8,7 +8,7 @@
 namespace xgemm::attention {
 namespace {
 
-/// The batch dims of `Arguments`, at most two of them, from the inside.
+/// Sizes of the batch dims of `Arguments`, at most two, innermost first.
 std::int64_t batches(const Arguments& a, int dim) { return a.batch_dims > dim ? a.batch_sizes[a.batch_dims - 1 - dim] : 1; }
 
 /// Strides of a map are positive and under 2^40 bytes.
@@ -19,7 +19,7 @@ Masking masking_of(const Arguments& a) {
   return a.mask_dtype == DType::boolean ? Masking::boolean : Masking::additive;
 }
 
-/// The queries, or the outputs: a box is `rows` rows of as many heads as a tile interleaves.
+/// The map of queries or outputs: a box is `rows` rows of the heads that a tile interleaves.
 bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int packed, int rows) {
   return make_tensor_map(map, {.data = x.data,
                                .dtype = a.dtype,
@@ -30,7 +30,7 @@ bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
                                .rank = 5});
 }
 
-/// The keys, or the values.
+/// The map of keys or values.
 bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int keys) {
   return make_tensor_map(map, {.data = x.data,
                                .dtype = a.dtype,
@@ -51,7 +51,8 @@ bool mask_multiples(const Arguments& a, std::int64_t of) {
   return x.column == 1 && std::ranges::all_of(others, [of](std::int64_t i) { return i % of == 0; });
 }
 
-/// An additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile interleaves.
+/// The map of an additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile
+/// interleaves.
 bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
@@ -69,7 +70,7 @@ WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
 
-/// Fills g.mask, whose classes and bits are at `memory`, and has it classified.
+/// Fills g.mask, whose classes and bits are at `memory`, and launches its classification.
 void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, char* memory, cudaStream_t stream) {
   const Operand& x = a.mask;
   MaskTilesArguments m{};
@@ -99,7 +100,7 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
 std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
   return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
 }
-/// An operand that all batches share has one of them in its map.
+/// An operand that all batches share has only one batch in its map.
 std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
   return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
 }
@@ -118,8 +119,8 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
                  .mask_heads = a.group > 1 && a.mask.group != 0,
                  .mask_rows = a.mask.row != 0};
-  // Of products, whose largest one in units of log2 is rounded to fp32 (Exponentials): weights overflow fp16 where it is over
-  // 2^27. Of soft capping: cap_scores() is good to 2^-22 of the cap, so to 2^-12 then, as half precision is.
+  // Of products: the largest one in units of log2 is rounded to fp32 (Exponentials), so above 2^27 weights overflow fp16. With
+  // soft capping, cap_scores() has an error of 2^-22 of the cap, so of 2^-12 then, as half precision.
   constexpr double kLargestScale = 1024;
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
                static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) && a.scale <= kLargestScale &&
@@ -159,7 +160,7 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
 }
 
-/// A row of the mask that all queries share is left to the warpgroups: 32 lanes load the same few bytes.
+/// A mask row that all queries share is not loaded by TMA: 32 lanes load the same few bytes.
 Masking launched_masking(const WgmmaPlan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const bool possible = plan.masking == Masking::additive && plan.info().serves(Masking::additive_tma) &&

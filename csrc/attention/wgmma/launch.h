@@ -8,23 +8,23 @@
 
 namespace xgemm::attention {
 
-/// What plan_wgmma() asks, but for the GPU: the caller adds `sm_count`, and leaves the kernel to sm_90.
+/// plan_wgmma()'s problem, without `sm_count`, which the caller adds after it has checked for sm_90.
 WgmmaProblem wgmma_problem(const Arguments& arguments);
 
-/// Everything of the kernel's arguments but what describes the operands' places, for `counters` and `memory` as below; has a mask
-/// classified.
+/// Fills the kernel's arguments except tensor maps and their steps, for `counters` and `memory` as below; launches the mask's
+/// classification.
 void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory,
                     cudaStream_t stream);
 
-/// The plan's, or additive_tma where TMA can load the mask.
+/// The plan's masking, or additive_tma if TMA can load the mask.
 Masking launched_masking(const WgmmaPlan& plan, const Arguments& arguments);
 
-/// Batches of an operand of its own along dim 0 (inner) or 1 (outer), 1 where all share one, and from one to the next.
+/// An operand's own batches along dim 0 (inner) or 1 (outer), 1 if all share one; and the stride between them.
 std::int64_t map_batches(const Arguments& arguments, const Operand& operand, int dim);
 std::int64_t batch_stride(const Arguments& arguments, const Operand& operand, int dim);
 
-/// `counters`: plan.counter_bytes() zeros, which it leaves zeros; `memory`: plan.memory_bytes() of anything. False if the driver
-/// makes no tensor maps: nothing was launched.
+/// `counters`: plan.counter_bytes() of zeros, zeros again afterwards; `memory`: plan.memory_bytes(), uninitialised. False if
+/// the driver makes no tensor maps: nothing was launched.
 bool launch_wgmma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -1,4 +1,4 @@
-// Masks on scores in registers: wgmma's accumulators (device/ptx/wgmma.cuh) of a warp's 16 rows by a tile of keys.
+// Masks of scores in registers: wgmma's accumulators (device/ptx/wgmma.cuh) of a warp's 16 rows by a tile of keys.
 #pragma once
 #include <cmath>
 
@@ -9,7 +9,7 @@
 
 namespace xgemm::attention {
 
-/// The edges: scores of keys outside [begin[h], end[h]) become -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
+/// The edges: sets scores of keys outside [begin[h], end[h]) to -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
 template <int kKeys>
 __device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, const int (&begin)[2], const int (&end)[2]) {
   const int mine = key + 2 * (static_cast<int>(threadIdx.x) % 4);
@@ -25,7 +25,8 @@ __device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, 
   }
 }
 
-/// Soft capping, up to the factor that the scales hold: tanh x = 1 - 2 / (1 + e^(2 x)), in absolute terms as good as fp32.
+/// Soft capping without the factor that the scales include: tanh x = 1 - 2 / (1 + e^(2 x)), whose absolute error is that of
+/// fp32.
 template <int kCount>
 __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_scale) {
 #pragma unroll
@@ -45,7 +46,7 @@ struct TileMask<kKeys, Masking::edges> {
 
 template <int kKeys>
 struct TileMask<kKeys, Masking::boolean> {
-  const uint2* bits;  ///< this thread's of the first tile of keys
+  const uint2* bits;  ///< this thread's bits of the first tile of keys
   uint2 words;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&)[2])
@@ -61,7 +62,7 @@ struct TileMask<kKeys, Masking::boolean> {
   }
 };
 
-/// Where this thread's two rows begin in the mask, its first column added.
+/// Offsets of this thread's two rows in the mask, with its first column added.
 __device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const WgmmaArguments& g, const RowTile& tile,
                                                const int (&packed_rows)[2]) {
   const auto& strides = g.mask.strides;
@@ -76,15 +77,15 @@ __device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const Wg
 
 template <int kKeys>
 struct TileMask<kKeys, Masking::additive> {
-  std::int64_t rows[2];               ///< where this thread's rows begin, its first column added
-  std::uint32_t pairs[2][kKeys / 8];  ///< of half types, loaded ahead: two columns a word
+  std::int64_t rows[2];               ///< offsets of this thread's rows, with its first column added
+  std::uint32_t pairs[2][kKeys / 8];  ///< half types, loaded ahead: two columns per word
   int key;                            ///< the tile's first
   bool changes, ahead;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
-  /// `inside`: the tile's keys all exist.
+  /// `inside`: all keys of the tile are in bounds.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
     key = n * kKeys, changes = mixed, ahead = mixed && inside && g.mask.pairs && g.mask.dtype != DType::f32;
     if (!ahead) return;
@@ -95,7 +96,7 @@ struct TileMask<kKeys, Masking::additive> {
       for (int j = 0; j < kKeys / 8; ++j) pairs[h][j] = __ldg(reinterpret_cast<const std::uint32_t*>(row + 8 * j));
     }
   }
-  /// Scores in natural units: a mask of the lowest finite number, which models use, would overflow in units of log2.
+  /// Scores are in natural units: a mask of the lowest finite number, as models use it, would overflow in units of log2.
   __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
     const float scale = g.score_scale;
     if (!changes) {
@@ -116,9 +117,9 @@ struct TileMask<kKeys, Masking::additive> {
       apply_general(scores, g);
     }
   }
-  /// An element at a time: fp32, strides, the last keys.
+  /// One element at a time: fp32, other strides, the last keys.
   __device__ __forceinline__ void apply_general(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
-    const int last = g.sk - 1 - key - 2 * static_cast<int>(threadIdx.x % 4);  // of the keys that exist, from this thread's
+    const int last = g.sk - 1 - key - 2 * static_cast<int>(threadIdx.x % 4);  // last key in bounds, from this thread's first
     const int shift = g.mask.dtype == DType::f32 ? 2 : 1;
     const std::int64_t step = g.mask.strides.column << shift;
 #pragma unroll
@@ -145,7 +146,7 @@ struct TileMask<kKeys, Masking::additive> {
   }
 };
 
-/// TMA loads this mask, and add_mask_slot() adds it.
+/// TMA loads this mask; add_mask_slot() adds it.
 template <int kKeys>
 struct TileMask<kKeys, Masking::additive_tma> : TileMask<kKeys, Masking::edges> {
   using TileMask<kKeys, Masking::edges>::TileMask;
@@ -156,7 +157,7 @@ struct TileMask<kKeys, Masking::additive_tma> : TileMask<kKeys, Masking::edges> 
 template <class T, int kCount>
 __device__ __forceinline__ void add_mask_slot(float (&scores)[kCount], std::uint32_t slot, int slot_rows, float scale) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row = (16 * warp + lane % 16) * slot_rows / 64;  // rows of several heads may share one of the mask
+  const int row = (16 * warp + lane % 16) * slot_rows / 64;  // rows of several heads may share a row of the mask
   const std::uint32_t chunk = 16 * (lane / 16 ^ row % 8);    // of 16 bytes, in the swizzled row
   slot += row * WgmmaTile::kBlockBytes;
 #pragma unroll

@@ -10,7 +10,7 @@
 namespace xgemm::attention {
 namespace {
 
-/// False where no tile of kTiles that serves masks has so many rows and keys.
+/// False if no tile of kTiles that serves masks has so many rows and keys.
 template <const auto& kTiles>
 bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
   const auto launch = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
@@ -28,7 +28,7 @@ bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned 
   }(std::make_index_sequence<kTiles.size()>{});
 }
 
-/// fp32's tiles (fp16_split) come here too, and take what the tables above have.
+/// fp32's tiles (fp16_split) use this classifier, too, compiled for the tables above.
 constexpr bool is_compiled(const WgmmaTile& tile) {
   const auto same = [&](const WgmmaTile& t) {
     return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));

@@ -1,8 +1,8 @@
-// Classifies a mask for the tensor-core kernel, a tile of rows by a tile of keys a CTA, and packs a boolean one.
+// Classifies a mask for the tensor-core kernel, one CTA per tile of rows by tile of keys, and packs a boolean one.
 //
-//   Operands  the mask with any strides, bool, half, bf16 or fp32. Threads: two a row of the tile.
+//   Operands  the mask with any strides, bool, half, bf16 or fp32. Threads: two per row of the tile.
 //   Results   WgmmaMask::classes; for bool also WgmmaMask::bits, in the order of wgmma's accumulators.
-//   Floor     reads the mask once, as far as it is not broadcast; writes an eighth of a byte an element (bool).
+//   Floor     reads the mask once, without broadcast dims; writes an eighth of a byte per element (bool).
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(2 * kRows) classify_mask(const __grid_constant
   const std::int64_t tile_at = outer * strides.outer + inner * strides.inner + tile_head * strides.head +
                                static_cast<std::int64_t>(n) * kKeys * strides.column;
 
-  bool opens = false, closes = false, changes = false;  // a key is seen; one is not; one is seen otherwise
+  bool opens = false, closes = false, changes = false;  // some key is seen; some key is not; some score changes
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += 2 * kRows) {
     const int row = i / kChunks, chunk = i % kChunks, packed_row = row_tile * m.tile_rows + row;

@@ -1,10 +1,10 @@
-// Merges the splits of the keys: a kernel of its own, after the one that left them (splits.cuh).
+// Merges the splits of the keys: a kernel of its own, after the one that wrote them (splits.cuh).
 //
-//   Operands   WgmmaArguments::partial_states and partial_outputs of all splits of a row; `partial_columns` of them are outputs.
-//   CTA        four warps, a row each. Its first instructions run while the kernel before ends (programmatic dependent launch).
-//   Order      the sum of a row's sums by a tree over 32 splits at a time, from the first split that some row sees; outputs split
-//              after split.
-//   Floor      reads 4 partial_columns + 8 bytes a row and split.
+//   Operands   WgmmaArguments::partial_states and partial_outputs of all splits of a row, which has `partial_columns` outputs.
+//   CTA        four warps, one row each. Its first instructions run while the previous kernel ends (programmatic dependent
+//              launch).
+//   Order      a row's sum by a tree over 32 splits at a time, from the first split that some row sees; outputs split by split.
+//   Floor      reads 4 partial_columns + 8 bytes per row and split.
 #pragma once
 #include "attention/wgmma/splits.cuh"
 #include "device/ptx/grid.cuh"
@@ -13,8 +13,8 @@ namespace xgemm::attention {
 
 inline constexpr int kMergeWarps = 4, kLoadsTogether = 8;
 
-/// The warp's row: calls store(tile, row, column, maximum, sum, outputs) for four columns at a time. `factors(tile, row,
-/// maximum)` returns what turns the maximum of a split into the factor of its sum and outputs.
+/// Merges the warp's row: calls store(tile, row, column, maximum, sum, outputs) for four columns at a time. `factors(tile, row,
+/// maximum)` returns a function from a split's maximum to the factor of its sum and outputs.
 template <class Arguments, class Factors, class Store>
 __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& factors, const Store& store) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kMergeWarps + threadIdx.x / 32;

@@ -10,15 +10,15 @@ namespace {
 
 constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 
-/// Heads whose keys and values fit most of L2 (50 MB): FlashAttention-3's figure.
+/// Keys and values of a section: most of L2 (50 MB), FlashAttention-3's figure.
 constexpr std::int64_t kSectionBytes = 32 << 20;
-/// Up to so many rows of a key head, one warpgroup has them all: decoding.
+/// Up to so many rows per key head, one warpgroup computes them all: decoding.
 constexpr std::int64_t kFewRows = 64;
-/// Up to so many, keys may be cut in long splits: there are too few tiles of rows to fill the GPU.
+/// Up to so many rows, keys may have long splits: there are too few tiles of rows to fill the GPU.
 constexpr std::int64_t kShortRows = 1024;
-/// Up to so many of these, two tiles, splits are shorter.
+/// Up to so many rows, two tiles, splits are shorter.
 constexpr std::int64_t kTwoTiles = 256;
-/// Rows of several heads share a tile where rows of one head fill less than this share of what they would fill.
+/// Rows of several heads share a tile if rows of one head fill less than this share of what they would fill together.
 constexpr double kPackingGain = 0.9;
 
 /// Share of the tiles' rows that are rows of the problem.
@@ -26,9 +26,9 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// Keys of a split, 0 for all of them. It decides the order of additions, so it depends on nothing but a key head's own rows and
-/// keys: decoding fills the GPU by splits; a few tiles of rows need splits only where keys are many; more rows never. Measured on
-/// an H100 (docs/log/attention.md): a compromise between one sequence, which wants short splits, and many, which want none.
+/// Keys of a split, 0 for all of them. It decides the order of additions, so it depends only on a key head's own rows and keys:
+/// decoding fills the GPU by splits; a few tiles of rows need splits only if there are many keys; more rows never. Measured on
+/// an H100 (docs/log/attention.md): a compromise between one sequence, which favours short splits, and many, which favour none.
 std::int64_t split_keys(std::int64_t rows, std::int64_t sk) {
   if (rows <= kMmaRows) return sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048;
   if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
@@ -41,7 +41,7 @@ std::int64_t split_keys(std::int64_t rows, std::int64_t sk) {
 std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};
   const std::int64_t all_rows = p.sq * p.group;
-  // Positions plus either length, and a tile behind them, are 32-bit numbers.
+  // Positions plus either length, and a tile beyond, must fit 32 bits.
   if (p.sq + p.sk + 1024 > kInt) return {};
   const bool few = all_rows <= kFewRows;
   const auto suits = [&](Serving serving) {
@@ -70,7 +70,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   plan.through_memory = plan.splits > 1 || 16 % plan.packed != 0;
   plan.tiles = heads * row_tiles;
   const std::int64_t ctas = std::int64_t{p.sm_count} * tile->ctas;
-  if (plan.items() > kInt - 2 * ctas) return {};  // a CTA counts beyond the last item: scheduler.cuh, fp16_split/schedule.cuh
+  if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh, fp16_split/schedule.cuh
   plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(std::min(plan.items(), ctas));
@@ -81,7 +81,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
                       (p.mask_rows || (p.mask_heads && plan.packed > 1) ? row_tiles : 1);
     if (plan.mask_tiles * plan.key_tiles > kInt) return {};
   }
-  if (p.causal) {  // tiles differ in length: the longest of several heads first. Else one head after the other.
+  if (p.causal) {  // tiles differ in length: the longest of several heads first. Else head by head.
     const std::int64_t key_heads = std::max<std::int64_t>(kSectionBytes / (2 * p.sk * (p.d + p.dv)), 1);
     std::int64_t section = std::min(key_heads * (p.group / plan.packed), heads);
     while (heads % section != 0) --section;

@@ -1,4 +1,4 @@
-// Whether the tensor-core kernel takes a problem, and how: pure host code.
+// The plan of the tensor-core kernel, if it takes the problem. Pure host code.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,10 +12,10 @@ namespace xgemm::attention {
 /// What the choice depends on.
 struct WgmmaProblem {
   std::span<const WgmmaTile> table = kWgmmaTiles;  ///< fp32: kSplitTiles (attention/fp16_split)
-  bool possible = false;  ///< half precision on sm_90, operands that TMA takes (wgmma/launch.h), scale > 0
+  bool possible = false;  ///< half precision on sm_90, operands that TMA can load (wgmma/launch.h), scale > 0
   bool causal = false;
-  std::int64_t batches = 0;  ///< key heads in all
-  std::int64_t group = 1;    ///< query heads that share each
+  std::int64_t batches = 0;  ///< key heads of all batches
+  std::int64_t group = 1;    ///< query heads per key head
   std::int64_t sq = 0, sk = 0;
   std::int64_t key_begin = 0, key_end = 0;  ///< keys that some row sees, apart from the mask
   std::int64_t d = 0, dv = 0;
@@ -29,15 +29,15 @@ struct WgmmaPlan {
   std::span<const WgmmaTile> table = kWgmmaTiles;
   int tile = 0;            ///< index into `table`
   int packed = 1;          ///< query heads of a group whose rows share a tile: 1 or all
-  int tile_rows = 0;       ///< rows of a tile that are used: the tile's own, but for groups that do not divide them
+  int tile_rows = 0;       ///< used rows of a tile: all, unless the group does not divide them
   int row_tiles = 0;       ///< of a tile head, which is `packed` query heads
   int section_heads = 1;   ///< tile heads whose keys and values stay in L2 together
   std::int64_t tiles = 0;  ///< of rows, in all
   int splits = 1;          ///< of the keys, those with keys that some row sees
   int first_split = 0;
   int split_tiles = 0;          ///< tiles of keys of a split
-  bool through_memory = false;  ///< results meet in memory: several splits, or rows that TMA cannot store
-  int partial_rows = 0;         ///< rows of a tile that partial results have room for
+  bool through_memory = false;  ///< several splits, or rows that TMA cannot store
+  int partial_rows = 0;         ///< rows of a tile's partial results
   int ctas = 0;
   Masking masking = Masking::edges;
   std::int64_t mask_tiles = 0;  ///< tiles of rows with masks of their own
@@ -45,9 +45,9 @@ struct WgmmaPlan {
 
   std::int64_t items() const { return tiles * splits; }
   const WgmmaTile& info() const { return table[static_cast<std::size_t>(tile)]; }
-  bool shares_items() const { return items() > ctas; }  ///< CTAs ask for items: one counter
+  bool shares_items() const { return items() > ctas; }  ///< CTAs take items from one counter
   std::int64_t counter_bytes() const { return 4 * shares_items(); }
-  std::int64_t merged_rows() const { return tiles * partial_rows; }  ///< with room in memory
+  std::int64_t merged_rows() const { return tiles * partial_rows; }  ///< rows of partial results
   std::int64_t state_bytes() const { return through_memory ? round_up(8 * items() * partial_rows, 16) : 0; }
   std::int64_t partial_bytes() const {
     return state_bytes() + (through_memory ? 4 * items() * partial_rows * info().value_size : 0);
@@ -57,7 +57,7 @@ struct WgmmaPlan {
   std::int64_t memory_bytes() const { return partial_bytes() + mask_bit_bytes() + mask_tiles * key_tiles; }
 };
 
-/// Nothing where the kernel does not take the problem.
+/// Nothing if the kernel does not take the problem.
 std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& problem);
 
 }  // namespace xgemm::attention

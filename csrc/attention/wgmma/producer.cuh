@@ -1,9 +1,9 @@
-// The producer: one warp that brings queries, keys and values to shared memory by TMA.
+// The producer: one warp that loads queries, keys and values to shared memory by TMA.
 //
-// Keys are walked from the last tile to the first, so that the masked tiles come first and a row tile ends where the next one has
-// what it needs in L2. The first keys come before the queries, and keys one tile ahead of values: what a consumer waits for
-// first. While the tile before still uses the only place for queries, keys and values go ahead of them. A mask's slots become
-// free before those of the keys in the same step, so the producer waits for them first.
+// Tiles of keys go from the last to the first, so that masked tiles come first and a tile of rows ends with keys that the next
+// one finds in L2. Loads are in the order in which consumers need them: the first keys before the queries, keys one tile ahead
+// of values. While the previous tile still uses the only query slot, keys and values are loaded before the queries. A mask's
+// slots become free before the keys' slots of the same step, so the producer waits for them first.
 #pragma once
 #include "attention/wgmma/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
@@ -11,7 +11,7 @@
 
 namespace xgemm::attention {
 
-/// Waits, as a whole warp: a lane that came late would wait for the phase after the one that its fellows have seen end.
+/// Waits as a whole warp: a late lane could otherwise miss the phase that the others have seen end.
 template <int kStages>
 __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots, const PipelineState<kStages>& at) {
   ptx::Barrier* const landed = slots.acquire(at);
@@ -19,7 +19,7 @@ __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots,
   return landed;
 }
 
-/// All lanes walk and wait, one issues.
+/// All lanes walk and wait; one issues.
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex, kMasking>& shared) {
   using S = Shared<kIndex, kMasking>;
@@ -90,12 +90,12 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
     for (int tiles = 1; walk.valid(); ++tiles) {
       const int n = walk.n;
       if constexpr (S::kMaskSlots > 0) {
-        // A slot of this item's is free only when the consumers, who need the queries for that, have read the mask in it.
+        // A mask slot of this item is free only after the consumers have read the mask in it, for which they need the queries.
         if (!asked && tiles > S::kMaskSlots) load_queries();
         if (walk.on_mask()) load_mask(n);
       }
       walk.next();
-      // With the slot still taken, as much as there is room for: beyond that the consumers need the queries to go on.
+      // If the query slot is still taken, loads as much as there is room for: then the consumers need the queries to go on.
       if (!asked && tiles == kTile.stages) load_queries();
       if (walk.valid()) load_keys(walk.n);
       load_values(n);

@@ -1,8 +1,8 @@
 // Which tiles of rows a CTA computes, and which keys a row sees.
 //
-// Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since under a causal
-// mask it is the longest. A CTA's first item is its own index, the others come from a counter in memory: a CTA with long tiles
-// takes fewer. The producer fetches them and tells the consumers.
+// Order: sections of heads whose keys and values fit L2; in a section the last row tile of every head first, since with a
+// causal mask it is the longest. A CTA's first item is its own index; a counter in memory gives the others, so that a CTA with
+// long tiles takes fewer. The producer fetches them and tells the consumers.
 #pragma once
 #include "attention/wgmma/arguments.h"
 #include "attention/wgmma/tile.h"
@@ -10,13 +10,13 @@
 
 namespace xgemm::attention {
 
-/// The producer's side: asks for the item after the one at hand, long before it is needed. By a whole warp; `items` if there is
-/// none. The last of all requests leaves the counter at zero.
+/// The producer's side: fetches the next item, long before it is needed. Called by a whole warp; returns `items` or more if
+/// there is none. The last request resets the counter to zero.
 __device__ __forceinline__ int fetch_item(const WgmmaArguments& g) {
   if (g.next_item == nullptr) return g.items;
   unsigned taken = 0;
   if (threadIdx.x % 32 == 0) {
-    taken = atomicAdd(g.next_item, 1u);  // each CTA asks once in vain: g.items requests in all
+    taken = atomicAdd(g.next_item, 1u);  // each CTA's last request fails: g.items requests in all
     if (taken == static_cast<unsigned>(g.items) - 1) *g.next_item = 0;
   }
   return static_cast<int>(gridDim.x + __shfl_sync(kFullWarp, taken, 0));
@@ -26,7 +26,7 @@ __device__ __forceinline__ int fetch_item(const WgmmaArguments& g) {
 struct RowTile {
   int index, split;
   int row_tile, row;  ///< of its head; first packed row
-  int head;           ///< query head within its group; 0 where the group is packed
+  int head;           ///< query head within its group; 0 if the group is packed
   int inner, outer;   ///< batch
   __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
     index = g.splits.divide(item), split = item - index * static_cast<int>(g.splits.divisor);
@@ -40,7 +40,7 @@ struct RowTile {
     outer = g.inner.divide(batch);
     inner = batch - outer * static_cast<int>(g.inner.divisor);
   }
-  /// The index of a packed row of this tile among all rows of the output; negative behind the last position.
+  /// The index of a packed row of this tile among all rows of the output; negative after the last position.
   __device__ __forceinline__ std::int64_t output_row(const WgmmaArguments& g, int packed_row) const {
     const int position = g.pack.divide(packed_row), in_group = head + packed_row - position * static_cast<int>(g.pack.divisor);
     const std::int64_t batch = static_cast<std::int64_t>(outer) * static_cast<int>(g.inner.divisor) + inner;
@@ -49,7 +49,7 @@ struct RowTile {
   }
 };
 
-/// Keys [begin, end) that the query of a packed row sees; the same limits for all rows behind the last one.
+/// Keys [begin, end) that the query of a packed row sees; rows past the last one have its limits.
 __device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
 __device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
 __device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
@@ -58,10 +58,10 @@ __device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) {
 /// Whole warps walk together.
 template <int kKeys, Masking kMasking>
 struct KeyWalk {
-  int n;            ///< the tile at hand
-  int begin;        ///< the last tile of the walk is not before it
+  int n;            ///< the current tile
+  int begin;        ///< lower bound of the walk
   int inner, edge;  ///< of tiles [inner, edge) every row sees every key
-  // With a mask: which of the 32 tiles from `window` on are left, and which of them the mask changes.
+  // With a mask: which of the 32 tiles from `window` on are left, and which of these are kMixed.
   int window;
   unsigned present, mixed;
   const unsigned char* classes;
@@ -92,7 +92,7 @@ struct KeyWalk {
     if constexpr (kMasking == Masking::edges) {
       --n;
     } else {
-      while (present == 0 && window > begin) {  // the 32 tiles before, or as many as there are
+      while (present == 0 && window > begin) {  // the previous 32 tiles, or as many as there are
         const int end = window;
         window = max(begin, end - 32);
         const int mine = window + static_cast<int>(threadIdx.x) % 32;
@@ -106,7 +106,7 @@ struct KeyWalk {
     }
   }
 
-  /// Do some rows not see some keys of the tile at hand, apart from the mask? Does the mask?
+  /// Do the edges (on_edge) or the mask (on_mask) affect the current tile?
   __device__ __forceinline__ bool on_edge() const { return n < inner || n >= edge; }
   __device__ __forceinline__ bool on_mask() const {
     return kMasking != Masking::edges && (mixed >> ((n - window) & 31) & 1) != 0;

@@ -1,4 +1,4 @@
-// Shared memory of the tensor-core kernel, and how its operands lie there.
+// Shared memory of the tensor-core kernel and the layout of its operands.
 #pragma once
 #include "attention/wgmma/tile.h"
 #include "device/pipeline.cuh"
@@ -7,8 +7,8 @@
 
 namespace xgemm::attention {
 
-/// Every operand lies in blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values as they are in
-/// memory, keys by columns, are an MN-major B. An additive mask's rows are as long as a tile's keys.
+/// Every operand consists of blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values, keys by
+/// columns as in memory, are an MN-major B. An additive mask's rows are as long as a tile's keys.
 template <int kIndex, Masking kMasking>
 struct Shared {
   static constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
@@ -30,7 +30,7 @@ struct Shared {
   Pipeline<kTile.stages> key_slots, value_slots;
   Pipeline<kItemSlots> item_slots;
   ptx::Barrier* mask_barriers;
-  int* items;  ///< what comes after the item at hand
+  int* items;  ///< [slot]: the next item
 
   __device__ __forceinline__ explicit Shared(unsigned char* memory)
       : queries(memory),
@@ -44,7 +44,7 @@ struct Shared {
         mask_barriers(item_slots.empty + kItemSlots),
         items(reinterpret_cast<int*>(mask_barriers + 2 * kTile.consumers * kMaskSlots)) {}
 
-  /// A warpgroup's slots for its rows of the mask: it gives one back while the others still read theirs.
+  /// A warpgroup's mask slots: it releases one while other warpgroups still read theirs.
   __device__ __forceinline__ Pipeline<kMaskSlots> mask_slots(int warpgroup) const {
     return {mask_barriers + 2 * kMaskSlots * warpgroup};
   }
@@ -52,7 +52,8 @@ struct Shared {
     return masks + (warpgroup * kMaskSlots + slot) * kTile.mask_bytes();
   }
 
-  /// By one thread; a CTA barrier follows. A slot is filled by the producer's TMA, and empty when every consumer warp says so.
+  /// Called by one thread; a CTA barrier follows. The producer's TMA fills a slot; a slot is empty when every consumer warp has
+  /// arrived.
   __device__ __forceinline__ void init_barriers() const {
     query_slots.init(1, kConsumerWarps);
     key_slots.init(1, kConsumerWarps);
@@ -64,7 +65,7 @@ struct Shared {
   }
 };
 
-/// Barriers among the consumers; 0 is __syncthreads. One a warpgroup each.
+/// Named barriers of the consumers, one per warpgroup each; 0 is __syncthreads.
 enum NamedBarrier { kTurnBarrier = 1, kEpilogueBarrier = 4 };
 
 }  // namespace xgemm::attention

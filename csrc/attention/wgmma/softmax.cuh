@@ -2,7 +2,8 @@
 //
 // A thread holds two rows, h = 0 and 1, of wgmma's accumulators; four neighbouring lanes share them. Scores stay unscaled;
 // weights are 2^(score * scale_log2 - base), base = maximum * scale_log2 rounded once, so that an unchanged maximum rescales by
-// exactly 1. A tile without a visible key leaves a row's state as it is: maximum -inf, sum 0, outputs 0.
+// exactly 1. (Additive masks: Exponentials<Masking::additive>.) A tile without a visible key leaves a row's state unchanged:
+// maximum -inf, sum 0, outputs 0.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -16,25 +17,25 @@ namespace xgemm::attention {
 /// In units of log2, rounded once: an unchanged maximum then rescales by exactly 1.
 __device__ __forceinline__ float log2_units(float score, float scale_log2) { return __fmul_rn(score, scale_log2); }
 
-/// Sums are rescaled only when a score exceeds their maximum by so much (in units of log2): weights are at most 256 then, which
-/// half holds, and outputs stay as they are in nearly all steps. (Lazy rescaling: FlashAttention-4.)
+/// Sums are rescaled only when a score exceeds their maximum by this much (in units of log2). Weights are then at most 256,
+/// which half holds, and most steps do not rescale outputs. (Lazy rescaling: FlashAttention-4.)
 constexpr float kOutgrown = 8;
 
-/// Exponentials of scores under a row's maximum. An infinite one is not subtracted: without a key everything is 0, and a score of
-/// +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
+/// Exponentials of scores relative to a row's maximum. An infinite maximum is not subtracted: without a key everything is 0,
+/// and a score of +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
 template <Masking kMasking>
 struct Exponentials {
   float maximum, base;
   __device__ __forceinline__ Exponentials(float m, float scale_log2)
       : maximum(m), base(isinf(m) ? 0.f : log2_units(m, scale_log2)) {}
-  /// Of an unscaled score: one multiply-add, in units of log2.
+  /// The weight of an unscaled score: one multiply-add, in units of log2.
   __device__ __forceinline__ float weight(float score, float scale_log2) const {
     return exp2_approx(fmaf(score, scale_log2, -base));
   }
   static __device__ __forceinline__ bool outgrown(float maximum, float score, float scale_log2) {
     return (score - maximum) * scale_log2 > kOutgrown;
   }
-  /// For sums under the maximum `before`.
+  /// The factor for sums relative to the maximum `before`.
   __device__ __forceinline__ float factor(float before, float scale_log2) const {
     return isinf(maximum) ? 1.f : exp2_approx(log2_units(before, scale_log2) - base);
   }
@@ -43,7 +44,8 @@ template <>
 struct Exponentials<Masking::additive> {
   float maximum, base;
   __device__ __forceinline__ Exponentials(float m, float) : maximum(m), base(isinf(m) ? 0.f : m) {}
-  /// Natural units: the lowest finite number, which models add to what they mask, would overflow in units of log2.
+  /// Scores are scaled, in natural units: the lowest finite number, which models add to masked scores, would overflow in units
+  /// of log2.
   __device__ __forceinline__ float weight(float score, float) const { return exp_of(score - base); }
   static __device__ __forceinline__ bool outgrown(float maximum, float score, float) {
     return (score - maximum) * kLog2E > kOutgrown;
@@ -74,10 +76,10 @@ template <int kKeys, Masking kMasking>
 struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  ///< of this lane's keys, until finish()
-  float factor[2];        ///< for what was summed under the maximum before
+  float factor[2];        ///< for sums relative to the previous maximum
 
-  /// The maximum that weights are under, raised if `scores` outgrow it, and the factor that follows from it. NaN loses here and
-  /// comes back through the sum.
+  /// Raises the maximum that weights are relative to if `scores` outgrow it, and sets the factor that follows. fmaxf drops NaN,
+  /// which comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -89,7 +91,7 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Scores to weights, and their sum.
+  /// Turns scores into weights, and adds these to the sum.
   __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], float scale_log2) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -114,7 +116,7 @@ struct OnlineSoftmax {
     for (int i = 0; i < kCount; ++i) outputs[i] *= factor[i / 2 % 2];
   }
 
-  /// After the last tile: the whole row's sum, in all four lanes.
+  /// After the last tile: completes the row's sum, in all four lanes.
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] = warp_reduce<4>(sum[h], [](float a, float b) { return a + b; });

@@ -1,19 +1,20 @@
-// Splits of the keys: each item leaves its rows' maxima, sums and unnormalised outputs in memory, where merge.cuh merges them in
-// order. So a row's bits do not depend on who computed which split when.
+// Splits of the keys: each item writes its rows' maxima, sums and unnormalised outputs to memory, and merge.cuh merges them in
+// order. So a row's bits do not depend on which CTA computed a split, or when.
 //
-// Floor: writes and reads 4 value_size + 8 bytes a row and split, against 4 (D + Dv) split_keys bytes of keys and values a tile.
+// Floor: writes and reads 4 value_size + 8 bytes per row and split, against 4 (D + Dv) split_keys bytes of keys and values per
+// tile.
 #pragma once
 #include "attention/wgmma/epilogue.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
 
-/// Where row `row` of a tile's split is kept.
+/// The index of row `row` of a tile's split in memory.
 __device__ __forceinline__ std::int64_t partial_row(const WgmmaArguments& g, int tile, int split, int row) {
   return (static_cast<std::int64_t>(tile) * static_cast<int>(g.splits.divisor) + split) * g.partial_rows + row;
 }
 
-/// Leaves an item's results of the warpgroup's rows.
+/// Writes an item's results of the warpgroup's rows.
 template <int kCount>
 __device__ __forceinline__ void leave_partials(const float (&outputs)[kCount], const float (&maximum)[2], const float (&sum)[2],
                                                const WgmmaArguments& g, const RowTile& tile) {

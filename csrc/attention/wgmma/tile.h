@@ -4,43 +4,43 @@
 
 namespace xgemm::attention {
 
-/// What the kernel is compiled to know of a mask; the edges (causal, window, the last keys) it always does.
+/// The masks that the kernel is compiled for; edges (causal, window, the last keys) are always included.
 enum class Masking {
   edges,
   boolean,      ///< False: the key is not seen
   additive,     ///< added to the scaled scores
-  additive_tma  ///< the same, of the queries' dtype, and TMA loads it to shared memory: launch.cpp chooses it, plan.cpp does not
+  additive_tma  ///< the same in the queries' dtype, loaded by TMA; chosen by launch.cpp, not by plan.cpp
 };
 
-/// What a mask does in a tile of rows by keys.
+/// A mask's effect on a tile of rows by keys.
 enum TileClass : unsigned char {
   kEmpty,  ///< no row sees a key
   kFull,   ///< as if there were no mask
   kMixed
 };
 
-/// Which problems a tile is for, beside its sizes and masks. A tile for one kind of problem serves no mask.
+/// The problems that a tile is for, beside its sizes and masks. A tile for one kind of problem serves no mask.
 enum class Serving {
   any,
-  short_causal,  ///< causal, at most 1024 rows a key head
+  short_causal,  ///< causal, at most 1024 rows per key head
   long_full      ///< not causal, more rows than that
 };
 
-inline constexpr int kMmaRows = 16;  ///< up to so many rows of a key head, mma.sync takes them (attention/mma)
+inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to mma.sync (attention/mma)
 
 inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
 struct WgmmaTile {
-  int head_size, value_size;  ///< D and Dv at most; TMA fills what is missing with zeros
+  int head_size, value_size;  ///< largest D and Dv; TMA pads with zeros
   int consumers;              ///< warpgroups of 64 query rows
-  int keys;                   ///< of a step of the online softmax
-  int query_slots;            ///< tiles of queries in shared memory; outputs leave through their tile's slot
+  int keys;                   ///< per step of the online softmax
+  int query_slots;            ///< tiles of queries in shared memory; outputs are stored through their tile's slot
   int stages;                 ///< tiles of keys, and of values, in shared memory
   int ctas = 1;               ///< on an SM at a time
   Serving serving = Serving::any;
-  bool additive = true, others = true;  ///< masks it is compiled for; an additive one takes registers
+  bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
 
-  static constexpr int kSharedBytes = 227 * 1024;  ///< of an SM: what a CTA can have
+  static constexpr int kSharedBytes = 227 * 1024;  ///< the most that a CTA can have
   static constexpr int kBlockBytes = 128;          ///< of a row in one block of 64 columns: the width of the swizzle
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
@@ -55,8 +55,8 @@ struct WgmmaTile {
   constexpr int key_bytes() const { return keys * kBlockBytes * blocks(head_size); }
   constexpr int value_bytes() const { return keys * kBlockBytes * blocks(value_size); }
   constexpr int barriers() const { return 2 * (query_slots + 2 * stages + kItemSlots); }
-  /// Slots of each warpgroup for a mask that TMA loads: its 64 rows by a tile of keys. As many as there is room for,
-  /// two at most. A tile for few rows needs its shared memory for keys and values.
+  /// Slots of each warpgroup for a mask that TMA loads, its 64 rows by a tile of keys: as many as fit, two at most. A tile for
+  /// few rows needs its shared memory for keys and values.
   constexpr int mask_slots(Masking masking) const {
     if (masking != Masking::additive_tma || !additive || consumers == 1 || keys % 64 != 0) return 0;
     const int room = (kSharedBytes / ctas - bytes_without_masks()) / (consumers * (mask_bytes() + 2 * 8));
@@ -69,8 +69,8 @@ struct WgmmaTile {
   constexpr int bytes_without_masks() const {
     return query_slots * query_bytes() + stages * (key_bytes() + value_bytes()) + 8 * barriers() + 4 * kItemSlots;
   }
-  // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one has enough from the
-  // start. A producer that looks at a mask's tiles needs more.
+  // Registers of a thread: 65536 over all threads at launch, then the producer's go to the consumers; one consumer has enough
+  // from the start. A producer that reads a mask's classes needs more.
   constexpr bool lends_registers() const { return consumers > 1 || ctas > 1; }
   constexpr int producer_registers(Masking masking) const {
     return consumers == 3 ? 32 : consumers == 2 && masking == Masking::edges ? 24 : 40;
@@ -82,7 +82,7 @@ struct WgmmaTile {
 
 // Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. The first that serves is taken.
 inline constexpr std::array kWgmmaTiles = {
-    // 0, 1: exponentials take as long as products: three warpgroups, but for short causal rows
+    // 0, 1: exponentials take as long as products: three warpgroups, except for short causal rows
     WgmmaTile{.head_size = 64,
               .value_size = 64,
               .consumers = 2,
@@ -116,7 +116,7 @@ inline constexpr std::array kWgmmaTiles = {
         .head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 8
     WgmmaTile{
         .head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 9
-    // Decoding: bound by reading keys and values, of which as much as possible is on its way; two CTAs where registers allow.
+    // Decoding: limited by reading keys and values, so as many loads as possible are in flight; two CTAs if registers allow.
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3, .ctas = 2},   // 10
     WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3, .ctas = 2},  // 11
     WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3},             // 12

@@ -29,8 +29,8 @@ __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-/// Orders this thread's plain accesses to shared memory before later bulk copies: what it has written is visible to them, and
-/// what it has read they do not overwrite. An mbarrier's arrival alone does not wait for loads in flight.
+/// Orders this thread's plain accesses to shared memory before later bulk copies: they see its writes and do not overwrite what
+/// it is still reading. An mbarrier's arrival alone does not wait for loads in flight.
 __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace xgemm::ptx

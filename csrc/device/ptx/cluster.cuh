@@ -16,7 +16,7 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// Arrive and wait apart, for single threads, where only mbarriers (fence_barrier_init) have to become visible.
+/// Separate arrive and wait for single threads. Only mbarriers (after fence_barrier_init) become visible.
 __device__ __forceinline__ void cluster_arrive_thread() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait_thread() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 

@@ -11,7 +11,7 @@ template <int kBytes>
 __device__ __forceinline__ void cp_async(void* dst, const void* src, int bytes) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
   const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(dst));
-  if constexpr (kBytes == 16)  // .cg: past L1, which a streaming tile would only thrash
+  if constexpr (kBytes == 16)  // .cg: bypasses L1, which a streaming tile would only thrash
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(src), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(src), "n"(kBytes), "r"(bytes) : "memory");
@@ -27,7 +27,7 @@ __device__ __forceinline__ void cp_async_or_zeros(void* dst, const void* src, bo
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most kPending of this thread's committed groups are under way.
+/// Waits until at most kPending of this thread's committed groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

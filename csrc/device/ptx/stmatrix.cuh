@@ -20,12 +20,12 @@ __device__ __forceinline__ void store_matrices_transposed(std::uint32_t address,
                : "memory");
 }
 
-/// Two floats to a shared-memory address.
+/// Stores two floats to a shared-memory address.
 __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-/// Sixteen bytes, or two, from a shared-memory address.
+/// Loads 16 bytes, or 2, from a shared-memory address.
 __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");

@@ -4,7 +4,7 @@
 
 namespace xgemm::ptx {
 
-/// Gives registers of this warpgroup back to the CTA's pool, or takes from it: every warp of the warpgroup must execute it.
+/// Gives registers of this warpgroup back to the CTA's pool, or takes them from it. Every warp of the warpgroup must call it.
 template <int kRegisters>
 __device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

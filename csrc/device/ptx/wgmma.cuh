@@ -32,7 +32,7 @@ struct OperandLayout {
   __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t address) {
     return kDescriptor | (address & 0x3ffffu) >> 4;
   }
-  /// The lower half, the only one that depends on the address; and the whole descriptor, `bytes` further on.
+  /// The descriptor's lower half, the only one that depends on the address; and the whole descriptor, `bytes` further on.
   __device__ __forceinline__ static std::uint32_t descriptor_low(std::uint32_t address) {
     return static_cast<std::uint32_t>(descriptor(address));
   }

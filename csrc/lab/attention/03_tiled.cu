@@ -2,7 +2,7 @@
 //
 // Since step 02: K and V come to shared memory once for 64 rows, and a thread computes 4 x 4 scores and 4 x d / 16 outputs from
 // registers (the SGEMM ladder's 2-d block tile). Maximum, factor and rescaling come once in 64 keys instead of once a key, and 16
-// lanes share a row, so that a score costs 1 exponential and half a shuffle. Weights reach their other users through shared
+// lanes share a row, so that a score costs 1 exponential and 1 shuffle. Weights reach their other users through shared
 // memory. Limit: the FMA units, which also convert bf16 to fp32; 60 TFLOP/s at best.
 #include "device/launch.h"
 #include "device/vector.cuh"

@@ -1,8 +1,9 @@
 // Latency hiding in memory by instruction-level parallelism (S4-11 to S4-14): a copy with kLoads loads of kWidth floats in flight
 // a thread before the first store.
 //
-// The grid is full, a thread for each group of elements as on the slides, or one block an SM that walks over the array: then
-// threads x loads x width x 4 bytes are in flight an SM, against the latency x bandwidth that memory needs. Floor: 8 n bytes.
+// The grid is full, a thread for each group of elements as on the slides; or as many blocks as the GPU holds at once, or one an
+// SM, walk over the array. threads x loads x width x 4 bytes of each block are in flight, against the latency x bandwidth that
+// memory needs. A full grid of small blocks shows something else: starting one takes an H200 0.6 ns. Floor: 8 n bytes.
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"

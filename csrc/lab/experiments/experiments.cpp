@@ -130,16 +130,23 @@ Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads
   check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
   check_one_of(v.op, "width", width, {1, 2, 4});
   check(loads == 1 || width == 1, v.op, "expected loads or width to be 1, got ", loads, " and ", width);
-  check(grid == "full" || grid == "one_per_sm", v.op, "expected grid to be full or one_per_sm, got ", grid);
+  check(grid == "full" || grid == "resident" || grid == "one_per_sm", v.op,
+        "expected grid to be full, resident or one_per_sm, got ", grid);
   check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
         "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
   check_blocks(v, threads);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
+    int blocks = grid == "full" ? 0 : 1;  // an SM
+    if (grid == "resident") {
+      const std::string name = "copy " + std::to_string(loads) + "x" + std::to_string(width);
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, named_kernel(v.op, name.c_str()).kernel, static_cast<int>(threads),
+                                                    0);
+    }
     const ex::CopyShape shape{.threads = static_cast<int>(threads),
                               .loads = static_cast<int>(loads),
                               .width = static_cast<int>(width),
-                              .blocks = grid == "full" ? 0 : scope.properties().sm_count};
+                              .blocks = blocks * scope.properties().sm_count};
     check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
   });
 }
@@ -306,6 +313,7 @@ Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool sh
 Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {
   const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
   check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
+  check(v.numel() < std::int64_t{1} << 31, v.op, "expected fewer than 2^31 elements, which int32 counts, got ", v.numel());
   check_cuda(v);
   const std::array<std::int64_t, 1> shape{bins};
   XGEMM_LAB_RUN(v, shape, {

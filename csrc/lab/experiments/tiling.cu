@@ -6,10 +6,9 @@
 //               The lab keeps the tile in __constant__ memory; here it is blockDim.x, which is safe on several streams at once.
 // single_block  one block for the whole product, A and B wholly in shared memory; m, n <= 32 and 4 (m k + k n) <= 48 KiB.
 // conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one
-//               bank (S3-06).
+//               bank (S3-06). Loads, registers and blocks an SM are those of fixed 32: only the banks differ.
 // padded        the same with rows of 33 words: the column falls into 32 banks.
-// uncontracted  fixed, tile 32, without multiply-adds: product and sum are rounded each for itself, as -fmad=false has it
-// (S3-07).
+// uncontracted  fixed, tile 32, without multiply-adds (-fmad=false, S3-07): product and sum are rounded each for itself.
 //               The bits are those of a sequential loop in the order of k.
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"
@@ -48,7 +47,7 @@ __global__ void naive_kernel(const __grid_constant__ Matrices p) {
 
 template <int kTile, int kPad, bool kTransposedB, bool kContracted = true>
 __global__ void fixed_kernel(const __grid_constant__ Matrices p) {
-  __shared__ float As[kTile][kTile + kPad], Bs[kTile][kTile + kPad];
+  __shared__ float As[kTile][kTile], Bs[kTile][kTile + kPad];
   const int tx = threadIdx.x, ty = threadIdx.y;
   const auto [row0, col0] = origin(p, kTile);
   float sum = 0;
@@ -57,7 +56,9 @@ __global__ void fixed_kernel(const __grid_constant__ Matrices p) {
     (kTransposedB ? Bs[tx][ty] : Bs[ty][tx]) = load(p.b, k0 + ty, col0 + tx, p.k, p.n);
     __syncthreads();
     for (int k = 0; k < kTile; ++k) {
-      const float a = As[ty][k], b = kTransposedB ? Bs[tx][k] : Bs[k][tx];
+      const float a = As[ty][k];
+      // volatile: else the compiler reads four neighbours of a row in one load, whose lanes conflict a quarter as much
+      const float b = kTransposedB ? *static_cast<const volatile float*>(&Bs[tx][k]) : Bs[k][tx];
       sum = kContracted ? sum + a * b : __fadd_rn(sum, __fmul_rn(a, b));
     }
     __syncthreads();

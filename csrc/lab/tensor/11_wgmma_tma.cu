@@ -3,7 +3,7 @@
 //
 // Idea: both operands stay in shared memory, so registers hold sums only; a single TMA instruction moves 16 KiB and swizzles it
 // as wgmma wants it; an mbarrier counts the bytes. Two warpgroups own a 128 x 128 tile. Limit: one buffer, so the tensor cores
-// wait for each fetch and each fetch for the tensor cores; four blocks an SM hide a part of it.
+// wait for each fetch and each fetch for the tensor cores; two blocks an SM hide a part of it.
 #include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 

@@ -14,9 +14,9 @@ namespace xgemm::matmul {
 
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct Bf16x3Config {
-  int rows;        ///< of C a tile
+  int rows;        ///< of C per tile
   bool k_major_b;  ///< B's columns are contiguous in shared memory
-  bool swap_ab;    ///< the problem is that of the transposed product (problem.h)
+  bool swap_ab;    ///< A and B of the problem are swapped (problem.h)
   bool fallback;   ///< bf16x3_fallback: the tiles and elements of Bf16x3Arguments::fallback
   bool short_k;    ///< K is one or two blocks, whole tiles
 };
@@ -25,16 +25,16 @@ struct Bf16x3Arguments {
   CUtensorMap b;                    ///< dims (contiguous, other, batch); boxes of 32 by 128 (K-major) or 64
   bool tma;                         ///< loads B; else cp.async by the problem's strides
   bool a_along_k;                   ///< quads of A run along k (else along its rows)
-  bool a_vectors;                   ///< and are one access each
+  bool a_vectors;                   ///< quads of A are one access each
   bool plain;                       ///< nothing but alpha in the epilogue
-  bool one_row;                     ///< of tiles, and one batch
+  bool one_row;                     ///< one row of tiles and one batch
   int batch_step_b;                 ///< 0: one matrix for all batches
   unsigned rows, columns;           ///< tiles of C of a batch
-  unsigned blocks, granule, units;  ///< k-blocks, those of a unit, units of a tile
+  unsigned blocks, granule, units;  ///< k-blocks, k-blocks per unit, units per tile
   unsigned all_units;
-  Meeting* meetings;     ///< [first CTA of a tile's][consumer warpgroup]
+  Meeting* meetings;     ///< [a tile's first CTA][consumer warpgroup]
   float* partials;       ///< [CTA][first or last split][consumer warpgroup][row][64 columns]
-  FailedPairs fallback;  ///< fallback only, and what follows
+  FailedPairs fallback;  ///< this and the next three: fallback only
   FailedProduct failed;
   const FailedLines* prepared;  ///< of a prepared B's columns; else null
   unsigned* list;               ///< [n-th tile of a CTA][CTA]: the tiles with such elements
@@ -43,7 +43,7 @@ struct Bf16x3Arguments {
 
 namespace bf16x3 {
 
-/// Two each, one a consumer warpgroup.
+/// Two ids each, one per consumer warpgroup.
 enum NamedBarrier : int { kConsumerBarrier = 1, kPingPongBarrier = 3 };
 
 inline constexpr int kBlock = kBf16x3Block, kColumns = kBf16x3Columns, kParts = 3;
@@ -53,24 +53,24 @@ inline constexpr int kProducerRegisters = 72, kConsumerRegisters = 256 - kProduc
 inline constexpr int kSlotsA = 2, kSlotBytesB = kColumns * kBlock * 4;
 inline constexpr int kStageRows = 32;  // of a warpgroup's sums that go through shared memory at once, on their way to C
 
-/// The fallback's own shared memory: what it found of the CTA's tiles (fallback.cuh).
+/// The fallback's shared memory: its list of the CTA's tiles (fallback.cuh).
 struct Fallback {
   unsigned tiles;  ///< of Bf16x3Arguments::list
-  bool all;        ///< all elements of them
+  bool all;        ///< the tiles' elements are all computed again
   bool lifts_any;  ///< rows or columns may have to be lifted (fp16_split/line_scale.cuh)
   alignas(16) unsigned char answers[2][kWarps];
-  /// Exponents that lift the rows that a producer warp has, and biased ones of a consumer warp's columns.
+  /// Exponents that lift a producer warp's rows, and biased ones for a consumer warp's columns.
   unsigned char lifts[kWarps][16];
 };
 
-/// Shared memory of a CTA. Stage: where sums are turned into rows of C as they lie in memory; with swap_ab those are the
-/// warpgroup's columns.
+/// Shared memory of a CTA. Stage: where sums are rearranged to rows of C in memory; with swap_ab these are the warpgroup's
+/// columns.
 template <class Config>
 struct Shared {
   static constexpr Bf16x3Config kConfig = Config::kValue;
   static constexpr int kPartBytes = kConfig.rows * 128, kSlotBytesA = kParts * kPartBytes;
   static constexpr int kLines = kConfig.swap_ab ? 64 : kStageRows, kAlong = kConfig.swap_ab ? kStageRows : 64,
-                       kPitch = kAlong + (kConfig.swap_ab ? 2 : 4);  // a pitch of 36 would take a slot of B
+                       kPitch = kAlong + (kConfig.swap_ab ? 2 : 4);  // a pitch of 36 would cost a slot of B
   static constexpr int kStageBytes = kLines * kPitch * 4;            // of a consumer warpgroup
   // A in fp32: each producer thread copies units of 4 by 4 for itself, kAhead blocks before it splits them.
   static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kAhead = 64 / kConfig.rows + 1;
@@ -82,7 +82,7 @@ struct Shared {
   static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kStageBytes);
 };
 
-/// Each role finds its warp anew: ptxas spills what it keeps from before the roles part.
+/// Each role computes its warp: ptxas spills values that are computed before the roles branch.
 __device__ __forceinline__ int warp_of_role() { return warp_uniform(thread_index() / 32); }
 
 }  // namespace bf16x3

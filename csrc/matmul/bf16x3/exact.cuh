@@ -1,5 +1,5 @@
-// bf16x3: sums that bf16 parts do not carry, by fused multiply-adds: numbers under 2^-109, numbers that round to infinity, and
-// products beyond fp32's range.
+// bf16x3: sums that bf16 parts cannot represent, by fused multiply-adds: numbers under 2^-109, numbers that round to infinity,
+// and products beyond fp32's range.
 #pragma once
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/bf16x3/fragments.cuh"
@@ -10,8 +10,8 @@ namespace xgemm::matmul::bf16x3 {
 
 inline constexpr int kFarReach = 1024;
 
-/// The largest biased exponent of finite numbers among a thread's share of `lines`, of k from `begin` to `end`; extreme ones
-/// (fp16_split/line_scale.cuh) count as kFarReach.
+/// The largest biased exponent of the finite numbers that this thread of 128 reads, of `lines`, k from `begin` to `end`;
+/// kFarReach if a number is extreme (fp16_split/line_scale.cuh).
 __device__ __forceinline__ int reach_of(const float* x, int lines, std::int64_t line_stride, std::int64_t k_stride,
                                         std::int64_t begin, std::int64_t end) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
@@ -39,7 +39,7 @@ __device__ __forceinline__ int reach_of(const float* x, int lines, std::int64_t 
   return extreme ? kFarReach : static_cast<int>(top >> 23);
 }
 
-/// Is there what three bf16 parts do not carry, or may a sum of these numbers' products leave their range? `scratch`: two words.
+/// Is there a number that three bf16 parts cannot represent, or may a sum of products leave fp32's range? `scratch`: two words.
 __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int64_t row_stride, std::int64_t a_stride,
                                              const float* b, int columns, std::int64_t column_stride, std::int64_t b_stride,
                                              std::int64_t begin, std::int64_t end, int barrier, int* scratch) {
@@ -57,8 +57,8 @@ __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int6
   return beyond;
 }
 
-/// The same sums by fused multiply-adds: C^T as wgmma leaves it in registers, k from `begin` to `end`.
-/// `stage`: (64 + rows) * 8 floats. The lines of B start at `column`.
+/// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`. `stage`: (64 + rows) * 8
+/// floats.
 template <class Config>
 __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g, const float* a,
                                            const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,
@@ -69,7 +69,7 @@ __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
   for (float& sum : sums) sum = 0;
-  constexpr int kChunk = 16;  // short chains, and what their addition rounds off, as K may be long
+  constexpr int kChunk = 16;  // short chains; `off` keeps the rounding errors of their addition, as K may be long
   float chunk[kRows / 2] = {}, off[kRows / 2] = {};
   for (std::int64_t k0 = begin; k0 < end; k0 += kDepth) {
     ptx::named_barrier_sync(barrier, 128);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2
   ptx::named_barrier_sync(barrier, 128);
 }
 
-/// A tile's sums again, exactly, if its operands are not what the parts carry.
+/// Computes a tile's sums again, exactly, if the parts cannot represent its operands.
 template <class Config>
 __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
                                           const Fallback& fallback, const Scheduler<Config>& work,
@@ -122,7 +122,7 @@ __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2]
                      *const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
   const std::int64_t begin = static_cast<std::int64_t>(work.block) * kBlock,
                      end = min(p.k, static_cast<std::int64_t>(work.end) * kBlock);
-  // Lifted sums may have left the range that the others would not have.
+  // Lifted sums may overflow where the others would not.
   if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
                                                         p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
     exact_sums<Config>(sums, g, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);

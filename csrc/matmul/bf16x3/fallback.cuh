@@ -1,10 +1,11 @@
-// bf16x3 as the last launch of a product in fp16 parts (fp16_split/split.cuh): tiles with elements that fp16 parts do not carry.
+// bf16x3 as the last launch of a product in fp16 parts (fp16_split/split.cuh): computes the elements that fp16 parts cannot
+// represent.
 //
-//   Tiles     of every gridDim.x-th a CTA's, those with a pair of lines (a row of A, a column of B) that fp16 parts do not carry.
-//             Only such elements are written. If all rows of A or all columns of B failed, the product in fp16 parts has written
-//             nothing, and this one writes all elements.
-//   Lifts     Rows and columns of small numbers are multiplied by a power of two before they are split, so that only lines that
-//             span more than about 100 binary orders of magnitude have numbers that three bf16 parts do not carry.
+//   Tiles     A CTA takes those of every gridDim.x-th tile that have a pair of lines (a row of A, a column of B) that fp16
+//             parts cannot represent, and writes only such elements. If all rows of A or all columns of B failed, the product
+//             in fp16 parts has written nothing, and this kernel writes all elements.
+//   Lifts     Rows and columns of small numbers are multiplied by a power of two before they are split. Then only lines that
+//             span more than about 100 binary orders of magnitude have numbers that three bf16 parts cannot represent.
 #pragma once
 #include "matmul/bf16x3/fragments.cuh"
 #include "matmul/bf16x3/scheduler.cuh"
@@ -20,7 +21,7 @@ __device__ __forceinline__ const LineStats* stats_b(const Bf16x3Arguments& g, in
   return g.fallback.b + static_cast<std::int64_t>(batch) * g.fallback.batch_step_b * g.problem.n;
 }
 
-/// One warp: do the worst of the tile's lines pair well?
+/// Called by one warp. Do even the worst of the tile's lines pair well?
 template <class Config>
 __device__ __forceinline__ bool tile_is_well(const Bf16x3Arguments& g, unsigned tile) {
   const Problem& p = g.problem;
@@ -52,7 +53,7 @@ __device__ __forceinline__ bool list_tiles(const Bf16x3Arguments& g, Fallback& f
       *reinterpret_cast<uint4*>(g.failed.lines) = {0, 0, 0, 0};
   };
   const unsigned a = counts.w >> FailedLines::kLevelsOfA & 7, b = (counts.w | prepared.state) >> FailedLines::kLevelsOfB & 7;
-  if (((a | b) & 2) == 0 || ((a & 1) | (b & 4)) == 0 || ((a & 4) | (b & 1)) == 0) {  // ordinary lines alone
+  if (((a | b) & 2) == 0 || ((a & 1) | (b & 4)) == 0 || ((a & 4) | (b & 1)) == 0) {  // all lines pair well
     __syncthreads();
     if (threadIdx.x == 0) leave();
     return false;
@@ -67,7 +68,7 @@ __device__ __forceinline__ bool list_tiles(const Bf16x3Arguments& g, Fallback& f
     if (threadIdx.x % kWarpSize == 0) fallback.answers[turn][warp] = mine;
     __syncthreads();
     const auto answers = load_vector<2>(reinterpret_cast<const std::uint64_t*>(fallback.answers[turn]));
-    const std::uint64_t before = (std::uint64_t{1} << warp % 8 * 8) - 1;  // the warps that come first
+    const std::uint64_t before = (std::uint64_t{1} << warp % 8 * 8) - 1;  // the lower warps' answers
     const int at = warp < 8 ? __popcll(answers[0] & before) : __popcll(answers[0]) + __popcll(answers[1] & before);
     if (mine && threadIdx.x % kWarpSize == 0) g.list[(tiles + static_cast<unsigned>(at)) * gridDim.x + blockIdx.x] = tile;
     tiles += static_cast<unsigned>(__popcll(answers[0]) + __popcll(answers[1]));
@@ -80,7 +81,7 @@ __device__ __forceinline__ bool list_tiles(const Bf16x3Arguments& g, Fallback& f
   return tiles > 0;
 }
 
-/// Exponents, a byte each, that lift four rows of A from `row` of the tile on.
+/// Exponents, one byte each, that lift the tile's four rows of A from `row` on.
 __device__ __forceinline__ std::uint32_t row_lifts(const Bf16x3Arguments& g, const TileOrigin& at, int row, int m) {
   const LineStats* const stats = stats_a(g, at.batch);
   std::uint32_t lifts = 0;
@@ -114,7 +115,7 @@ __device__ __forceinline__ void find_column_lifts(const Bf16x3Arguments& g, unsi
   __syncwarp();
 }
 
-/// Sets `lost` where a sum is infinite or NaN although its row and column have neither. `rows`: of the tile.
+/// Sets `lost` if a sum is infinite or NaN although neither its row nor its column is. `rows`: of the tile.
 template <class Config>
 __device__ __forceinline__ void find_overflow(const float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
                                               const FragmentPlace<Config>& place, const TileOrigin& at, int column0, int rows,
@@ -133,7 +134,7 @@ __device__ __forceinline__ void find_overflow(const float (&sums)[Config::kValue
     }
 }
 
-/// Takes the lifts of rows and columns out of sums.
+/// Undoes the lifts of rows and columns in the sums.
 template <class Config>
 __device__ __forceinline__ void undo_lifts(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
                                            const unsigned char* lifts, const FragmentPlace<Config>& place, const TileOrigin& at,

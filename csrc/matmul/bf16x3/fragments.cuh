@@ -85,7 +85,7 @@ struct SlotReader {
       }
     }
     if constexpr (Config::kValue.fallback) {
-      if (may_be_special(lost)) {  // is there a number that no part carries?
+      if (may_be_special(lost)) {  // is there a number that the parts cannot represent?
         lost = 0;
 #pragma unroll 1
         for (int i = 0; i < 2 * kSteps; ++i) {

@@ -1,14 +1,14 @@
 // bf16x3: fp32 product on Hopper's tensor cores (sm_90a) in one launch, out = epilogue(A B) as epilogue/apply.cuh says. Operands
-// are split in three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
+// are split into three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
 //
 //   Operands  fp32, any strides. TMA loads B where base and strides are multiples of 16 bytes (swap_ab: always). Sizes < 2^31.
 //   Parts     x = hi + mid + lo (parts.cuh). Six products; what is dropped is under 2^-24 of |A||B|. Inf and NaN as in fp32.
 //   Roles     Warpgroups 0 and 1 load B and split A; 2 and 3 split B in registers (fragments.cuh) and multiply (accumulate.cuh):
-//             C^T = B^T A^T, 64 columns of C each. The fallback takes the tiles that fp16 parts do not carry (fallback.cuh).
+//             C^T = B^T A^T, 64 columns of C each. The fallback computes what fp16 parts cannot represent (fallback.cuh).
 //   swap_ab   for a tall and narrow C: the problem is that of C^T; epilogue operands are those of C.
 //   Order     of additions: scheduler.cuh. It depends on M, and is the same in every run.
 //
-// Floors: 6 products of 2 M N K flop at 4096 a cycle and multiprocessor; bytes of A, B and C once. Design: docs/matmul.md.
+// Floors: 6 products of 2 M N K flop at 4096 per cycle and SM; bytes of A, B and C once. Design: docs/matmul.md.
 #pragma once
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
@@ -100,8 +100,8 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
     constexpr int kUnits = Memory::kUnits, kAhead = Memory::kAhead;
     const int thread = static_cast<int>(threadIdx.x);
     unsigned char* const copies = reinterpret_cast<unsigned char*>(stages) + 2 * Memory::kStageBytes + thread * 16;
-    // Along k a half warp takes a row's 64; along rows a warp takes 16 rows by 32 of k: few bank conflicts either way. Each
-    // round is kRoundRows further down.
+    // If A is contiguous along k, a half warp takes 64 k of a row; else a warp takes 16 rows by 32 of k. Both have few bank
+    // conflicts. Each round is kRoundRows rows further.
     const int unit_row = g.a_along_k ? thread / 16 * 4 : (thread % 4 + thread / 64 * 4) * 4;
     const int unit_k = g.a_along_k ? thread % 16 * 4 : (thread / 4 % 8 + thread / 32 % 2 * 8) * 4;
     const int rounds = (kUnits - thread + kProducers - 1) / kProducers;
@@ -184,7 +184,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
     for (int stage = 0; stage < kAhead; ++stage) copy_block(stage);
     PipelineState<kSlotsA> state;
     for (int stage = 0; left > 0; state.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
-      cp_async_wait<kAhead - 1>();  // this thread's own copies: nobody else reads them
+      cp_async_wait<kAhead - 1>();  // waits for this thread's copies; no other thread reads them
       unsigned char* const target = slots_a + state.slot * Memory::kSlotBytesA;
       ptx::Barrier* const written = pipeline_a.acquire(state);
       load_b();
@@ -217,7 +217,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
       return ptx::shared_address(slots_b) + static_cast<unsigned>(state_b.slot * kSlotBytesB) +
              (kKeepsOffset ? kept_offset : SlotReader<Config>::first_offset());
     };
-    // All lanes arrive where threads fill the slot again by cp.async: racecheck does not follow reads through __syncwarp().
+    // All lanes arrive if threads refill the slot by cp.async: racecheck does not follow reads through __syncwarp().
     const auto release = [&](ptx::Barrier& barrier, int arriving) {
       __syncwarp();
       if (lane < arriving) ptx::barrier_arrive(&barrier);
@@ -245,7 +245,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         } else {
           lost |= SlotReader<Config>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
         }
-        // No proxy fence: TMA fills the slot again after A's slot of this block has come back, so after the fragments' products.
+        // No proxy fence: TMA refills the slot only after A's slot of this block is released, so after the fragments' products.
         release(pipeline_b.empty[state_b.slot], kSwapAB || g.tma ? 1 : 32);
         state_b.advance();
         pipeline_a.wait(state_a);
@@ -256,7 +256,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         ptx::wgmma_fence();
         multiply<Config, kHalves()>(fragments, slot_a, total, small, large);
         if (consumer == 0 || block + 1 < work.end || !last_tile) ptx::named_barrier_arrive(kPingPongBarrier + 1 - consumer, 256);
-        if (lane == 0) {  // the lane that frees the slot afterwards
+        if (lane == 0) {  // the lane that releases the slot
 #pragma unroll
           for (int i = 0; i < kProducerWarps; ++i) lost |= lost_a[state_a.slot * 8 + i];
         }
@@ -279,7 +279,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) total[i] += finite_part(small[i]);
 
-      // A sum beyond fp32's range may be one only because hi was rounded up.
+      // A sum may overflow only because hi was rounded up.
       float finite = 0;
 #pragma unroll
       for (const float x : total) finite = fmaf(x, 0.f, finite);
@@ -313,7 +313,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         const unsigned tile_unit = work.unit / g.units * g.units;
         first_cta = work.owner(tile_unit), last_cta = work.owner(tile_unit + g.units - 1);
       }
-      // Partial sums: kStageRows rows after kStageRows rows, each as it lay in shared memory.
+      // Partial sums, kStageRows rows at a time, in the layout of shared memory.
       const auto partial = [&](unsigned cta, int line) {
         return g.partials + static_cast<std::size_t>((2 * cta + (cta == first_cta)) * 2 + consumer) * (kRows * 64) +
                line * kAlong + along;
@@ -369,9 +369,9 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         ptx::named_barrier_sync(barrier, 128);
       }
       if (!Scheduler<Config>::kWhole && !work.whole()) {
-        // Few CTAs: the last to come adds the partial sums, a row each half warp. Of many, all CTAs add, a row each at a time: a
-        // half warp adds an eighth of them, then one adds the eighths in order. A CTA with another tile does not stay: then no
-        // CTA waits for one that waits itself.
+        // Few CTAs: the last to arrive adds the partial sums, one row per half warp. Many CTAs share the addition, one row per
+        // CTA at a time: each half warp adds an eighth of the partial sums, then one half warp adds the eighths in order. A CTA
+        // with another tile does not wait, so that no CTA waits for a waiting one.
         const int splits = static_cast<int>(last_cta - first_cta) + 1,
                   eighth = !kSwapAB && splits > kBf16x3FewPieces ? (splits + 7) / 8 : 0;
         if (threadIdx.x % 128 == 0)
@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(32 * bf16x3::kWarps, 1) bf16x3_gemm(const __gr
 #endif
 }
 
-/// The elements that a product in fp16 parts leaves (fallback.cuh).
+/// Computes the elements that a product in fp16 parts leaves (fallback.cuh).
 template <class Config>
 __global__ void __launch_bounds__(32 * bf16x3::kWarps, 1) bf16x3_fallback(const __grid_constant__ Bf16x3Arguments g) {
   static_assert(Config::kValue.fallback);

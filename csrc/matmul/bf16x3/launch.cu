@@ -44,7 +44,7 @@ bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t 
                         : launch<kTile, false, false, kKind>(g, ctas, stream);
 }
 
-/// What kernels of both kinds are told; false: the driver refused the tensor map.
+/// Fills the arguments of both kernels; false: the driver rejected the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
   const int rows = info(plan.tile).rows;
   const TensorOperand& b = plan.b;

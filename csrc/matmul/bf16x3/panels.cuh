@@ -1,4 +1,4 @@
-// bf16x3: a block of a B that TMA cannot load, by the producers' threads.
+// bf16x3: producer threads load a block of a B that TMA cannot load.
 #pragma once
 #include "device/ptx/cp_async.cuh"
 #include "matmul/bf16x3/scheduler.cuh"
@@ -6,9 +6,8 @@
 
 namespace xgemm::matmul::bf16x3 {
 
-/// Copies 64 of k, from `k0` on, by a tile's columns to `target`: panels of rows of 32 elements, laid out as TMA would,
-/// [half of k][column], else [32 columns][k]. (A struct: with a function in its place nvcc orders the kernel's instructions
-/// anew.)
+/// Copies 64 k from `k0` on of a tile's columns to `target`: panels of rows of 32 elements, in TMA's layout, [half of
+/// k][column], else [32 columns][k]. (A struct, because with a function nvcc schedules the kernel differently.)
 template <class Config>
 struct PanelCopy {
   static constexpr bool kKMajorB = Config::kValue.k_major_b;

@@ -9,8 +9,8 @@
 
 namespace xgemm::matmul::bf16x3 {
 
-/// Two numbers in three bf16 pairs, the first number in the lower halves. `lost` gathers in its lower 16 bits what says that a
-/// number is not carried exactly; Inf and NaN leave a NaN of ones.
+/// Splits two numbers into three bf16 pairs, the first number in the lower halves. The lower 16 bits of `lost` become nonzero
+/// if a number is not represented exactly; Inf and NaN set all of them.
 __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts], std::uint32_t& lost) {
   const auto rounded = [](float a, float b) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
@@ -27,12 +27,12 @@ __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&par
 }
 
 __device__ __forceinline__ bool any_lost(std::uint32_t lost) { return (lost & 0xffffu) != 0; }
-/// May be Inf or NaN alone, which hi carries.
+/// May Inf or NaN, which hi represents, be the only cause?
 __device__ __forceinline__ bool may_be_special(std::uint32_t lost) { return (lost & 0xffffu) == 0xffffu; }
 
 __device__ __forceinline__ bool is_extreme_number(float x) { return is_extreme(__float_as_uint(x) & 0x7fffffffu); }
 
-/// NaN and infinities of what is to be added go: where it has one, the sum is infinite or NaN without it.
+/// x without NaN and infinities, for a correction: where it has one, the sum is infinite or NaN without it.
 __device__ __forceinline__ float finite_part(float x) { return fminf(fmaxf(x, -FLT_MAX), FLT_MAX); }
 
 /// Splits a unit of A, four rows by four of k (`v`: along k, or its transpose), and writes its parts: wgmma's K-major operand.
@@ -52,7 +52,7 @@ __device__ __forceinline__ void split_unit(const Vector<float, 4> (&v)[4], auto 
           first[part], second[part]};
   }
   if constexpr (Config::kValue.fallback) {
-    if (may_be_special(lost)) {  // is there a number that no part carries?
+    if (may_be_special(lost)) {  // is there a number that the parts cannot represent?
       lost = 0;
 #pragma unroll
       for (int i = 0; i < 16; ++i) lost |= is_extreme_number(v[i / 4][i % 4]);

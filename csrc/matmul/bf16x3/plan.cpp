@@ -10,9 +10,9 @@ namespace {
 
 // Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
 constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
-constexpr double kWithoutTma = 3;  // where producers load B an element at a time: of the time by TMA
+constexpr double kWithoutTma = 3;                                     // time with element-wise loads of B, relative to TMA
 
-/// k of "highest": of fewer, SGEMM rounds too seldom for truncation to compare with.
+/// Least k of "highest": for a smaller k SGEMM rounds so seldom that truncation would show.
 constexpr std::int64_t kLeastDepth = 64;
 
 }  // namespace
@@ -48,7 +48,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
           static_cast<double>(most * granule) * block +
           static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.swap_ab ? tile.fixed_swap_ab : tile.fixed);
       const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
-      // Mirrored, the last to come adds all of them.
+      // With swap_ab, the last CTA to arrive adds all of them.
       const std::int64_t reads = pieces > kBf16x3FewPieces && !p.swap_ab
                                      ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
                                      : tile.rows / 8 * ceil_div(pieces, 4);

@@ -9,12 +9,12 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kBf16x3Columns = 128;   ///< of C a CTA: two consumer warpgroups of 64
-inline constexpr int kBf16x3FewPieces = 16;  ///< of a shared tile: one CTA adds them
-inline constexpr int kBf16x3Block = 64;      ///< k a block, after which sums are promoted
-inline constexpr int kBf16x3Short = 2;       ///< blocks whose tiles no CTAs share, and whose sums take more care
+inline constexpr int kBf16x3Columns = 128;   ///< of C per CTA: two consumer warpgroups of 64
+inline constexpr int kBf16x3FewPieces = 16;  ///< splits of a tile that one CTA adds; more are added by all its CTAs
+inline constexpr int kBf16x3Block = 64;      ///< k per block, after which sums are promoted
+inline constexpr int kBf16x3Short = 2;       ///< up to so many blocks, tiles are not split and sums are more exact
 
-/// Rows of C a CTA. The one place where they are written.
+/// Rows of C per CTA.
 enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
 struct Bf16x3TileInfo {
   std::string_view name, swap_ab_name;  ///< rows by columns of C
@@ -24,7 +24,7 @@ struct Bf16x3TileInfo {
   double fixed_swap_ab;
 };
 inline constexpr std::array<Bf16x3TileInfo, 2> kBf16x3Tiles{{
-    {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: bound by reading B
+    {"bf16x3_32x128", "bf16x3_128x32", 32, 2200, 2400, 2500},  // few rows: limited by reading B
     {"bf16x3_64x128", "bf16x3_128x64", 64, 2750, 3400, 2700},  // the rest: B is read and split half as often
 }};
 constexpr const Bf16x3TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
@@ -38,39 +38,38 @@ constexpr int bf16x3_reach_limit(std::int64_t k) {
 
 struct Bf16x3Plan {
   Bf16x3Tile tile;
-  bool swap_ab;                ///< of a problem with A and B swapped; B is K-major then and comes by TMA
-  TensorOperand b;             ///< as it lies
+  bool swap_ab;                ///< A and B are swapped; then TMA loads B, which is K-major
+  TensorOperand b;             ///< in place
   bool a_vectors;              ///< quads of A are aligned accesses
   std::int64_t tiles;          ///< of all batches
   std::int64_t blocks;         ///< of k
-  std::int64_t granule;        ///< blocks a unit of work
-  std::int64_t units;          ///< a tile: ceil(blocks / granule)
+  std::int64_t granule;        ///< k-blocks per unit of work
+  std::int64_t units;          ///< per tile: ceil(blocks / granule)
   std::int64_t ctas;           ///< CTA c does units c U / ctas to (c + 1) U / ctas of all U, in order of tiles
   std::int64_t partial_bytes;  ///< sums of tiles that several CTAs share; 0: none does
-  std::int64_t counter_bytes;  ///< zeros that the launch needs, and leaves
+  std::int64_t counter_bytes;  ///< zeros before and after the launch
   double seconds;              ///< predicted
 
-  bool b_tma() const { return !b.copied; }  ///< B comes by TMA, else by cp.async an element
+  bool b_tma() const { return !b.copied; }  ///< TMA loads B, else cp.async element by element
 };
 
 /// What the passes over fp32 operands count (fp16_split/split.cuh). Zeros before a product and after it.
 struct alignas(16) FailedLines {
   unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
-  unsigned low;         ///< lines whose numbers three bf16 parts may not carry before they are lifted (fp16_split/line_scale.cuh)
+  unsigned low;         ///< lines whose numbers may need lifting for three bf16 parts (fp16_split/line_scale.cuh)
   /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
   /// shares add up to 9/8. Below bit 16: CTAs of bf16x3/kernel.cuh that have read all this.
   unsigned state;
   static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
 };
 
-/// Whole tiles, for the elements that fp16 parts of this product do not carry; nothing where CUDA cores have to do them. Then
-/// `list` words hold the tiles' numbers.
+/// Whole tiles, for the elements that this product's fp16 parts cannot represent; nothing if CUDA cores have to compute them.
+/// The tiles' numbers take `list` words.
 std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
 constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
 
-/// A problem with A and B swapped is planned as such: the caller asks of both and takes the better.
-/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (the splits of a tile depend on
-/// M).
+/// A problem with A and B swapped is planned as such: the caller plans both and takes the better. Nothing if the kernel does
+/// not apply: other GPUs, dtypes and precisions, batch-invariant problems (the splits of a tile depend on M).
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,7 @@
-// bf16x3: which tiles and which of their k-blocks a CTA computes (split-K where a tile's k-blocks fall to several CTAs).
+// bf16x3: which tiles and which of their k-blocks a CTA computes (stream-K: a tile's k-blocks may fall to several CTAs).
 //
-//   All tiles' k-blocks in one row, in units of `granule` blocks, are cut evenly among the CTAs. So the order of additions
-//   depends on the problem and the GPU alone. The fallback takes whole tiles, those of the CTA's list.
+//   The k-blocks of all tiles form one sequence, in units of `granule` blocks, which is divided evenly among the CTAs. So the
+//   order of additions depends on the problem and the GPU alone. The fallback takes whole tiles, those of the CTA's list.
 #pragma once
 #include "matmul/bf16x3/arguments.cuh"
 
@@ -28,7 +28,7 @@ template <class Config>
 struct Scheduler {
   static constexpr bool kFallback = Config::kValue.fallback, kWhole = kFallback || Config::kValue.short_k;
   const Bf16x3Arguments& g;
-  unsigned unit, last;  // in the row of all tiles' units; fallback: in the list
+  unsigned unit, last;  // in the sequence of all tiles' units; fallback: in the list
   unsigned taken;
   int block, end;
 
@@ -38,7 +38,7 @@ struct Scheduler {
     open();
   }
   __device__ __forceinline__ bool done() const { return unit >= last; }
-  /// Are all blocks of the tile this CTA's?
+  /// Does this CTA compute all blocks of the tile?
   __device__ __forceinline__ bool whole() const { return kWhole || taken == g.units; }
   __device__ __forceinline__ void advance() {
     unit += taken;
@@ -48,7 +48,7 @@ struct Scheduler {
     if constexpr (kFallback) return done() ? TileOrigin{0, 0, 0} : tile_origin<Config>(g, g.list[unit * gridDim.x + blockIdx.x]);
     return tile_origin<Config>(g, kWhole || g.units == 1 ? unit : unit / g.units);
   }
-  /// The CTA that has a unit.
+  /// The CTA that computes a unit.
   __device__ __forceinline__ unsigned owner(unsigned of) const {
     return static_cast<unsigned>((static_cast<std::uint64_t>(of + 1) * gridDim.x - 1) / g.all_units);
   }

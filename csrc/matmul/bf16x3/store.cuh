@@ -1,12 +1,12 @@
-// bf16x3: how sums leave for C.
+// bf16x3: how sums are stored to C.
 #pragma once
 #include "matmul/bf16x3/fallback.cuh"
 #include "matmul/epilogue/quad.cuh"
 
 namespace xgemm::matmul::bf16x3 {
 
-/// Stores sums (C^T, as wgmma leaves it) without shared memory. With swap_ab and nothing fused, even `ld`: four lanes hold 32
-/// bytes of a row, so nothing is gained by shared memory.
+/// Stores sums (C^T in wgmma's register layout) without shared memory. With swap_ab, nothing fused and even `ld`, four lanes
+/// hold 32 bytes of a row, so shared memory gains nothing.
 template <class Config>
 __device__ __forceinline__ void store_registers(const float (&sums)[Config::kValue.rows / 2], float* out, int ld, float alpha,
                                                 const FragmentPlace<Config>& place, int rows, int columns) {
@@ -22,7 +22,8 @@ __device__ __forceinline__ void store_registers(const float (&sums)[Config::kVal
   }
 }
 
-/// Stores four neighbouring sums of a row of C, with all that is fused; the fallback only what fp16 parts do not carry.
+/// Stores four neighbouring sums of a row of C with the fused epilogue; the fallback only the elements that fp16 parts cannot
+/// represent.
 template <class Config>
 struct QuadStore {
   static constexpr bool kFallback = Config::kValue.fallback;

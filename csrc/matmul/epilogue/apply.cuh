@@ -1,7 +1,7 @@
 // The end of every product: out = (activation(alpha * sum + beta * c + bias) + residual) * factor, in the accumulator's type,
 // rounded once.
-// The multiplications and additions name their rounding, so that no compiler fuses them in one kernel and not in another: a sum's
-// bits decide an element's bits, whichever kernel the plan took.
+// Multiplications and additions name their rounding, so that the compiler does not fuse them in one kernel and not in another:
+// an element's bits depend on its sum's bits, not on the kernel.
 #pragma once
 #include <cmath>
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
   return y;
 }
 
-/// x / (1 + e^-x). In fp32 without a division, whose code for huge and tiny quotients is a call: with t = e^-|x| it is x or x t
-/// over 1 + t, which is in [1, 2], and one Newton step makes the reciprocal as good as a division.
+/// x / (1 + e^-x). The fp32 form avoids a division, which is a function call for huge and tiny quotients: with t = e^-|x| it is
+/// x or x t over 1 + t, which is in [1, 2], and one Newton step makes the reciprocal as exact as a division.
 __device__ __forceinline__ float silu(float x) {
   const float t = expf(-fabsf(x)), d = plus(1.f, t), r = fast_reciprocal(d);
   return times(x > 0 ? x : times(x, t), fmaf(r, fmaf(-d, r, 1.f), r));
@@ -66,7 +66,7 @@ __device__ __forceinline__ float activate_half(float x, Activation activation) {
   }
 }
 
-/// As out of type T wants it.
+/// At the precision that out of type T needs.
 template <class T, class Acc>
 __device__ __forceinline__ Acc activate_for(Acc x, Activation activation) {
   if constexpr (sizeof(T) == 2)
@@ -75,7 +75,7 @@ __device__ __forceinline__ Acc activate_for(Acc x, Activation activation) {
     return activate(x, activation);
 }
 
-/// One branch for all, so that their chains of instructions overlap.
+/// One branch for all values, so that their instructions overlap.
 template <class T, class Acc, int kCount>
 __device__ __forceinline__ void activate_all(Acc (&x)[kCount], Activation activation) {
   const auto all = [&](Activation known) {
@@ -95,8 +95,8 @@ __device__ __forceinline__ void activate_all(Acc (&x)[kCount], Activation activa
 __device__ __forceinline__ float scaled(float alpha, float sum) { return fmaf(alpha, sum, 0.f); }
 __device__ __forceinline__ double scaled(double alpha, double sum) { return fma(alpha, sum, 0.); }
 
-/// The chain for kCount sums. `e` has what there is of it; c(i), bias(i) and residual(i) are sum i's, asked for only if they
-/// exist.
+/// The epilogue after alpha for kCount sums, without the factor. c(i), bias(i) and residual(i) are sum i's operands; they are
+/// called only if `e` has the operand.
 template <class T, class Acc, int kCount, class E, class C, class Bias, class Residual>
 __device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const C& c, const Bias& bias, const Residual& residual) {
   if (e.c) {
@@ -132,7 +132,7 @@ struct Epilogue {
   const Acc* factor;
   std::int64_t factor_row;
 
-  /// Before the rounding.
+  /// The result before rounding.
   __device__ __forceinline__ Acc exact(Acc sum, std::int64_t row, std::int64_t col) const {
     Acc x = scaled(alpha, sum);
     if (c) x = fma(beta, convert<Acc>(c[row * c_row + col * c_col]), x);
@@ -147,8 +147,8 @@ struct Epilogue {
     return convert<T>(exact(sum, row, col));
   }
 
-  /// (row, col) .. (row, col + 3), of which the first `count` exist. Each operand is asked for once, so that its four loads and
-  /// the four activations overlap; what does not exist repeats the first column.
+  /// (row, col) .. (row, col + 3), of which the first `count` are in bounds. Each operand is tested once, so that its four
+  /// loads and the four activations overlap; elements out of bounds repeat the first column.
   template <class Out>
   __device__ __forceinline__ Quad<Out> quad(const Quad<Acc>& sum, std::int64_t row, std::int64_t col, int count) const {
     Quad<Out> q{};
@@ -170,7 +170,7 @@ struct Epilogue {
   }
 };
 
-/// Where batch `index` of an operand starts, in elements.
+/// Offset of batch `index` of an operand, in elements.
 __device__ __forceinline__ std::int64_t batch_offset(const Problem& p, const Operand& x, std::int64_t index) {
   std::int64_t offset = 0;
 #pragma unroll

@@ -30,7 +30,7 @@ __device__ __forceinline__ void store_quad(Acc* p, const Quad<Acc>& q) {
   }
 }
 
-/// Writes up to `count` elements of a quad of a row of length n; one access where the row allows it.
+/// Writes up to `count` elements of a quad of a row of length n; one access if the row is aligned.
 template <class T>
 __device__ __forceinline__ void store_row_quad(T* p, const Quad<T>& q, int count, std::int64_t n) {
   if (n % 4 == 0) {  // the base is the allocator's, so every quad of every row is aligned and whole

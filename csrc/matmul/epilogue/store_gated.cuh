@@ -7,9 +7,9 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// 16 columns a turn, in boxes by TMA where rows of C are aligned, else from registers, a few bytes at a time: that is for few
-/// rows and odd n. For half types the turns are unrolled, as selecting registers at run time takes four times the instructions;
-/// fp32's long activations would leave the instruction cache.
+/// 16 columns at a time: in boxes by TMA if rows of C are aligned, else from registers, a few bytes at a time (few rows, odd
+/// n). The loop is unrolled for half types, as selecting registers at run time takes four times the instructions; not for fp32,
+/// whose long activations would overflow the instruction cache.
 template <class Out, class Config>
 __device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                             int column, int batch, int lane, unsigned char* staging) {

@@ -1,4 +1,4 @@
-// Half-precision rows of C that are unaligned, as aligned pieces of 16 bytes: TMA stores to multiples of 16 bytes only.
+// Stores unaligned half-precision rows of C in aligned pieces of 16 bytes: TMA stores only to multiples of 16 bytes.
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/stmatrix.cuh"
@@ -8,10 +8,10 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// Boxes of 16 rows by 64 columns, alternately in two buffers of 2 KiB in TMA's 128-byte swizzle, to unaligned rows. A piece is
-/// 16 bytes of C at a multiple of 16; a row's first piece of a box begins with what the box before left, which is in the other
-/// buffer; the tile's two sides leave by elements. A lane has a piece of row lane / 8, or 4 rows further, and of the eighth row
-/// after it, whose skew is the same.
+/// Stores boxes of 16 rows by 64 columns, which alternate between two buffers of 2 KiB in TMA's 128-byte swizzle. A piece is 16
+/// bytes of C at a multiple of 16. A row's first piece of a box begins with the end of the previous box, in the other buffer;
+/// elements at the tile's two sides are stored one at a time. A lane stores a piece of row lane / 8, or 4 rows further, and of
+/// the row eight further, which has the same skew.
 template <class Out>
 class RaggedRows {
   uint4 low[2], high[2];
@@ -19,14 +19,14 @@ class RaggedRows {
   std::int64_t pitch;
   std::uint32_t from_high, from_low;
   int lane, r, skew, rows;
-  bool low_before;  // its low half is in the other buffer
+  bool low_before;  // the piece's low half is in the other buffer
 
-  __device__ __forceinline__ std::uint32_t at(int p) const {  // piece p of a buffer's row
+  __device__ __forceinline__ std::uint32_t at(int p) const {  // offset of piece p of the row
     return static_cast<unsigned>(r * 128 + ((p ^ r) & 7) * 16);
   }
 
  public:
-  /// `first_line`: the tile's first element in row lane / 8; `rows` exist; `s`: 0 or 1, rows 4 s further.
+  /// `first_line`: the tile's first element in row lane / 8; `rows` are in bounds; `s`: 0 or 1, rows 4 s further.
   __device__ __forceinline__ RaggedRows(std::uint32_t buffers, Out* first_line, std::int64_t pitch, int rows, int lane, int s)
       : line(first_line + 4 * s * pitch), pitch(pitch), lane(lane), r(lane / 8 + 4 * s), rows(rows) {
     skew = static_cast<int>(misalignment(line)) / 2;
@@ -35,7 +35,7 @@ class RaggedRows {
     from_high = buffers + at(piece), from_low = buffers + at(piece - (skew ? 1 : 0)) + (low_before ? 2048 : 0);
   }
 
-  /// Loads the pieces of the box in the buffer at `offset`. What follows may write the other buffer after a __syncwarp.
+  /// Loads the pieces of the box in the buffer at `offset`. The other buffer may be written after a __syncwarp.
   __device__ __forceinline__ void load(int offset) {
     const std::uint32_t here = from_high + static_cast<unsigned>(offset),
                         there = from_low + static_cast<unsigned>(low_before ? -offset : offset);
@@ -43,7 +43,7 @@ class RaggedRows {
     for (int i = 0; i < 2; ++i) low[i] = ptx::load_shared16(there + 1024 * i), high[i] = ptx::load_shared16(here + 1024 * i);
   }
 
-  /// To `column` of the tile and what follows; `columns` exist from there on, up to the tile's end.
+  /// Stores the loaded pieces from the tile's `column` on; `columns` are in bounds from there on, up to the tile's end.
   __device__ __forceinline__ void store(int column, int columns) const {
     const int c = 8 * (lane % 8) - skew;
     const bool whole = c + 8 <= columns && column + c >= 0;
@@ -53,7 +53,7 @@ class RaggedRows {
       ptx::store_global16_if(line + 8 * i * pitch + (column + c), shift_bytes(low[i], high[i], shift), whole && r + 8 * i < rows);
   }
 
-  /// Elements of the box at `offset` that no whole piece holds; call it before the other buffer is written.
+  /// Stores elements of the box at `offset` that are in no whole piece. Call it before the other buffer is written.
   __device__ __forceinline__ void store_ends(std::uint32_t buffers, int offset, int column, int columns) const {
     if (column > 0 && columns > 64) return;
     const int piece = lane % 8;
@@ -72,16 +72,15 @@ class RaggedRows {
   }
 };
 
-/// The row at which RaggedRows has a lane begin.
+/// A lane's `first_line` of RaggedRows.
 template <class Out>
 __device__ __forceinline__ Out* ragged_line(const WgmmaArguments& g, int batch, int row, int column, int lane) {
   return static_cast<Out*>(g.problem.out) +
          (static_cast<std::int64_t>(batch) * static_cast<int>(g.problem.m) + row + lane / 8) * g.problem.n + column;
 }
 
-/// A warp's 16 rows of a tile to unaligned rows; alpha and bias only. A box at a time, because what follows the choice
-/// of its registers must stay in the instruction cache; a box is converted while the one before it is on its way from shared
-/// memory to the lanes.
+/// Stores a warp's 16 rows of a tile to unaligned rows of C; alpha and bias only. One box at a time, so that the code stays in
+/// the instruction cache; a box is converted while the lanes load the previous one from shared memory.
 template <class Out, int kTileN, bool kBias>
 __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2], const WgmmaArguments& g, int row, int column,
                                                   int column_end, int batch, int lane, unsigned char* staging,
@@ -95,7 +94,7 @@ __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2
 #pragma unroll
     for (int known = 0; known < kBoxes; ++known) {  // registers have no run-time index
       if (known != box) continue;
-      __syncwarp();  // the buffer has been read; and so this is a branch
+      __syncwarp();  // the buffer has been read; also keeps this a branch
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if (64 * known + 16 * j >= kTileN) break;
@@ -122,7 +121,7 @@ __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2
   for (int at = 0; column + at < column_end; at += 64) {
     const int columns = column_end - column - at, offset = at % 128 * 32;
     int here = lane;
-    asm volatile("" : "+r"(here));  // else what follows from it waits in registers, which spill
+    asm volatile("" : "+r"(here));  // else values computed from it stay in registers, which spill
     RaggedRows<Out> upper(buffers, line, g.problem.n, rows, here, 0), lower(buffers, line, g.problem.n, rows, here, 1);
     upper.load(offset), lower.load(offset);
     upper.store_ends(buffers, offset, at, columns), lower.store_ends(buffers, offset, at, columns);

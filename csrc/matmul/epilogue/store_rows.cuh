@@ -9,7 +9,8 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// The epilogue's operands at this batch, found once a tile by a rolled loop: the tile's code must stay in the instruction cache.
+/// The epilogue's operands at this batch, computed once per tile by a rolled loop: the tile's code must stay in the instruction
+/// cache.
 template <class Out>
 __device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, int batch) {
   auto e = make_epilogue_at<Out, float>(p);
@@ -25,21 +26,21 @@ __device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, 
   return e;
 }
 
-/// The two columns of 64 that a lane takes in store_rows: neighbours where rows of C keep pairs together, else 32 apart, so that
-/// a warp's narrow stores are side by side.
+/// The two columns of 64 that a lane stores in store_rows: neighbours if rows of C keep pairs aligned, else 32 apart, so that a
+/// warp's narrow stores are adjacent.
 struct LaneColumns {
   bool paired;
   int first, second;
   __device__ __forceinline__ LaneColumns(const Problem& p, int lane)
       : paired(p.n % 2 == 0), first(paired ? 2 * lane : lane), second(paired ? first + 1 : first + 32) {}
-  /// Of 8, as accumulators have them.
+  /// Two columns of 8, as in the accumulators.
   __device__ __forceinline__ LaneColumns(const Problem& p, int quad, std::true_type)
       : paired(p.n % 2 == 0), first(2 * quad), second(first + 1) {}
 };
 
-/// Stores `rows` rows of C, `row` and so on, kRowStep apart, kRows at a time; `base` is the first of 64 columns, those from
-/// `column_end` on are not this warp's; `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and
-/// `column_scales` as fill_scales() left them, from that row and that column on; none: the lines' statistics are read.
+/// Stores `rows` rows of C from `row` on, kRowStep apart, kRows at a time. `base` is the first of 64 columns; columns from
+/// `column_end` on are not this warp's. `sums(r)` gives row + r's sums in this lane's columns. Scaled: `row_scales` and
+/// `column_scales` are those of fill_scales() from that row and column on; if null, the lines' statistics are read.
 template <class Out, bool kScaled, int kRows, int kRowStep = 1, class Sums>
 __device__ __forceinline__ void store_rows(const WgmmaArguments& g, const Epilogue<Out, float>& e, int row, int rows, int base,
                                            const LaneColumns& columns, int column_end, int batch, const Sums& sums,

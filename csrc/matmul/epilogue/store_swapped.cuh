@@ -1,4 +1,4 @@
-// A tile of C^T (swap_ab), for alpha, bias and activation.
+// Stores a tile of C^T (swap_ab) with alpha, bias and activation.
 #pragma once
 #include <type_traits>
 
@@ -10,9 +10,9 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// `row` and `column` are C's. Matrices of eight rows of C by eight columns are transposed on their way to the warpgroup's
-/// staging, some rows of its 64 columns at a time, swizzled as TMA does it; they leave by TMA, eight rows a box, or element by
-/// element where rows of C are unaligned.
+/// `row` and `column` are C's. Matrices of eight rows of C by eight columns are transposed into the warpgroup's staging, some
+/// rows of its 64 columns at a time, in TMA's swizzle. TMA stores them, eight rows per box; if rows of C are unaligned, they
+/// are stored one element at a time.
 template <class Out, class Config>
 __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                               int column, int batch, int warp, int lane, unsigned char* staging,
@@ -34,15 +34,15 @@ __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue
     for (int h = 0; h < 2; ++h) add[h] = shared_bias[64 * consumer + 16 * quarter + lane / 4 + 8 * h];
   }
   const float alpha = g.alpha;
-  // x: of row 8 (i / 4) + 2 (lane % 4) + i % 2 of the turn's, column lane / 4 + 8 (i / 2 % 2) of the warp's.
+  // x[i]: row 8 (i / 4) + 2 (lane % 4) + i % 2 of the turn, column lane / 4 + 8 (i / 2 % 2) of the warp.
   const auto store_turn = [&](float(&x)[kTurn / 2], int turn, auto activates) {
     const int here = row + turn * kTurn, first = row + turn / kRoundTurns * kRound;
     const int buffer = turn / kRoundTurns % 2 * (kRound * kRowBytes);
     if (turn % kRoundTurns == 0) {
-      // The round before the last read this buffer; a tile before may have ended with either, a main loop ago.
+      // The store before the previous one read this buffer; a previous tile may have ended with either buffer, a main loop ago.
       if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
-      ptx::named_barrier_sync(barrier, 128);  // nobody reads the staging any more
+      ptx::named_barrier_sync(barrier, 128);  // no thread or store reads the buffer any more
     }
 #pragma unroll
     for (int i = 0; i < kTurn / 2; ++i) {

@@ -1,8 +1,8 @@
-// From the accumulators of a wgmma warp to memory. The ways out are equal in every bit:
-//   direct  alpha and bias of few rows, from registers, pairs of columns a lane;
+// Stores the accumulators of a wgmma warp. Its paths give equal bits:
+//   direct  alpha and bias of few rows, from registers, two columns per lane;
 //   TMA     through shared memory in boxes (epilogue/store_tma.cuh), unaligned rows in pieces (epilogue/store_ragged.cuh);
 //   rows    any epilogue, any n: fp32 through shared memory, 16 rows of 64 columns at a time, then a few rows at a time, two
-//           columns a lane, so that C, residual and out are accessed in whole cache lines (epilogue/store_rows.cuh).
+//           columns per lane, so that C, residual and out are accessed in whole cache lines (epilogue/store_rows.cuh).
 // Others: store_swapped.cuh, store_gated.cuh, and wgmma/split_k.cuh for splits of K.
 #pragma once
 #include "matmul/epilogue/store_rows.cuh"
@@ -39,8 +39,8 @@ __device__ __forceinline__ void store_direct(const float (&sums)[kTileN / 2], co
   }
 }
 
-/// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging` 4 KiB, a multiple of 1024.
-/// The sums are not changed: they may be wgmma's accumulators, and ptxas runs each wgmma alone where anything else writes them.
+/// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging`: 4 KiB, aligned to 1024 bytes.
+/// The sums are not changed: they may be wgmma's accumulators, and ptxas serialises wgmmas if anything else writes them.
 template <class Out, class Config>
 __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                            int column, int batch, int lane, unsigned char* staging, const int* scales,
@@ -61,14 +61,14 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
   const auto epilogue = tile_epilogue<Out>(p, batch);
-  if (kScaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // the tile before may have left by TMA
+  if (kScaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // TMA may still read the previous tile
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {
     if (column + 64 * round >= n) break;
     __syncwarp();
 #pragma unroll
-    for (int known = 0; known < kRounds; ++known) {  // registers have no run-time index; all that follows stands in the code once
+    for (int known = 0; known < kRounds; ++known) {  // registers have no run-time index; the code below exists once
       if (known != round) continue;
 #pragma unroll
       for (int j = 0; j < kPieces; ++j)

@@ -1,6 +1,6 @@
-// A tile of C through shared memory in boxes of 16 rows by 128 bytes, which TMA stores while the warp goes on: alpha and bias,
-// and for half precision any epilogue whose C and residual keep pairs of columns together. A turn of 32 columns is converted at a
-// time.
+// Stores a tile of C through shared memory in boxes of 16 rows by 128 bytes, which TMA stores while the warp goes on: alpha and
+// bias, and for half precision any epilogue whose C and residual can be read in pairs of columns. 32 columns (a turn) are
+// converted at a time.
 #pragma once
 #include <type_traits>
 
@@ -13,14 +13,14 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// A warp's 16 rows of results on their way to C by TMA, kTurn columns at a time, through two buffers of 16 rows of kBytes, 128
-/// or 64: pieces of 16 bytes of row r are permuted by r % 8, by r / 2 % 4, as TMA's swizzle of so many bytes does.
+/// Stores a warp's 16 rows of results by TMA, kTurn columns at a time, through two buffers of 16 rows of kBytes, 128 or 64.
+/// Pieces of 16 bytes of row r are swizzled by r % 8 or r / 2 % 4, as in TMA's swizzle of that width.
 template <class Out, int kTurn, int kBytes = 128>
 class BoxStore {
   static constexpr int kTurns = kBytes / static_cast<int>(sizeof(Out)) / kTurn;  // of a box
   static constexpr bool kMatrices = sizeof(Out) == 2;
   unsigned char* staging;
-  std::uint32_t place;  // this lane's, of a buffer's first columns; other columns' pieces by exclusive-or
+  std::uint32_t place;  // this lane's address for a buffer's first columns; for others by exclusive-or
   int lane;
 
  public:
@@ -29,13 +29,13 @@ class BoxStore {
     place = ptx::shared_address(staging) + static_cast<unsigned>(r * kBytes + (piece ^ (kBytes == 128 ? r % 8 : r / 2 % 4)) * 16 +
                                                                  (kMatrices ? 0 : lane % 2 * 8));
   }
-  /// x: of column 8 (i / 4) + 2 (lane % 4) + i % 2 and row lane / 4 + 8 (i % 4 / 2), as accumulators have them. The box leaves
-  /// with its last turn, or where `last` says that no column follows; its first element is C's (column, row, batch).
+  /// x[i]: column 8 (i / 4) + 2 (lane % 4) + i % 2 and row lane / 4 + 8 (i % 4 / 2), as in the accumulators. The box is stored
+  /// with its last turn, or if `last` (no column follows); its first element is C's (column, row, batch).
   __device__ __forceinline__ void put(const float (&x)[kTurn / 2], int turn, bool last, const WgmmaArguments& g, int column,
                                       int row, int batch, int column_end, auto may_be_ragged) const {
     const int buffer = turn / kTurns % 2 * 2048;
     if (turn % kTurns == 0) {
-      // The store before the last read this buffer; a tile before may have ended with either buffer, a main loop ago.
+      // The store before the previous one read this buffer; a previous tile may have ended with either buffer, a main loop ago.
       if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
       __syncwarp();
     }
@@ -86,11 +86,11 @@ class BoxStore {
   }
 };
 
-/// May an activation go the way of boxes? fp32's are long: a turn's would spill, and leave the instruction cache.
+/// May boxes be stored with an activation? Not fp32's, which are long: a turn's would spill and overflow the instruction cache.
 template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
 
-/// As store_tile, whose way out it is; `n`: where the warp's columns end.
+/// The TMA path of store_tile; `n`: end of the warp's columns.
 template <class Out, class Config>
 __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
                                           int column, int n, int batch, int lane, unsigned char* staging, const int* scales,
@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   const Out* const bias = static_cast<const Out*>(p.bias.data);
   const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
   const BoxStore<Out, kTurn, kBoxBytes> boxes(staging, lane);
-  // C and residual in the places of a turn's sums, loaded before they are needed.
+  // C and residual at the elements of a turn's sums, loaded before they are needed.
   struct Places {
     Vector<Out, 2> pairs[2 * kPairs];
     __device__ __forceinline__ float operator[](int i) const { return convert<float>(pairs[i / 2][i % 2]); }
@@ -185,7 +185,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
     }
   }
   if constexpr (kActivatesBoxes<Out>) {
-    // In loops, as these are long: unrolled, they would leave the instruction cache.
+    // In rolled loops, as these are long: unrolled, they would overflow the instruction cache.
     const auto store_turns = [&](auto rest) {
 #pragma unroll 1
       for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {

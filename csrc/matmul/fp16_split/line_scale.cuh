@@ -1,4 +1,4 @@
-// Scales of the lines (rows of A, columns of B) of a split fp32 operand, and how well the split carries them: see
+// Scales of the lines (rows of A, columns of B) of a split fp32 operand, and how exactly the split represents them: see
 // fp16_split/split.cuh.
 #pragma once
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace xgemm::matmul {
 
 inline constexpr unsigned kInfinityBits = 0x7f800000u;
 
-/// What is known of a line after the split.
+/// A line's statistics, found by the split.
 struct alignas(16) LineStats {
   unsigned max_bits;  ///< bits of the largest magnitude; from 0x7f800000 on: Inf or NaN
   unsigned dense, lossy, nonzero;
@@ -32,15 +32,15 @@ __device__ __forceinline__ int split_exponent(unsigned max_bits) {
 /// 2^e as a float, for e in [-126, 127].
 __device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e + 127) << 23); }
 
-/// Takes a power of two out of x. Two factors, as one can be out of range; only the last product can be denormal, so there is one
-/// rounding.
+/// x 2^exponent, to undo a scale. Two factors, as 2^exponent may be out of range. Only the last product can be denormal, so
+/// there is one rounding.
 __device__ __forceinline__ float unscale(float x, int exponent) {
   const int e = max(exponent, -252), half_e = e / 2;
   return x * power_of_two(half_e) * power_of_two(e - half_e);
 }
 
-/// Power of two that brings the largest magnitude of a line below 2^-8 to [1, 2), or near it, so that three bf16 parts carry all
-/// that is within 2^-100 of it. Lines are raised only: that rounds nothing.
+/// Power of two that raises a line whose largest magnitude is below 2^-8 to about [1, 2), so that three bf16 parts represent
+/// all numbers within 2^-100 of it. Lines are only raised, which rounds nothing.
 __device__ __forceinline__ int lift_exponent(unsigned max_bits) {
   constexpr int kLow = 127 - 8;
   const int biased = static_cast<int>(max_bits >> 23);
@@ -50,7 +50,7 @@ __device__ __forceinline__ int lift_exponent(unsigned max_bits) {
 /// Quality of a line's split, for pairs_well(); both in 1/256 of K.
 struct LineQuality {
   int density;  ///< dense elements; above that for zeros, far below for Inf and NaN
-  int filled;   ///< 1 + elements that are not zero, of a line that is carried exactly enough; 0 of one that is not
+  int filled;   ///< 1 + elements that are not zero; 0 if the line has a lossy element
 };
 __device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
   if (s.max_bits >= kInfinityBits) return {-4096, 0};
@@ -65,7 +65,7 @@ __device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {
   return a.filled * b.filled >= kEnoughFilled || a.density + b.density >= kEnoughDense;
 }
 
-/// Does the line pair well with none but zeros?
+/// Does the line pair well with lines of zeros only?
 __device__ __forceinline__ bool pairs_with_none(LineQuality q) { return !pairs_well(q, {256, 257}); }
 
 }  // namespace xgemm::matmul

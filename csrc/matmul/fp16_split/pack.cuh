@@ -1,6 +1,6 @@
-// Copies operands (Bits: an element's, 16 or 32) that TMA cannot load (misaligned base, strides that are no multiple of 16 bytes,
-// no contiguous dim, several batch dims) to [batch][other][ld], ld a multiple of 16 bytes. Both operands of a product in one
-// launch. Measured beside loads into the main loop itself: docs/log/matmul.md. Floor: their bytes read and written once.
+// Copies operands (Bits: an element's, 16 or 32) that TMA cannot load (unaligned base or strides, no contiguous dim, several
+// batch dims) to [batch][other][ld], ld a multiple of 16 bytes. Both operands of a product in one launch. Measured against
+// loads in the main loop: docs/log/matmul.md. Floor: their bytes read and written once.
 #pragma once
 #include <algorithm>
 
@@ -18,9 +18,9 @@ template <class Bits>
 struct PackOperand {
   Operand operand;
   std::int64_t inner_stride, other_stride;
-  const Bits* end;  ///< of the operand: nothing is read from there on
+  const Bits* end;  ///< of the operand: nothing is read at or after it
   Bits* out;
-  std::int64_t ld, inner, other, batches;  ///< batches: 1 where all share the operand
+  std::int64_t ld, inner, other, batches;  ///< batches: 1 if all share the operand
   std::int64_t pieces;                     ///< of 16 bytes, in all; 0: the operand is not copied
   ShortDivider per_line;                   ///< pack_lines(): segments of a line
 };
@@ -46,10 +46,10 @@ __device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>&
   return offset;
 }
 
-inline constexpr int kPackThreads = 256, kPackBatch = 2;  // pieces that a thread has under way
+inline constexpr int kPackThreads = 256, kPackBatch = 2;  // kPackBatch: pieces in flight per thread
 
-/// A thread two pieces of 16 bytes. Neighbouring threads read neighbours: along the inner dim, or, where it is not contiguous, in
-/// neighbouring lines.
+/// A thread copies two pieces of 16 bytes at a time. Neighbouring threads read neighbours: along the inner dim, or, if that is
+/// not contiguous, in neighbouring lines.
 template <class Bits>
 __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ PackArguments<Bits> g) {
   constexpr int kPiece = ShiftedPiece<Bits>::kCount;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
       const Bits* const in = static_cast<const Bits*>(x.operand.data) + matrix_offset(g, x.operand, batch) +
                              line * x.other_stride + first * x.inner_stride;
       count[j] = static_cast<int>(min(x.inner - first, std::int64_t{kPiece}));
-      to[j] = x.out + (batch * x.other + line) * x.ld + first;  // beyond the last piece, it is written again
+      to[j] = x.out + (batch * x.other + line) * x.ld + first;  // threads past the last piece write it again
       if (!transposes) {
         shift[j] = misalignment(in);
         pieces[j].load(in, count[j], x.end);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
   }
 }
 
-/// What a warp takes at a time: `unit` of PackArguments.
+/// What a warp copies: `unit` of PackArguments.
 template <class Bits>
 struct PackSegment {
   const Bits* in;
@@ -120,11 +120,11 @@ __device__ __forceinline__ PackSegment<Bits> find_segment(const PackArguments<Bi
           static_cast<int>(min(x.inner - first, std::int64_t{kSegment}))};
 }
 
-/// For long lines: a warp has up to 1 KiB of one, a lane two pieces of 16 bytes, neighbours in neighbouring lanes. Small blocks
-/// of few registers, so that some wait for the launch before on multiprocessors that are still busy with it.
+/// For long lines: a warp copies up to 1 KiB of one, a lane two pieces of 16 bytes, neighbours in neighbouring lanes. Small
+/// CTAs with few registers, so that some wait for the previous launch on SMs that it still occupies.
 template <class Bits>
 struct PackLines {
-  static constexpr int kWarps = 4, kPieces = 2, kBlocks = 10;  // a multiprocessor
+  static constexpr int kWarps = 4, kPieces = 2, kBlocks = 10;  // kBlocks: per SM
   static constexpr int kSegment = kPieces * 512 / static_cast<int>(sizeof(Bits));
   static constexpr std::int64_t segments(std::int64_t inner) { return (inner + kSegment - 1) / kSegment; }
 };
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(32 * PackLines<Bits>::kWarps, PackLines<Bits>:
   }
 }
 
-/// Behind the last element of an operand of `batches` matrices (1: all batches share it) of `other` lines of `inner`.
+/// One past the last element of an operand of `batches` matrices (1: all batches share it) of `other` lines of `inner`.
 template <class Bits>
 const Bits* end_of(const Problem& p, const Operand& x, std::int64_t inner, std::int64_t inner_stride, std::int64_t other,
                    std::int64_t other_stride) {
@@ -165,7 +165,7 @@ const Bits* end_of(const Problem& p, const Operand& x, std::int64_t inner, std::
   return static_cast<const Bits*>(x.data) + last + 1;
 }
 
-/// An operand for launch_pack(): to where its plan has its copy, if it has one.
+/// An operand for launch_pack(); nothing to copy if its plan has no copy.
 template <class Bits>
 PackOperand<Bits> pack_operand(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace) {
   constexpr std::int64_t kPiece = 16 / sizeof(Bits);
@@ -183,7 +183,7 @@ PackOperand<Bits> pack_operand(const Problem& p, const OperandLines& x, const Te
           .per_line = {}};
 }
 
-/// Both in one launch, or none where nothing is to be copied.
+/// Packs both in one launch; none if nothing is to be copied.
 template <class Bits>
 void launch_pack(const Problem& p, const PackOperand<Bits>& first, const PackOperand<Bits>& second, cudaStream_t stream) {
   using Lines = PackLines<Bits>;

@@ -1,6 +1,6 @@
-// Sixteen bytes at any element's address, in two steps, so that a thread can have many under way: load() asks for the aligned
-// blocks that hold them, value() shifts. A block is read only for an element in it that is wanted, and nothing from the operand's
-// end on is.
+// Loads 16 bytes at any element's address in two steps, so that a thread can have many loads in flight: load() reads the
+// aligned blocks that hold them, value() shifts. A block is read only if it holds a wanted element, and nothing is read at or
+// after the operand's end.
 #pragma once
 #include "device/bytes16.cuh"
 
@@ -11,12 +11,12 @@ struct ShiftedPiece {
   static constexpr int kCount = 16 / static_cast<int>(sizeof(Bits));
   uint4 low, high;
 
-  /// The aligned block at q, of which bytes from `end` on do not exist.
+  /// Loads the aligned block at q; bytes from `end` on are not read.
   __device__ __forceinline__ static uint4 block(const char* q, const char* end) {
     return end - q >= 16 ? load_aligned16(q) : load_front<Bits>(q, static_cast<unsigned>(end - q));
   }
 
-  /// The first `count` elements at p; `end`: behind the operand's last element.
+  /// Loads the first `count` elements at p; `end`: one past the operand's last element.
   __device__ __forceinline__ void load(const Bits* p, int count, const Bits* end) {
     const unsigned shift = misalignment(p);
     const char* const q = reinterpret_cast<const char*>(p) - shift;

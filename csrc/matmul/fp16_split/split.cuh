@@ -7,11 +7,11 @@
 // C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
 //   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
 //   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
-// Lines with Inf or NaN never qualify; a line of zeros does except against those. The others: bf16x3/kernel.cuh (gated and
+// Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: bf16x3/kernel.cuh (gated and
 // batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
-// Floor: per operand 4 + 4 bytes an element (read once, write hi and lo).
+// Floor: per operand 4 + 4 bytes per element (read once, write hi and lo).
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
@@ -30,10 +30,10 @@ struct SplitArguments {
   half* out;            ///< [batch][hi (, lo)][line or k][ld]
   std::int64_t ld;      ///< a multiple of 8
   LineStats* stats;     ///< [batch][line]
-  FailedLines* failed;  ///< null: nobody asks
+  FailedLines* failed;  ///< null: not counted
   bool of_b;
-  int lines, k, batches;  ///< batches: 1 where all share the operand
-  bool vectors;           ///< in is 16-byte aligned and contiguous along the fast dim, its rows too
+  int lines, k, batches;  ///< batches: 1 if all share the operand
+  bool vectors;           ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
 };
 
 namespace split_detail {
@@ -70,12 +70,12 @@ __device__ __forceinline__ void split(float x, const Scale& scale, half& hi, hal
   }
 }
 
-/// What becomes of a line's numbers: one thread calls it. Ordinary lines cost no atomic.
+/// Records a line's statistics. Called by one thread. Ordinary lines cost no atomic.
 __device__ __forceinline__ void note_line(const SplitArguments& s, std::int64_t at, const LineStats& stats) {
   s.stats[at] = stats;
   if (!s.failed || stats.max_bits == 0) return;
   const std::int64_t k = s.k;
-  const bool low = stats.max_bits < 63u << 23;  // of a line that does not fail all numbers that matter are near the largest one
+  const bool low = stats.max_bits < 63u << 23;  // in a line that does not fail, all numbers that matter are near the largest
   const bool ordinary = !low && stats.max_bits < kInfinityBits && 256ll * stats.lossy <= k;
   const std::int64_t dense = ordinary ? 16ll * stats.dense : 0;
   if (dense >= 12 * k) return;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void note_line(const SplitArguments& s, std::int64_t 
 
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
-/// Four neighbours along the fast dim, zeros beyond its end.
+/// Loads four neighbours along the fast dim, zeros beyond its end.
 __device__ __forceinline__ Vector<float, 4> load4(const float* p, std::int64_t stride, int at, int end, bool vectors) {
   if (vectors && at + 4 <= end) return load_vector<4>(p + at);
   Vector<float, 4> v;
@@ -111,7 +111,7 @@ __device__ __forceinline__ unsigned block_reduce(unsigned value, unsigned* scrat
 
 }  // namespace split_detail
 
-/// K-major (or any strides): a CTA a line; the second read comes from L1 or L2. Grid: lines * batches.
+/// K-major (or any strides): one CTA per line; its second read hits L1 or L2. Grid: lines * batches.
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
@@ -151,13 +151,12 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __gri
 
 namespace split_detail {
 
-inline constexpr int kCluster = 8;         // CTAs that share a strip, each with its part of k
-inline constexpr int kStrip = 32;          // lines of a strip: a row of 128 bytes, eight lanes of four
+inline constexpr int kCluster = 8;         // CTAs per strip, each with a part of k
+inline constexpr int kStrip = 32;          // lines per strip: 128 bytes, eight lanes of four
 inline constexpr int kStripThreads = 512;  // 64 rows at a time
 inline constexpr int kStripRows = kStripThreads / 8;
 
-/// `values` of the thread's four lines, reduced over the CTA: thread i < kStrip gets line i's. One CTA barrier before the result
-/// is used.
+/// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It ends without a barrier.
 template <class Op>
 __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip],
                                                  Op op) {
@@ -181,8 +180,8 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 
 }  // namespace split_detail
 
-/// MN-major: a cluster a strip of lines, each CTA an eighth of k. The maxima meet through distributed shared memory; the second
-/// read comes from L1 or L2 (64 KiB a CTA at K = 4096, two CTAs a multiprocessor). Grid: strips * batches clusters.
+/// MN-major: one cluster per strip of lines, one CTA per eighth of k. The maxima are exchanged through distributed shared
+/// memory; the second read hits L1 or L2 (64 KiB per CTA at K = 4096, two CTAs per SM). Grid: strips * batches clusters.
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
     }
   }
   const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
-  ptx::cluster_sync();  // every CTA runs, so its shared memory is there
+  ptx::cluster_sync();  // all CTAs of the cluster run: their shared memory may be written
   if (threadIdx.x < kStrip)
 #pragma unroll
     for (int r = 0; r < kCluster; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);

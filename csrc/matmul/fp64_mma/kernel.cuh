@@ -1,15 +1,15 @@
 // fp64 products on Hopper's tensor cores (sm_90a): out = epilogue(A B), A m x k, B k x n, any strides, any batch. Sizes, tiles
-// and splits under 2^31. Reasons: docs/matmul.md.
+// and splits under 2^31. Design: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes where base and strides allow, else of 8, by all threads, into a ring of k-blocks of 16. A slot's
-//           two mbarriers say that its copies have landed and that all warps have read it.
-//   Shared  an operand contiguous along k lies [line][k], else [k][line]; read an element at a time, without bank conflicts.
+//   Load    cp.async of 16 bytes if base and strides allow, else of 8, by all threads, into a ring of k-blocks of 16. Of a
+//           slot's two mbarriers, one says that its copies have landed, one that all warps have read it.
+//   Shared  [line][k] if the operand is contiguous along k, else [k][line]; read one element at a time, without bank conflicts.
 //   Order   plan.h: segments of k, each from zero, added in order: by the CTA, which keeps a total beside the ring, or by
-//           fp64_finish where several CTAs share a tile's k.
-//   Store   alpha and bias alone from registers; else through shared memory, each warp its own, whole sectors along a row.
+//           fp64_finish if several CTAs share a tile's k.
+//   Store   alpha and bias alone from registers; else through the warp's own shared memory, whole sectors along a row.
 //
-// Floors: 2 m n k flop at 256 a cycle and multiprocessor (67 TFLOP/s on an H200); bytes of A, B and C once. Shared memory gives a
-// warp of 64 x 32 768 bytes a k, 48 of 128 a cycle; a tile of 128 x 128 takes 16 bytes a cycle from L2.
+// Floors: 2 m n k flop at 256 per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and C once. Per k, shared memory supplies
+// 768 bytes to a warp of 64 x 32, at 48 of its 128 bytes per cycle; a tile of 128 x 128 takes 16 bytes per cycle from L2.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   int segment_end = first + g.segment;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
-  // The first blocks are copied in iterations of their own, so that the code of a copy stands here once.
+  // The first blocks are copied in iterations of their own, so that the code of a copy exists once.
 #pragma unroll 1
   for (int block = first - (slots - 1); block < end; copy(block + slots - 1), ++block) {
     if (block < first) continue;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
     }
     reading.advance(slots);
     if (block + 1 < min(segment_end, end)) continue;
-    // The segment ends. Its sums leave, unless they are the last ones of C.
+    // The segment ends. Its sums are stored, unless they are the last ones of C.
     if (g.partial) {
       fp64_detail::store_plain<Shape, true>(sums, g, block / g.segment);
     } else if (g.totals) {
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   }
   if (g.partial) return;
   if (g.plain) return fp64_detail::store_plain<Shape, false>(sums, g, 0);
-  __syncthreads();  // the stages take the slots' place
+  __syncthreads();  // the stages overwrite the slots
   fp64_detail::store<Shape>(sums, g, ring);
 #endif
 }
 
 inline constexpr int kFp64FinishThreads = 128;
 
-/// C from the segments' sums.
+/// Adds the segments' sums to C.
 __global__ void __launch_bounds__(kFp64FinishThreads) fp64_finish(const __grid_constant__ Fp64Arguments g) {
   const Problem& p = g.problem;
   const std::int64_t matrix = p.m * p.n, count = p.batches * matrix;

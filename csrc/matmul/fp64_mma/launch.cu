@@ -41,7 +41,7 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .segment = static_cast<int>(plan.segment),
                         .share = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
-  // Neither stride is 1: an element at a time, whichever way.
+  // If neither stride is 1, elements are loaded one at a time in either layout.
   const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
   dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
     dispatch_layouts(a, b,

@@ -13,7 +13,7 @@ class Panel {
  public:
   static constexpr int kDoubles = kLines * kFp64TileK;
 
-  /// `from`: the CTA's first line and k. `lines`: that exist from there on.
+  /// `from`: the CTA's first line and k. `lines`: in bounds from there on.
   __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, bool vectors) {
     const auto set = [&]<int kWidth>() {
       const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
@@ -24,7 +24,7 @@ class Panel {
     vectors ? set.template operator()<2>() : set.template operator()<1>();
   }
 
-  /// The next block. k from `depth` on is zero.
+  /// Copies the next block. k from `depth` on is zero.
   __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, int depth, bool vectors) {
     const auto move = [&]<int kWidth>() {
       using P = Pieces<kWidth>;
@@ -45,11 +45,11 @@ class Panel {
     src_ += kFp64TileK * k_stride;
   }
 
-  /// What read() of a warp's lines from `line`, a multiple of 16, on is given.
+  /// The argument of read() for a warp's lines from `line`, a multiple of 16, on.
   static __device__ __forceinline__ int reader(int line, int lane) {
     return line * (kAlongK ? kFp64TileK : 1) + place(lane / 4, lane % 4);
   }
-  /// A lane's part of the 8 lines from `more` on: line lane / 4 of them, k = 4 i + lane % 4.
+  /// Reads a lane's part of the 8 lines from `more` on: line lane / 4 of them, k = 4 i + lane % 4.
   static __device__ __forceinline__ void read(double (&values)[4], const double* panel, int reader, int more) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -58,7 +58,8 @@ class Panel {
   }
 
  private:
-  /// A thread's pieces of kWidth elements: of which line (k), how many lines (k) apart, and where in it.
+  /// A thread's pieces of kWidth elements: their place along a row ([line][k]: a line, [k][line]: a k), the first row, and how
+  /// many rows apart they are.
   template <int kWidth>
   struct Pieces {
     static constexpr int kARow = (kAlongK ? kFp64TileK : kLines) / kWidth, kRows = kAlongK ? kLines : kFp64TileK;
@@ -68,14 +69,14 @@ class Panel {
     static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kARow); }
   };
 
-  /// Of element (line, k): pieces of 16 bytes are exchanged, by an exclusive or, so that half a warp reads all banks. A multiple
-  /// of 4 added to the line ([line][k]) or of 16 to the line and 4 to k ([k][line]) changes no exchange.
+  /// Offset of element (line, k). Pieces of 16 bytes are swizzled by an exclusive or, so that half a warp reads all banks.
+  /// Adding a multiple of 4 to the line ([line][k]), or of 16 to the line and 4 to k ([k][line]), does not change the swizzle.
   static __device__ __forceinline__ int place(int line, int k) {
     return kAlongK ? line * kFp64TileK + (k ^ line % 4 * 4) : k * kLines + (line ^ k % 4 * 4);
   }
 
   const double* src_;  ///< the thread's first piece of the next block
-  int to_, rows_;      ///< its place; lines that exist from it on, or ([k][line]) its k, of lines that do not exist none
+  int to_, rows_;      ///< its offset; lines in bounds from it on, or ([k][line]) its k, INT_MAX if its lines are out of bounds
 };
 
 }  // namespace xgemm::matmul::fp64_detail

@@ -13,14 +13,14 @@ namespace {
 
 // Microseconds; measured, docs/log/matmul.md, "fp64 on tensor cores".
 constexpr double kLaunch = 0.5, kFinish = 1.7;
-constexpr double kHidden = 0.3;  // of all but the longest of products, memory and L2 that shows all the same
+constexpr double kHidden = 0.3;  // share of all but the longest of products, memory and L2 that is not hidden
 
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least: adding a segment costs as much as about one
-// The same of up to kFewSegments by up to kFewColumns: the small products that take longest by their chain of k-blocks.
+// The same for up to kFewSegments by up to kFewColumns: small products whose chain of k-blocks takes longest.
 constexpr std::int64_t kShortestOfFew = 8, kFewSegments = 4, kFewColumns = 1024;
 constexpr std::int64_t kMostSegments = 128;
 
-/// Of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on a multiprocessor.
+/// Time of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on an SM.
 double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
   const auto round = [&](double resident) { return blocks * std::max(tile.alone, resident * tile.busy) + tile.fixed; };
   const double full = std::floor(ctas / (sm_count * per_sm)), left = std::ceil((ctas - full * sm_count * per_sm) / sm_count);

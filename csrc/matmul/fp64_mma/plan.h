@@ -1,8 +1,8 @@
 // Problem -> the fp64 kernel on tensor cores, fp64_mma/kernel.cuh. Pure host code.
 //
-// Order of additions. K is cut in segments (fp64_segment: a function of N and K). A segment's products go through mma.sync 16 k
-// at a time, in order, from zero; the segments' sums are added in order. Every tile and every split does exactly this, so a row's
-// bits depend on N and K alone.
+// Order of additions. K is divided into segments (fp64_segment: a function of N and K). A segment's products go through
+// mma.sync 16 k at a time, in order, from zero; the segments' sums are added in order. Every tile and every split does exactly
+// this, so a row's bits depend on N and K alone.
 #pragma once
 #include <array>
 #include <optional>
@@ -13,21 +13,21 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kFp64TileK = 16;  ///< k a k-block, and of an mma
+inline constexpr int kFp64TileK = 16;  ///< k of a k-block and of an mma
 
 enum class Fp64Tile : std::uint8_t { t128x128, t128x64, t64x64, t64x64_8_warps, t32x64, t16x64 };
 
-/// A tile of fp64_mma/kernel.cuh. The one place where the sizes are written.
+/// A tile of fp64_mma/kernel.cuh.
 struct Fp64TileInfo {
   std::string_view name;
   int rows, columns;              ///< of C
   int warps_rows, warps_columns;  ///< of a CTA
-  int per_sm;                     ///< CTAs of a multiprocessor that registers are budgeted for
+  int per_sm;                     ///< CTAs per SM that registers are budgeted for
   int slots;                      ///< k-blocks in shared memory
   int slots_beside_totals;        ///< the same beside the sums of finished segments; 0: no room
-  double alone, busy;             ///< microseconds of a k-block: of one CTA alone on a multiprocessor; of each of several
+  double alone, busy;             ///< microseconds of a k-block: of one CTA alone on an SM; of each of several
   double fixed;                   ///< microseconds of a CTA's start and end
-  bool counted = false;           ///< the three figures are counted, not measured: only its name takes the tile
+  bool counted = false;           ///< the three figures are estimates, not measured: the tile is chosen by name only
   constexpr int threads() const { return 32 * warps_rows * warps_columns; }
   constexpr int slot_bytes() const { return 8 * kFp64TileK * (rows + columns); }
   /// Shared memory of a CTA; `totals`: it adds up segments.
@@ -36,12 +36,12 @@ struct Fp64TileInfo {
   }
 };
 inline constexpr std::array<Fp64TileInfo, 6> kFp64Tiles{{
-    {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.17, 1.17, 3.5},  // large products: the least traffic from L2, 16 bytes a cycle
+    {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.17, 1.17, 3.5},  // large products: the least L2 traffic, 16 bytes a cycle
     {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 0.96, 0.55, 2.3},    // two CTAs hide each other's start and end
     {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.51, 0.30, 1.6},      // fewer tiles
-    {"fp64_64x64_8_warps", 64, 64, 4, 2, 2, 6, 5, 0.34, 0.30, 1.6, true},  // the same, one CTA a multiprocessor
+    {"fp64_64x64_8_warps", 64, 64, 4, 2, 2, 6, 5, 0.34, 0.30, 1.6, true},  // the same, one CTA per SM
     {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 0.41, 0.17, 1.9},                // up to 32 rows
-    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.33, 0.077, 1.0},               // up to 16 rows: the memory's rate
+    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.33, 0.077, 1.0},               // up to 16 rows: limited by memory
 }};
 constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 
@@ -50,7 +50,7 @@ struct Fp64Plan {
   std::int64_t blocks;        ///< k-blocks
   std::int64_t segment;       ///< k-blocks of a segment
   std::int64_t split_blocks;  ///< k-blocks of a CTA: all, or whole segments
-  std::int64_t splits;  ///< CTAs that share a tile's k; more than 1: sums of segments through the workspace, a second launch
+  std::int64_t splits;        ///< CTAs that share a tile's k; more than 1: segments' sums through the workspace
   std::int64_t workspace_bytes;
   double seconds;  ///< predicted
 };
@@ -58,7 +58,7 @@ struct Fp64Plan {
 /// k-blocks of a segment.
 std::int64_t fp64_segment(std::int64_t n, std::int64_t k);
 
-/// Nothing where it does not apply: other GPUs and dtypes, at most 4 columns (gemv/gemv.cuh). `forced`: "fp64" for any tile, a
+/// Nothing if it does not apply: other GPUs and dtypes, at most 4 columns (gemv/gemv.cuh). `forced`: "fp64" for any tile, a
 /// tile's name, or that and the number of splits ("fp64_64x64/4").
 std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 

@@ -1,4 +1,4 @@
-// fp64: how a warp's sums leave, from the registers or through shared memory.
+// fp64: stores of a warp's sums, from the registers or through shared memory.
 #pragma once
 #include <type_traits>
 
@@ -9,8 +9,8 @@
 
 namespace xgemm::matmul::fp64_detail {
 
-/// The warp's sums to rows of n from the registers: a segment's to the workspace, or C's where there is nothing but alpha and
-/// bias.
+/// Stores the warp's sums to rows of n from the registers: a segment's to the workspace, or C's if the epilogue is only alpha
+/// and bias.
 template <class Shape, bool kPartial>
 __device__ __forceinline__ void store_plain(const typename Shape::Sums& sums, const Fp64Arguments& g, int segment) {
   const Problem& p = g.problem;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_plain(const typename Shape::Sums& sums, co
   p.n % 2 == 0 ? all(std::true_type{}) : all(std::false_type{});
 }
 
-/// The warp's sums to C by way of its own part of `stages`.
+/// Stores the warp's sums to C through its own part of `stages`.
 template <class Shape>
 __device__ __forceinline__ void store(const typename Shape::Sums& sums, const Fp64Arguments& g, double* stages) {
   constexpr int kColumns = Shape::kColumns, kTurn = Shape::kTurn;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void store(const typename Shape::Sums& sums, const Fp
 #pragma unroll 1
   for (int turn = 0; turn < Shape::kHigh; turn += kTurn) {
     if (row0 + 16 * turn > last_row) break;
-    each_pair<Shape>([&](int i, int j, int h) {  // registers have no run-time index; what follows stands in the code once
+    each_pair<Shape>([&](int i, int j, int h) {  // registers have no run-time index; the code below exists once
       if (i / kTurn * kTurn == turn)
         store_vector(stage + place(i % kTurn * 16 + lane / 4 + 8 * h, 8 * j + lane % 4 * 2),
                      Vector<double, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store(const typename Shape::Sums& sums, const Fp
     __syncwarp();
 #pragma unroll 1
     for (int at = lane; at < kTurn * 8 * kColumns; at += 32) {
-      // Two elements a lane: neighbours in a row, or in a column where rows begin at odd places.
+      // Two elements per lane: neighbours in a row, or in a column if rows of C are unaligned.
       const int r = pairs ? at / (kColumns / 2) : at / kColumns * 2, c = pairs ? at % (kColumns / 2) * 2 : at % kColumns;
       const int down = pairs ? 0 : 1, right = 1 - down;
       const int row = row0 + 16 * turn + r, column = column0 + c;

@@ -1,4 +1,4 @@
-// fp64: the kernel's arguments, the tiles of its CTAs and warps, and which of them a CTA takes.
+// fp64: the kernel's arguments, the tiles of its CTAs and warps, and their order.
 #pragma once
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
@@ -7,19 +7,19 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kFp64Group = 12;  ///< rows of tiles of a group
+inline constexpr int kFp64Group = 12;  ///< rows of tiles per group
 
 struct Fp64Arguments {
   Problem problem;
-  bool vectors_a, vectors_b;  ///< 16 bytes a copy, else 8
+  bool vectors_a, vectors_b;  ///< 16 bytes per copy, else 8
   bool totals;                ///< a CTA has several segments and writes C
   bool plain;                 ///< nothing but alpha and bias in the epilogue
   int rows;                   ///< of tiles
-  /// All tiles, a batch's, those of a whole group of rows, and the rows of the last group.
+  /// All tiles, tiles of a batch, of a full group of rows; rows of the last group.
   ShortDivider per_split, per_batch, per_group, last_rows;
   int blocks, segment;  ///< k-blocks of K, of a segment
   int share;            ///< k-blocks of a CTA
-  double* partial;      ///< [segment][batch][m][n] where CTAs share a tile's k
+  double* partial;      ///< [segment][batch][m][n] if CTAs share a tile's k
 };
 
 namespace fp64_detail {
@@ -56,13 +56,13 @@ __device__ __forceinline__ void each_pair(const F& f) {
       for (int h = 0; h < 2; ++h) f(i, j, h);
 }
 
-/// The CTA's tile, and which of the CTAs that share its k. Groups of rows of tiles, column by column in each, so that CTAs that
-/// run at a time share the operands that they read in L2.
+/// The CTA's tile, and its index among the CTAs that share the tile's k. Groups of rows of tiles, column by column in each, so
+/// that CTAs that run at a time share the operands that they read in L2.
 template <class Shape>
 struct Item {
   int split, batch, row, column;  ///< row, column: the tile's first
   __device__ __forceinline__ explicit Item(const Fp64Arguments& g) {
-    unsigned block;  // read anew, as thread_index() (device/warp.cuh)
+    unsigned block;  // read again, as thread_index() (device/warp.cuh)
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     split = g.per_split.divide(static_cast<int>(block));
     const int in_split = static_cast<int>(block) - split * static_cast<int>(g.per_split.divisor);

@@ -1,4 +1,4 @@
-// An fp32 sum and what its additions have rounded off: as exact as a sum of twice the digits, rounded once.
+// An fp32 sum with the accumulated rounding error of its additions: as exact as a sum in twice the precision, rounded once.
 #pragma once
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
@@ -8,7 +8,7 @@ namespace xgemm::matmul {
 struct alignas(8) Compensated {
   float sum, off;
 
-  /// Two numbers' sum, and what it rounded off exactly (Knuth).
+  /// The sum of two numbers and its exact rounding error (Knuth's 2Sum).
   static __device__ __forceinline__ Compensated of(float a, float b) {
     const float sum = plus(a, b), of_b = plus(sum, -a);
     return {sum, plus(plus(a, -plus(sum, -of_b)), plus(b, -of_b))};
@@ -17,11 +17,11 @@ struct alignas(8) Compensated {
     const Compensated both = of(sum, x.sum);
     off = plus(plus(off, x.off), both.off), sum = both.sum;
   }
-  /// Where the sum overflowed, nothing is known of what it rounded off.
+  /// If the sum overflowed, its error is unknown.
   __device__ __forceinline__ float value() const { return fabsf(off) < INFINITY ? plus(sum, off) : sum; }
 };
 
-/// Adds a product to `sum`; what that rounded off.
+/// Adds a product to `sum`; returns the rounding error.
 __device__ __forceinline__ float add_product(float& sum, float a, float b) {
   const float product = times(a, b);
   const Compensated both = Compensated::of(sum, product);
@@ -29,7 +29,7 @@ __device__ __forceinline__ float add_product(float& sum, float a, float b) {
   return plus(both.off, fmaf(a, b, -product));
 }
 
-/// The sum of all lanes', in every lane.
+/// The sum over all lanes, in every lane.
 __device__ __forceinline__ Compensated warp_sum(Compensated x) {
 #pragma unroll
   for (int step = kWarpSize / 2; step > 0; step /= 2)

@@ -1,17 +1,17 @@
 // fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along k: warps along the lines (sm_80
 // and later). One launch, no workspace. k and CTAs under 2^31; any batch.
 //
-//   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
-//   strides.
-//   Group   dot_warps(lines, k) warps take kLines lines of w at a time, by all of x; a CTA has several groups or one.
-//   Lane    quads of k, 32 * warps apart: 16-byte loads of w past L1, kAhead of them a line under way; x comes from L1. Where K
-//           is no multiple of 4, only the first line is aligned: a lane's "quad" is then four elements 32 apart, so that a
+//   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand,
+//   of any strides.
+//   Group   dot_warps(lines, k) warps multiply kLines lines of w at a time by all of x; a CTA has one or more groups.
+//   Lane    quads of k, 32 * warps apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1. If K
+//           is not a multiple of 4, only the first line is aligned: a lane's "quad" is then four elements 32 apart, so that a
 //           warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % 32 of warp q / 32 % warps, which adds its quads' elements i = 0..3 to sum i, in
-//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. N and K alone decide it.
-//   Error   compensated.cuh: what the last additions round off, and where K is short the first quad's.
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N and K alone.
+//   Error   compensated.cuh: rounding errors of the last additions are kept, and for a short K those of the first quad.
 //
-// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes a warp; 4.3 TB/s needs 32 KiB per SM.
+// Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes per warp; 4.3 TB/s needs 32 KiB per SM.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
@@ -25,32 +25,33 @@ namespace xgemm::matmul {
 struct DotArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
-  int warps;       ///< a group
-  unsigned tiles;  ///< blocks a batch
+  int warps;       ///< per group
+  unsigned tiles;  ///< blocks per batch
 };
 
 namespace dot {
 
-/// Below these k a sum may be so few products that the rounding of each one shows, and of the lanes' and warps' sums.
+/// Below kExact, a sum may have so few products that each one's rounding shows; below kJoins, that of the lanes' and warps'
+/// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// How a quad is loaded: an aligned access (whole quads only); an element at a time, the same elements (any strides, any
-/// alignment); elements 32 apart (K no multiple of 4; any strides).
+/// How a quad is loaded: one aligned access (whole quads only); the same elements one at a time (any strides and alignment);
+/// elements 32 apart (K not a multiple of 4; any strides).
 enum class Loads { vectors, elements, strided };
 
-/// Quads of each line that a lane has under way (measured, docs/log/matmul.md). Elements instead of quads: registers for few.
+/// Quads of each line that a lane has in flight (measured, docs/log/matmul.md). Single elements: few, to save registers.
 template <int kX, int kLines, Loads kLoads>
 inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
                               : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
                                                                                       : 4;
 
-/// One line of an operand along k. kWhole: all of the quad's elements are known to exist.
+/// One line of an operand along k. kWhole: all elements of the quad are in bounds.
 template <Loads kLoads>
 struct Line {
   const float* data;
   std::int64_t stride;
 
-  /// w: read once, so that it need not push x out of L1.
+  /// For w, which is read once: need not allocate in L1.
   template <bool kWhole>
   __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
     if constexpr (kLoads == Loads::vectors) return stream_vector(data + std::int64_t{4} * quad);
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
                      x_step = args.stream_b ? xo.row_stride : xo.col_stride;
   [[maybe_unused]] const std::int64_t x_k = args.stream_b ? xo.col_stride : xo.row_stride;
 
-  // Lines that do not exist repeat the last one; nobody stores their sums.
+  // Lines out of bounds repeat the last one; their sums are not stored.
   const std::int64_t w_batch = batch ? batch_offset(p, wo, batch) : 0, x_batch = batch ? batch_offset(p, xo, batch) : 0;
   dot::Line<kLoads> w[kLines], x[kX];
 #pragma unroll
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
     for (int u = 0; u < kAhead; ++u)
 #pragma unroll
       for (int r = 0; r < kLines; ++r) {
-        // Beyond the last quad that one again: a condition would part the loads, which are to be under way together.
+        // Quads out of bounds repeat the last one: a condition would separate the loads, which must be in flight together.
         of_w[u][r] = w[r].template stream<kWhole>(min(quad + u * step, quads - 1), p.k);
       }
 #pragma unroll

@@ -1,17 +1,17 @@
 // Products with at most kGemvLines rows or columns: the large operand is read once, as a stream.
 //
-//   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand. Any
-//   strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
+//   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand.
+//   Any strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
 //
-//   CTA     32 lines of w (a lane each) by all of x, for a run of chunks of k; its warps take chunks in turn.
-//   Warp    streams its chunks of w and x through a ring of asynchronous copies of its own; no barrier until the end.
-//   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one CTA a tile, chunk sums
+//   CTA     32 lines of w (one per lane) by all of x, for a range of chunks of k; its warps take chunks in turn.
+//   Warp    streams its chunks of w and x through its own ring of asynchronous copies; no barrier until the end.
+//   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one CTA per tile, chunk sums
 //           are added in shared memory, in order; with several, they go to the workspace and simt_finish adds them.
-//   Exact   fp32 "highest": what chunks' additions round off is added up beside (compensated.cuh), and up to K = kExact each
-//           product's.
-//   Archs   sm_80 and later. Limits: as simt/kernel.cuh; at most kGemvMaxChunks chunks a CTA.
+//   Exact   fp32 "highest": the rounding errors of chunks' additions are summed, too (compensated.cuh); up to K = kExact, those
+//           of each product.
+//   Archs   sm_80 and later. Limits: as simt/kernel.cuh; at most kGemvMaxChunks chunks per CTA.
 //
-// Floor: bytes of w once. In flight: 3 stages of 4 KiB a warp, 48 KiB a CTA; 4.3 TB/s needs 26 KiB per SM.
+// Floor: bytes of w once. In flight: 3 stages of 4 KiB per warp, 48 KiB per CTA; 4.3 TB/s needs 26 KiB per SM.
 #pragma once
 #include <cuda_pipeline.h>
 
@@ -25,7 +25,7 @@ namespace xgemm::matmul {
 struct GemvArguments {
   SimtArguments simt;
   bool stream_b;              ///< few rows: w is B (else few columns: w is A)
-  bool x_vectors, w_vectors;  ///< pieces of gemv::kPiece elements are aligned accesses, wholly inside or outside
+  bool x_vectors, w_vectors;  ///< pieces of gemv::kPiece elements are aligned accesses, wholly in or out of bounds
 };
 
 namespace gemv {
@@ -37,7 +37,7 @@ inline constexpr int kDepth = kStageBytes / static_cast<int>(sizeof(T));
 /// Elements of an asynchronous copy: what plan.h calls a quad, or 16 bytes of it.
 template <class T>
 inline constexpr int kPiece = sizeof(T) == 8 ? 2 : 4;
-/// Lines that lie along k are padded by 16 bytes: 8 lanes that read 16 bytes each then meet no bank conflict.
+/// Lines along k are padded by 16 bytes, so that 8 lanes that read 16 bytes each have no bank conflicts.
 template <class T>
 inline constexpr int kPitch = kDepth<T> + kVectorWidth<T>;
 
@@ -73,7 +73,7 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
     move.template operator()<1>();
 }
 
-/// Up to which K a sum may be a few products, and each one's rounding shows.
+/// Up to this K, a sum may have so few products that each one's rounding shows.
 inline constexpr std::int64_t kExact = 256;
 
 /// kExact: fp32 alone.
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
   T* const ring = reinterpret_cast<T*>(shared) + warp * kStages * gemv::kStage<T, kLines>;
   Acc* const chunk_sums = reinterpret_cast<Acc*>(reinterpret_cast<T*>(shared) + gemv::kWarps * kStages * gemv::kStage<T, kLines>);
 
-  Acc* const warp_offs = chunk_sums + kGemvMaxChunks * kLines * 32;  // exact: of each warp, what its sums have rounded off
+  Acc* const warp_offs = chunk_sums + kGemvMaxChunks * kLines * 32;  // exact: each warp's rounding errors
 
   const Problem& p = args.simt.problem;
   const Access &wa = args.stream_b ? args.simt.b : args.simt.a, &xa = args.stream_b ? args.simt.a : args.simt.b;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
 
   const std::int64_t per_block = (args.simt.chunks + args.simt.splits - 1) / args.simt.splits, first = split * per_block;
   const std::int64_t end = first + per_block < args.simt.chunks ? first + per_block : args.simt.chunks;
-  /// A place in the warp's sequence of stages: chunk after chunk of every kWarps.
+  /// A position in the warp's sequence of stages: every kWarps-th chunk.
   struct Cursor {
     std::int64_t chunk, k;
   };
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
     }
     __pipeline_commit();  // an empty group too: the wait counts groups
   };
-  /// Where the sum of (line, j) of w and x lies in a row-major m x n matrix.
+  /// Offset of the sum of (line, j) of w and x in a row-major m x n matrix.
   const auto offset = [&](int j) { return args.stream_b ? j * p.n + line : line * p.n + j; };
 
 #pragma unroll
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
   Acc sums[kLines] = {}, off[kLines] = {};
   for (int slot = 0; now.chunk < end; slot = (slot + 1) % kStages) {
     __pipeline_wait_prior(kStages - 2);
-    __syncwarp();  // every lane's copies of this stage are there, and every lane has read the one that is overwritten next
+    __syncwarp();  // all lanes' copies of this stage have arrived, and all lanes have read the stage that is overwritten next
     start_copy((slot + kStages - 1) % kStages);
     const T* const of_w = ring + slot * gemv::kStage<T, kLines>;
     const T* const of_x = of_w + 32 * kPitch;

@@ -6,7 +6,7 @@
 
 namespace xgemm::matmul {
 
-/// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. One a kernel: gemv of every element type
+/// Enqueues the product on `stream`; `workspace` holds plan.workspace_bytes. One per kernel: gemv of every element type
 /// (simt/<type>.cu), dot and sweep (fp32).
 template <class T>
 void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream);

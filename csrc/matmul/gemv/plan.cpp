@@ -11,8 +11,8 @@ namespace {
 
 // Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
 constexpr double kGemvLaunch = 2.5e-6, kSweepLaunch = 1.5e-6;  // seconds
-constexpr double kGemvBytesPerSecondAndSm = 80e9;              // few blocks do not reach the memory's rate,
-constexpr double kDotBytesPerSecondAndWarp = 3.5e9;            // nor do few warps: each keeps some loads under way
+constexpr double kGemvBytesPerSecondAndSm = 80e9;              // few blocks do not reach the memory's rate;
+constexpr double kDotBytesPerSecondAndWarp = 3.5e9;            // nor do few warps: each has some loads in flight
 constexpr double kSweepBlocksForMemory = 50;
 
 struct Estimate {
@@ -20,7 +20,7 @@ struct Estimate {
   std::int64_t splits;
 };
 
-/// gemv reads its large operand at the memory's rate, if enough blocks ask for it; a second launch has to pay for itself.
+/// gemv reads its large operand at the memory's rate if there are enough blocks; a second launch has to pay for itself.
 Estimate gemv_estimate(const Problem& p, std::int64_t chunks, const Machine& machine) {
   const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
@@ -48,8 +48,8 @@ double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, co
   return 4 * all * static_cast<double>(k) / std::min(machine.read_bytes, all * dot_warps(lines, k) * kDotBytesPerSecondAndWarp);
 }
 
-/// Against gemv, which brings its small operand to shared memory once a block whatever its layout, and shares a line among
-/// blocks. Asked of one row alone: else a row's bits would depend on M and the batch.
+/// Compares with gemv, which copies its small operand to shared memory once per block whatever its layout, and splits a line
+/// among blocks. Estimated for one row: else a row's bits would depend on M and the batch.
 bool dot_pays(const Problem& p, std::int64_t lines, const Machine& machine) {
   Problem row;
   row.m = 1, row.n = lines, row.k = p.k;
@@ -68,7 +68,7 @@ int dot_warps(std::int64_t lines, std::int64_t k) {
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   const std::int64_t tiles = ceil_div(lines, kSweepColumns);
   std::int64_t splits = 1;
-  // One wave with room to spare, as clusters do not fill every multiprocessor; or two blocks a multiprocessor's worth.
+  // One wave with room to spare, as clusters do not fill every SM; or the work of two blocks per SM.
   const std::int64_t most = tiles > 50 ? 528 : 100;
   while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most && k >= splits * 2 * kSweepWarps * kSweepDepth)
     splits *= 2;

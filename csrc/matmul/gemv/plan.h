@@ -1,9 +1,9 @@
 // Problem -> a kernel for at most four rows or columns, all on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh or gemv/sweep.cuh. Pure
 // host code.
 //
-// Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (but where gemv_is_exact, which
-// batch-invariant problems are not). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns: on M
-// and K), the same for 1 to 4 rows; batch-invariant problems do not take them.
+// Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
+// batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
+// on M and K), the same for 1 to 4 rows; batch-invariant problems do not use them.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -24,22 +24,22 @@ constexpr std::string_view name(GemvKernel k) { return kGemvKernels[static_cast<
 /// Rows or columns that the kernels take, and the chunks whose sums a block of gemv/gemv.cuh can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
 
-/// Does gemv/gemv.cuh add up beside what its additions round off? Its bits are then not those of the other kernels.
+/// Does gemv/gemv.cuh keep its additions' rounding errors? Its bits are then not those of the other kernels.
 inline bool gemv_is_exact(const Problem& p) {
   return p.dtype == DType::f32 && p.precision == Precision::highest && !p.batch_invariant;
 }
 
-/// Warps of a block of gemv/dot.cuh: at least, and where they share a line at most.
+/// Warps of a block of gemv/dot.cuh: at least; and at most, if they share a line.
 inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 /// gemv/sweep.cuh: warps of a block, its columns, and k of a warp's step.
 inline constexpr int kSweepWarps = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxSplits = 8;
-inline constexpr int kSweepExact = 256;  ///< k up to which a sum may be so few products that the rounding of each one shows
+inline constexpr int kSweepExact = 256;  ///< up to this k, a sum may have so few products that each one's rounding shows
 
 struct GemvPlan {
   GemvKernel kernel;
   std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
-  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks, a cluster, that share a tile's k
+  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
   std::int64_t tiles;          ///< sweep: of all batches
   std::int64_t workspace_bytes;
   bool vector;     ///< gemv: operands are loaded four elements at a time
@@ -49,8 +49,8 @@ struct GemvPlan {
 /// gemv/dot.cuh: is its large operand B (else A)?
 inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
 
-/// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, as far as each
-/// lane has work. A part of the order of additions.
+/// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, if each lane
+/// has work. Part of the order of additions.
 int dot_warps(std::int64_t lines, std::int64_t k);
 
 /// Blocks that share a line's k in gemv/sweep.cuh: a function of the lines and of K.
@@ -59,8 +59,8 @@ std::int64_t sweep_splits(std::int64_t lines, std::int64_t k);
 /// gemv or dot, which run on every GPU; nothing for more rows and columns. `forced`: one of their names, or "simt" for either.
 std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
-/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems, too large ones, a large operand
-/// that lies along k. `forced`: "sweep".
+/// Nothing if it does not apply: other GPUs, dtypes and precisions, batch-invariant problems, too large ones, a large operand
+/// that is contiguous along k. `forced`: "sweep".
 std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

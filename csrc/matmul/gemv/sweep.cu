@@ -29,7 +29,7 @@ void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaSt
 
 template <int kX, bool kVector>
 void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
-  // Many blocks of one line of x fit twice in a multiprocessor; else a block is alone, and needs more bytes under way.
+  // With one line of x and many blocks, two fit an SM; else a block is alone and needs more bytes in flight.
   if (kX > 1 || plan.splits > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
   if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
 }

@@ -1,15 +1,16 @@
 // fp32 products with at most kGemvLines rows or columns whose large operand is contiguous along its lines (x @ W, W row-major):
 // lanes along the lines, warps along k, one launch (sm_90, clusters). Sizes and strides under 2^31; any batch.
 //
-//   With few rows, w is B and a line of it a column; with few columns, w is A and a line a row; x is the other operand, of any
-//   strides.
-//   Lane    4 lines; a warp 128, kSweepDepth of k at a time: so many 16-byte loads past L1 under way, and one that brings x for
-//           all of them, a lane an element, passed on by shuffles.
-//   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of share g / kSweepWarps % shares; a warp adds in order of
-//           k, a CTA its warps in order, the cluster that shares the lines its CTAs in the order of their ranks.
-//   Error   for K up to kSweepExact, compensated.cuh: what a warp's first group and the last additions round off.
+//   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand,
+//   of any strides.
+//   Lane    4 lines; a warp 128, kSweepDepth of k at a time: as many 16-byte loads that bypass L1 in flight, and one load of x
+//           for all of them, one element per lane, distributed by shuffles.
+//   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of CTA g / kSweepWarps % shares of the cluster. A warp
+//           adds in order of k; then come the warps of a CTA in order, then the CTAs of the cluster in order of their ranks.
+//   Error   for K up to kSweepExact, compensated.cuh: rounding errors of a warp's first group and of the last additions are
+//           kept.
 //
-// Floor: bytes of w once. In flight: kBuffers * 4 KiB a warp, 128 KiB per SM; 4.3 TB/s needs 32.
+// Floor: bytes of w once. In flight: kBuffers * 4 KiB per warp, 128 KiB per SM; 4.3 TB/s needs 32.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/grid.cuh"
@@ -30,11 +31,11 @@ struct SweepArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
   int shares;      ///< the launch's cluster size
-  unsigned tiles;  ///< of 128 lines, a batch
+  unsigned tiles;  ///< of 128 lines, per batch
 };
 
-/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly inside or outside. kBuffers: groups of k that a
-/// warp has under way. kExact: for k up to kSweepExact.
+/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly in or out of bounds. kBuffers: groups of k that a
+/// warp has in flight. kExact: for k up to kSweepExact.
 template <int kX, bool kVector, int kBuffers, bool kExact>
 __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1 : 2)
     sweep_kernel(const __grid_constant__ SweepArguments args) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
   const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
   const std::int64_t w_k = args.stream_b ? wo.row_stride : wo.col_stride, x_k = args.stream_b ? xo.col_stride : xo.row_stride,
                      x_step = args.stream_b ? xo.row_stride : xo.col_stride;
-  // Element i of a lane's quad: lines that do not exist repeat the last one; nobody stores their sums.
+  // Line of element i of a lane's quad. Lines out of bounds repeat the last one; their sums are not stored.
   const auto line_of = [&](int i) { return line0 + (kVector ? 4 * lane + i : lane + 32 * i); };
   const float* const w = static_cast<const float*>(wo.data) + (batch ? batch_offset(p, wo, batch) : 0);
   const float* const quad = w + min(line_of(0), lines - (kVector ? 4 : 1));
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
 
   ptx::grid_release();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (shares > 1) ptx::cluster_arrive_relaxed();  // waited for before another block's memory is written: it has to have begun
+  if (shares > 1) ptx::cluster_arrive_relaxed();  // the wait is before writes to another block's memory: it must have started
 #endif
   ptx::grid_wait();
   float sums[kX][4] = {};
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
         for (int j = 0; j < 4; ++j) sums[r][j] = fmaf(value, of_w[buffer][i][j], sums[r][j]);
       }
   };
-  // Of each line: what a warp's sum is and what was rounded off.
+  // Each line's sum of a warp and its rounding error.
   extern __shared__ Compensated of_lines[];
   [[maybe_unused]] const auto of_warp = [&](int w, int r, int l) -> Compensated& { return of_lines[(w * kX + r) * kLines + l]; };
   [[maybe_unused]] const auto own_line = [&](int j) { return kVector ? 4 * lane + j : lane + 32 * j; };
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
   const int step = kWarps * shares * kDepth;
   const int first_k = (share * kWarps + warp) * kDepth;
   int k0 = first_k;
-  if constexpr (kBuffers == 2) {  // groups k0 and k0 + step under way, then k0 + 2 step for the first ...
+  if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
     const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
     if (whole > 0) load.template operator()<true>(0, k0);
     for (int i = 0; i < whole; i += 2) {
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
       for (int j = 0; j < 4; ++j) {
         Compensated& own = of_warp(warp, r, own_line(j));
         own.sum = sums[r][j];
-        if (first_k >= k_size) own.off = 0;  // else it is there
+        if (first_k >= k_size) own.off = 0;  // else it was written above
       }
     __syncthreads();
     Compensated sum{};
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
       for (int i = 1; i < kWarps; ++i) sum.add(of_warp(i, row, line));
     }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    // In the cluster's first block, beside its own warps'.
+    // In the cluster's first block, after its own warps'.
     const auto of_share = [&](int s) -> Compensated& { return of_lines[((kWarps + s) * kX + row) * kLines + line]; };
     if (shares > 1) {
       ptx::cluster_wait();

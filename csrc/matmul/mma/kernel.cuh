@@ -1,16 +1,16 @@
 // Half-precision products that are small, or tall and narrow (sm_90: on others mma.sync need not round as wgmma does): one
-// launch, a CTA a tile of C. out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any
-// batch. Sizes and tiles under 2^30. Reasons: docs/matmul.md.
+// launch, one CTA per tile of C. out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
+// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 at once. Unaligned rows come as the
-//           aligned pieces that they lie in (kRaw).
-//   Shared  an operand contiguous along k lies [line][k], else [k][line]; ldmatrix (transposed) reads both, free of conflicts.
-//           Unaligned rows are read an element at a time, or a pair where all pairs lie in aligned words.
+//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 in flight. Unaligned rows are copied
+//           as the aligned pieces that hold them (kRaw).
+//   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
+//           conflicts. Unaligned rows are read one element at a time, or a pair if all pairs lie in aligned words.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
 //           where it does not split K (wgmma_splits).
-//   Store   through shared memory, each warp its own, in pieces of eight along a row.
+//   Store   through the warp's own shared memory, eight elements at a time (one if N is not a multiple of 8).
 //
-// Floor: its bytes; below 256 a side a launch, one trip to memory and one back, 1.5 us. A k-block of 64 costs at least the
+// Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block of 64 costs at least the
 // latency of four dependent mma, 130 cycles.
 #pragma once
 #include "device/bytes16.cuh"
@@ -24,10 +24,10 @@ namespace xgemm::matmul {
 
 struct MmaArguments {
   Problem problem;
-  bool raw_a, raw_b;        ///< rows of the operand start anywhere, else at multiples of 16 bytes
+  bool raw_a, raw_b;        ///< rows of the operand are unaligned
   bool plain;               ///< nothing but alpha and bias in the epilogue, one bias for all batches
-  int slots;                ///< of shared memory: stages, or all of K's blocks where they are fewer
-  unsigned columns, tiles;  ///< of a batch: tiles a row of tiles, and all
+  int slots;                ///< in shared memory: stages, or K's blocks if fewer
+  unsigned columns, tiles;  ///< of a batch: tiles per row of tiles, and all
 };
 
 namespace mma_detail {
@@ -35,15 +35,15 @@ namespace mma_detail {
 /// One operand: its k-blocks in shared memory, and what this thread copies of them.
 template <int kLines, bool kAlongK, int kThreads>
 struct Panel {
-  static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // bytes; how many
+  static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // row bytes; rows
   static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
-  static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // as copied from rows that start anywhere
+  static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // of unaligned rows
   static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
   static_assert(kStep % 8 == 0 && kCount * kStep == kRows, "a thread's rows are swizzled alike");
 
-  const unsigned char* piece[kCount];  // the thread's, one a row, at the next block's k
+  const unsigned char* piece[kCount];  // the thread's pieces, one per row, at the next block's k
   std::int64_t advance;                // bytes to the next block
-  int to, rows, bytes;                 // place of its first piece; rows from its first on, and bytes of a row from its piece on
+  int to, rows, bytes;                 // offset of its first piece; rows left, and bytes left in a row
 
   template <class T>
   __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
@@ -54,14 +54,14 @@ struct Panel {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       piece[i] = reinterpret_cast<const unsigned char*>(from) + (first() + i * kStep) * across + 16 * at();
-      asm volatile("" : "+l"(piece[i]));  // found before the wait for the grid before
+      asm volatile("" : "+l"(piece[i]));  // computed before grid_wait()
     }
     asm volatile("" : "+l"(advance), "+r"(to), "+r"(rows), "+r"(bytes));
   }
   static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kPieces); }
   static __device__ __forceinline__ int at() { return static_cast<int>(threadIdx.x % kPieces); }
 
-  /// Eight rows' pieces at one place of the row lie in different banks.
+  /// Offset of piece `at` of a row. Pieces `at` of eight rows lie in different banks.
   static __device__ __forceinline__ int place(int row, int at) {
     constexpr int kTurn = kPieces < 8 ? kPieces : 8;
     return row * kRow + (at ^ (row / (8 / kTurn) % kTurn)) * 16;
@@ -73,8 +73,8 @@ struct Panel {
     (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
   }
 
-  /// The next block, where all its k exist and its rows start at multiples of 16 bytes. (For a line that does not exist the last
-  /// one would do, too, but all blocks asking for it would be more than its slice of L2 can give.)
+  /// Copies the next block if all its k are in bounds and its rows are aligned. (Lines out of bounds become zeros. Reading the
+  /// last line instead would overload its slice of L2.)
   __device__ __forceinline__ void copy_whole(unsigned char* slot) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
@@ -82,8 +82,8 @@ struct Panel {
     step();
   }
 
-  /// The next block. `raw`: rows start and end anywhere; from the aligned 16 bytes that they start in, one piece more, and with
-  /// what lies behind a row as far as the matrix goes: it ends at `end`.
+  /// Copies the next block. `raw`: rows are unaligned. Each is copied from the aligned 16 bytes in which it starts, with one
+  /// piece more and with what follows it, up to `end`, where the matrix ends.
   __device__ __forceinline__ void copy(unsigned char* slot, bool raw, const unsigned char* end) {
     unsigned char* const target = slot + (raw ? first() * kRawRow + 16 * at() : to);
 #pragma unroll
@@ -106,11 +106,11 @@ struct Panel {
   }
 };
 
-/// Where a lane reads kFragments of 16 lines from `line` on. Four 8 x 8 matrices each: kLinesFirst: (lines 0-7, k 0-7),
-/// (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); else the middle two exchanged.
+/// A lane's ldmatrix offsets for kFragments fragments of 16 lines from `line` on, of four 8 x 8 matrices each. kLinesFirst:
+/// (lines 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); else the middle two exchanged.
 template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>
 struct Reader {
-  int offset[kAlongK ? kMmaTileK / 16 : kFragments];  // the swizzle goes with the step, or with the fragment
+  int offset[kAlongK ? kMmaTileK / 16 : kFragments];  // the swizzle depends on the step, or on the fragment
   __device__ __forceinline__ Reader(int line, int lane) {
     const int matrix = lane / 8, upper_line = kLinesFirst ? matrix % 2 : matrix / 2,
               upper_k = kLinesFirst ? matrix / 2 : matrix % 2;
@@ -119,7 +119,7 @@ struct Reader {
       offset[i] = kAlongK ? Panel::place(line + 8 * upper_line + lane % 8, 2 * i + upper_k)
                           : Panel::place(8 * upper_k + lane % 8, line / 8 + 2 * i + upper_line);
 #pragma unroll
-    for (int& x : offset) asm volatile("" : "+r"(x));  // found before the wait for the grid before
+    for (int& x : offset) asm volatile("" : "+r"(x));  // computed before grid_wait()
   }
   __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step) const {
     if constexpr (kAlongK)
@@ -129,7 +129,7 @@ struct Reader {
   }
 };
 
-/// The same from a raw slot. A row lies there as far behind 16 aligned bytes as it does in memory: rows eight apart equally far.
+/// The same for a raw slot, where a row keeps its misalignment; rows eight apart have the same.
 template <class Panel, bool kAlongK, bool kLinesFirst>
 struct RawReader {
   int offset[2];  // of the lane's first element, and (not along k) of the next k
@@ -144,7 +144,7 @@ struct RawReader {
                           : (k + i) * Panel::kRawRow + shift(k + i) + 2 * (line + first);
     words = kAlongK && line_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0;
   }
-  /// `depth`: k that the block has.
+  /// `depth`: k in bounds in the block.
   __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step, int lane,
                                        int depth) const {
 #pragma unroll
@@ -156,7 +156,7 @@ struct RawReader {
       else
         r[i] = *reinterpret_cast<const std::uint16_t*>(at + offset[0]) |
                static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(at + offset[1])) << 16;
-      if (kAlongK && depth < kMmaTileK) {  // what lies behind the rows is not k
+      if (kAlongK && depth < kMmaTileK) {  // bytes after a row's end are not its k
         const int left = depth - k - lane % 4 * 2;
         r[i] = left >= 2 ? r[i] : left == 1 ? r[i] & 0xffffu : 0u;
       }
@@ -179,7 +179,7 @@ struct Shape {
   }
 };
 
-/// Calls f(d, place in dim d) for batch `index`. Short code: it has to come before the first load.
+/// Calls f(d, index in dim d) for batch `index`. Short code, because it runs before the first load.
 template <class F>
 __device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index, const F& f) {
 #pragma unroll 1
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
             whole = kRaw ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
   const int ring_bytes = g.slots * slot_bytes;
-  int next = 0, slot = 0;  // to be filled, to be used
+  int next = 0, slot = 0;  // offsets of the slot to fill, and of the slot to read
 
   const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
   const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
       of_a.copy_whole(to_a), of_b.copy_whole(to_b);
     } else if (block < blocks) {
       int last_row = rows - 1, last_column = columns - 1;
-      asm volatile("" : "+r"(last_row), "+r"(last_column));  // found here, not before the loop
+      asm volatile("" : "+r"(last_row), "+r"(last_column));  // computed here, not before the loop
       const T *const end_a = a + last_row * p.a.row_stride + (k - 1) * p.a.col_stride + 1, *const end_b =
                                                                                                b + last_column * p.b.col_stride +
                                                                                                (k - 1) * p.b.row_stride + 1;
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   };
   const unsigned char *panel_a, *panel_b;
   int depth = kMmaTileK;  // of the block that is read
-  // Everyone's copies of the next block are there, and everyone has read the one before.
+  // Barrier: all threads' copies of the next block have arrived, and all threads have read the block before.
   const auto meet = [&](int block) {
     __syncthreads();
     panel_a = ring + slot, panel_b = panel_a + slot_a;
@@ -254,9 +254,9 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     if (kRaw) depth = k - block * kMmaTileK;
   };
   constexpr int kSteps = kMmaTileK / 16;
-  // Blocks that are read before they are multiplied: a small tile's few products would wait for each read.
+  // Blocks whose fragments are read ahead: the few products of a small tile would wait for each read.
   constexpr int kAhead = kRows * kColumns <= 512 ? 1 : 0;
-  std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's
+  std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's fragments
   const auto read = [&](int step) {
 #pragma unroll
     for (int i = 0; i < kRows / 16; ++i)
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   for (; copies < min(blocks, kStages - 1 + kAhead); ++copies) start_copy(copies);
 #pragma unroll 1
   for (; copies < kStages - 1 + kAhead; ++copies) cp_async_commit();
-  // The lane's columns of each 8 columns. -0: adding it changes nothing.
+  // The bias of the lane's columns. Adding -0 changes nothing.
   float add[kColumns / 8][2];
   const T* const bias = g.plain ? static_cast<const T*>(p.bias.data) : nullptr;
 #pragma unroll
@@ -310,13 +310,13 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     start_copy(block + kStages - 1 + kAhead);
   }
 
-  __syncthreads();  // the sums take the slots' place
+  __syncthreads();  // the sums overwrite the slots
   const int row1 = row0 + warp_row, column1 = column0 + warp_column, rows_left = rows - warp_row,
             columns_left = columns - warp_column;
   T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
-  constexpr int kPieces = kColumns / 8, kTurn = 32 / kPieces;  // of a row; rows a warp does at a time
+  constexpr int kPieces = kColumns / 8, kTurn = 32 / kPieces;  // pieces of a row; rows that a warp stores at a time
   const int at_row = lane / kPieces, piece = lane % kPieces;
-  // From the warp's rounded results, in rows of `pitch` bytes.
+  // Stores the warp's rounded results, which lie in rows of `pitch` bytes.
   const auto store = [&](const unsigned char* own, auto pitch) {
     __syncwarp();
     if (p.n % 8 == 0) {
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
       for (int r = 0; r < kRows; r += kTurn)
         if (at_row + r < rows_left)
           *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
-    } else {  // neighbours in a row are neighbouring lanes: of pieces shifted to aligned places the ends alone are as many stores
+    } else {  // one element per lane: aligned pieces would need as many stores for their ends
       const int column = lane % kColumns;
       if (column >= columns_left) return;
 #pragma unroll 4
@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     Pack<T> results;
 #pragma unroll
     for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);
-    __syncwarp();  // the rows' sums are read: the results take their place
+    __syncwarp();  // the rows' sums have been read: the results overwrite them
     *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(from) + 16 * piece) = as_raw(results);
   }
   store(reinterpret_cast<const unsigned char*>(own), std::integral_constant<int, 4 * kPitch>{});

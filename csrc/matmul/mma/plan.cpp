@@ -11,12 +11,12 @@ namespace {
 
 // Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
 constexpr double kStart = 1.0;
-constexpr double kHidden = 0.01;  // of the shorter of tiles and memory: of equal ones the tile with the least to do
-constexpr double kPays = 0.85;    // of the other kernel's prediction, which is 1.1 to 1.3 times what such small products take
+constexpr double kHidden = 0.01;              // share of the shorter of tiles and memory that counts; breaks ties between tiles
+constexpr double kPays = 0.85;                // of wgmma's prediction, which is 1.1 to 1.3 times the measured time
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
-constexpr std::int64_t kLongestWholeK = 384;  // rows of whole lines of L2, which TMA loads best: beyond, 7.4 us instead of 5.9
-// Of an operand that is read an element at a time: a k-block, in k-blocks ("Unaligned operands, raw"); the first tile and a
-// further one.
+constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, which TMA loads best: beyond, 7.4 us instead of 5.9
+// Cost of an operand that is read one element at a time ("Unaligned operands, raw"): per k-block, in k-blocks; of the first
+// tile and of a further one.
 constexpr double kRaw = 1.4, kRawStart = 0.1, kRawMore = 0.1;
 }  // namespace
 
@@ -28,7 +28,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     if (x < 1 || x >= kLimit) return {};
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
   if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
-  if (wgmma_splits(p.n, p.k) > 1) return {};  // the order of additions is another
+  if (wgmma_splits(p.n, p.k) > 1) return {};  // wgmma's order of additions is then another
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
   MmaPlan best{.tile = MmaTile::t32x32,
@@ -54,7 +54,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double block = (1 + kRaw * raw) * blocks;
     const double busy =
         t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + kRawMore * raw + t.more_block * block);
-    // Each tile takes in its rows and columns, from L2 at best.
+    // Each tile loads its rows and columns, from L2 at best.
     const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +
                          elements;

@@ -1,4 +1,4 @@
-// Problem -> the one-launch half-precision kernel for small and for narrow products, mma/kernel.cuh. Pure host code.
+// Problem -> the one-launch half-precision kernel for small and narrow products, mma/kernel.cuh. Pure host code.
 #pragma once
 #include <array>
 #include <optional>
@@ -11,20 +11,19 @@ namespace xgemm::matmul {
 
 enum class MmaTile : std::uint8_t { t16x64, t32x32, t32x64, t64x64, t128x32 };
 
-/// A tile of mma/kernel.cuh, and what the plan's model counts for it (microseconds of an H200; measured). The one place
-/// where the sizes are written.
+/// A tile of mma/kernel.cuh and its cost model (microseconds of an H200; measured).
 struct MmaTileInfo {
   std::string_view name;
   int rows, columns;              ///< of C
   int warps_rows, warps_columns;  ///< of a block
-  int stages;                     ///< k-blocks under way, at most
-  int beside;                     ///< blocks a multiprocessor that registers leave room for
-  double start, block;            ///< the first tile of a multiprocessor: before and after its k-blocks, and each of them
+  int stages;                     ///< most k-blocks in flight
+  int beside;                     ///< CTAs per SM that registers allow
+  double start, block;            ///< an SM's first tile: before and after its k-blocks, and per k-block
   double more, more_block;        ///< each further tile
 };
 inline constexpr int kMmaTileK = 64;
 inline constexpr std::array<MmaTileInfo, 5> kMmaTiles{{
-    {"mma_16x64", 16, 64, 1, 4, 6, 4, 1.12, 0.21, 0.31, 0.11},  // few rows (counted from mma_32x32's, not measured)
+    {"mma_16x64", 16, 64, 1, 4, 6, 4, 1.12, 0.21, 0.31, 0.11},  // few rows (derived from mma_32x32's, not measured)
     {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.10, 0.20, 0.30, 0.10},
     {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.20, 0.26, 0.33, 0.13},
     {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.28, 0.38, 0.42, 0.20},
@@ -34,11 +33,11 @@ constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std:
 
 struct MmaPlan {
   MmaTile tile;
-  bool raw_a, raw_b;  ///< the operand's rows do not start and end at multiples of 16 bytes
+  bool raw_a, raw_b;  ///< the operand's rows do not both start and end at multiples of 16 bytes
   double seconds;     ///< predicted
 };
 
-/// Nothing where the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
+/// Nothing if the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 struct WgmmaPlan;

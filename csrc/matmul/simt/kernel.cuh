@@ -4,11 +4,11 @@
 //   batches and splits under 2^31.
 //
 //   CTA     bm x bn of one batch's product, k in steps of bk through two buffers in shared memory: the next step's elements
-//           are loaded to registers (loader.cuh) while the current step is multiplied; one barrier a step.
+//           are loaded to registers (loader.cuh) while the current step is multiplied; one barrier per step.
 //   Thread  tm x tn sums (fp32; fp64 for double) in quads of 4 x 4 spread over the warp's part of the tile, so that every read
 //           of shared memory is a 16-byte access without bank conflicts.
-//   Order   chunks of k as plan.h says. One CTA a tile: the sum over finished chunks waits in shared memory, in a slot of each
-//           thread's own. Several: each writes its chunks' sums to the workspace, and simt_finish adds them in order.
+//   Order   chunks of k as plan.h says. One CTA per tile: the sum over finished chunks waits in shared memory, in the thread's
+//           own slot. Several: each writes its chunks' sums to the workspace, and simt_finish adds them in order.
 //
 // Floor: 2 m n k flop at 128 FMA per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and out once. Per k, a thread reads
 // tm + tn floats of shared memory for tm * tn multiply-adds.
@@ -22,7 +22,7 @@ namespace xgemm::matmul {
 
 namespace simt {
 
-/// The tile a block works on: rows of tiles are walked in groups, so that blocks in flight share operands in L2.
+/// The tile of a block. Tiles go in groups of rows, so that blocks in flight share operands in L2.
 struct TileIndex {
   std::int64_t row, col;
 };
@@ -34,7 +34,7 @@ __device__ __forceinline__ TileIndex tile_index(std::int64_t index, std::int64_t
   return {first + within % height, within / height};
 }
 
-/// Reads the qualities of a tile's lines; true if every pair of them is well, and the block has nothing to do.
+/// Reads the qualities of a tile's lines. True if all pairs of them pair well: then the block has nothing to do.
 template <int kBM, int kBN>
 __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem& p, std::int64_t batch, std::int64_t row0,
                                          std::int64_t col0, LineQuality (&quality)[kBM + kBN]) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
     LineQuality mine{1 << 14, 1 << 14};
     if (i < kBM + kBN && line < (row ? p.m : p.n)) {
       mine = line_quality(lines[line], p.k);
-      if (!row && only.up) {  // the worse of both weights' columns
+      if (!row && only.up) {  // the worse of the two weights' columns
         const LineQuality up = line_quality(only.up[line], p.k);
         mine = {min(mine.density, up.density), min(mine.filled, up.filled)};
       }
@@ -71,7 +71,7 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
   return !__syncthreads_or(bad);
 }
 
-/// What registers are budgeted for: element-wise loads and fp64 sums take about twice as many.
+/// Blocks per SM that registers are budgeted for: element-wise loads and fp64 sums take about twice as many registers.
 template <class T, SimtTile kSimtTile, bool kVector>
 constexpr int blocks_per_sm() {
   constexpr int kBlocks = info(kSimtTile).tile.blocks_per_sm;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
       for (int r = 0; r < kQuadsM * 4; ++r)
 #pragma unroll
         for (int cc = 0; cc < kQuadsN * 4; ++cc) {
-          const int c = r % 2 ? kQuadsN * 4 - 1 - cc : cc;  // to and fro: the operand at the turn is reused (+5 % measured)
+          const int c = r % 2 ? kQuadsN * 4 - 1 - cc : cc;  // serpentine: reuses an operand at each turn (+5 % measured)
           sum[r][c] = fma(fa[r / 4].v[r % 4], fb[c / 4].v[c % 4], sum[r][c]);
         }
     }
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
     }
     multiply(buffer, false);
 
-    // Finished sums leave the registers at once: what follows needs many addresses and is not hot.
+    // Finished sums leave the registers at once: the code below needs many addresses and is not hot.
     const bool add = args.splits == 1 && chunk > 0;
 #pragma unroll
     for (int q = 0; q < kQuadsAll; ++q) {
@@ -226,7 +226,8 @@ __global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_p
   }
 }
 
-/// Adds the chunks' sums in order and applies the epilogue. One thread an element; floor: the bytes of the partial sums and out.
+/// Adds the chunks' sums in order and applies the epilogue, one element per thread. Floor: the bytes of the partial sums and
+/// out.
 template <class T>
 __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtArguments args) {
   using Acc = Accumulator<T>;

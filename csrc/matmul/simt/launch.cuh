@@ -100,7 +100,7 @@ template <class T>
 void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
   SimtArguments args = simt_arguments(p, plan, workspace);
   args.only = only;
-  // The plan is that of the first address: the host's loop over further batch dims (run.cpp) may have left it by odd steps.
+  // The plan was made for the first address: the host's loop over further batch dims (run.cpp) may have added odd offsets.
   const bool vector = plan.vector && has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4);
   vector ? launch_kernel<T, true>(plan.tile, args, stream) : launch_kernel<T, false>(plan.tile, args, stream);
   launch_finish<T>(args, stream);

@@ -1,12 +1,12 @@
-// What the CUDA-core kernels (simt, gemv) are told, and how simt loads its operands.
+// Arguments of the CUDA-core kernels (simt, gemv), and simt's loads of its operands.
 #pragma once
 #include "matmul/epilogue/quad.cuh"
 #include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {
 
-/// Which way quads run: along k (transposed on their way to shared memory) or along the lines. Known at compile time in the hot
-/// instantiations (6 % faster than asking), asked of Access in the others.
+/// Direction of quads: along k (transposed on their way to shared memory) or along the lines. Hot instantiations know it at
+/// compile time (6 % faster), the others read it from Access.
 enum class Along { k, lines, runtime };
 
 /// How the quads of one operand are loaded; decided on the host for the whole problem.
@@ -22,13 +22,13 @@ struct SimtArguments {
   std::int64_t chunk, chunks, splits;
   void* partial;     ///< [chunk][batch][m][n] sums, when splits > 1
   FailedPairs only;  ///< fp32: the elements to write
-  bool exact;        ///< gemv: each sum has what it rounded off beside it, `chunks` further on in `partial` (plan.h)
+  bool exact;        ///< gemv: each sum's rounding error lies `chunks` further on in `partial` (plan.h)
 };
 
 namespace simt {
 
-/// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded), kThreads threads, in
-/// quads. kVector: every quad is one aligned access, wholly inside or outside the matrix.
+/// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded) with kThreads threads, in
+/// quads. kVector: every quad is one aligned access, wholly in or out of bounds.
 template <class T, class Acc, int kLines, int kDepth, int kThreads, bool kVector, Along kAlong>
 class Loader {
  public:

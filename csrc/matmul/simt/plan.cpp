@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kLaunch = 2.5e-6;             // seconds (measured, docs/log/matmul.md)
 constexpr double kBlock = 8e-6 / (128 * 128);  // an output element's share of a block's start and end
-constexpr double kTail = 0.5;                  // of a wave: what a last partial one adds
-constexpr int kFmaPerCycle = 128;              // of a multiprocessor
+constexpr double kTail = 0.5;                  // of a wave: cost of a partial last wave
+constexpr int kFmaPerCycle = 128;              // per SM
 
 struct Estimate {
   double seconds;
@@ -31,9 +31,9 @@ Estimate estimate(const Problem& p, const SimtTileInfo& tile, std::int64_t chunk
   for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
     const std::int64_t per_block = ceil_div(chunks, splits);
     const double blocks = tiles * static_cast<double>(ceil_div(chunks, per_block));
-    const double waves = blocks <= slots ? 1.0 : blocks / slots;  // many waves overlap; a last partial one shows in its share
+    const double waves = blocks <= slots ? 1.0 : blocks / slots;  // many waves overlap: a partial last one costs its share
     const double tail = blocks > slots ? kTail : 0.0;
-    // A block that shares its multiprocessor with fewer than it could runs faster, up to twice.
+    // A block with fewer co-resident blocks than possible runs faster, up to twice.
     const double beside = std::clamp(blocks / machine.sm_count, t.blocks_per_sm / 2.0, static_cast<double>(t.blocks_per_sm));
     double seconds = (waves + tail) * (static_cast<double>(per_block) * chunk_flop * beside / rate + kBlock * t.bm * t.bn);
     seconds = std::max(seconds, bytes / machine.read_bytes / std::min(1.0, blocks / slots));

@@ -2,16 +2,17 @@
 //
 //   out = epilogue(A B), A m x k, B k x n, any strides under 2^29, any batch; sizes under 2^31. sm_90.
 //
-//   Warp    the whole tile, by mma.sync in fp64, of every kSlicedWarps-th step of 16 k, which it copies to a ring of its own
-//           (cp.async, 16 bytes where base and strides allow, else 4): no barrier before the end.
+//   Warp    computes the whole tile, by mma.sync in fp64, for every kSlicedWarps-th step of 16 k, which it copies to its own
+//           ring (cp.async, 16 bytes if base and strides allow, else 4): no barrier before the end.
 //   CTA     adds its warps' sums in shared memory in order. CTAs of a cluster that share a tile then finish a part of it each.
-//   Order   step s of k belongs to warp s % kSlicedWarps of share s / kSlicedWarps % shares; warps, then ranks, in order.
+//   Order   step s of k belongs to warp s % kSlicedWarps of CTA s / kSlicedWarps % shares of the cluster; the sums of warps,
+//           then of CTAs, are added in order.
 //   Error   products are exact and sums are fp64's: one rounding to fp32.
-//   Shared  an operand contiguous along k lies [line][k], else [k][line]; both are read 16 bytes at a time, without bank
-//           conflicts: the first's lines lie in eights, the second's in quads, whose places depend on k.
+//   Shared  [line][k] if the operand is contiguous along k, else [k][line]; both are read 16 bytes at a time, without bank
+//           conflicts: the first in groups of eight lines, the second in quads of lines that are swizzled by k.
 //
-// Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores); below 512 a side a launch, one trip to memory and one
-// through shared memory, 3 to 4 us.
+// Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores); below 512 a side a launch, one round trip to memory and
+// one through shared memory, 3 to 4 us.
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -27,9 +28,9 @@ struct SlicedArguments {
   Problem problem;
   bool a_vectors, b_vectors;  ///< quads are aligned accesses, wholly inside or outside
   bool plain;                 ///< nothing but alpha in the epilogue
-  bool apart;                 ///< short K: each warp has a tile of its own, and all of k
+  bool apart;                 ///< short K: each warp computes a tile of its own, for all of k
   int shares;                 ///< the launch's cluster size
-  unsigned columns, tiles;    ///< of a batch: tiles a row of tiles, and all
+  unsigned columns, tiles;    ///< of a batch: tiles per row of tiles, and all
   unsigned all_tiles;         ///< of all batches
 };
 
@@ -37,15 +38,15 @@ namespace sliced {
 
 inline constexpr int kWarps = kSlicedWarps, kDepth = kSlicedDepth, kThreads = 32 * kWarps;
 
-/// base + index * stride (bytes) in one instruction: the compiler takes six where it has seen the stride widened.
+/// base + index * stride (bytes) in one instruction: the compiler takes six if it has seen the stride widened.
 __device__ __forceinline__ const float* at(const float* base, int index, int stride) {
   const float* place;
   asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(place) : "r"(index), "r"(stride), "l"(base));
   return place;
 }
 
-/// A warp's step of one operand: kLines by kDepth. A lane's fragments have four of k, and of every eight lines one, which is its
-/// octet's: lane / 4 in A and B, 2 * (lane % 4) and the next in columns of C.
+/// A warp's step of one operand: kLines by kDepth. A lane's fragments hold four k of one line in eight, that of its octet: lane
+/// / 4 in A and B, 2 * (lane % 4) and the next in columns of C.
 template <int kLines, bool kAlongK>
 struct Panel {
   static constexpr int kPitch = kAlongK ? kDepth : kLines, kFloats = kLines * kDepth;
@@ -55,17 +56,17 @@ struct Panel {
   static __device__ __forceinline__ int line(int octet, int group) {
     return kAlongK ? 8 * group + octet : 32 * (group / 4) + 4 * octet + group % 4;
   }
-  /// Where `line` lies among the fragments' eights.
+  /// The index of `line` in the fragments' groups of eight.
   static __device__ __forceinline__ int place(int line) { return kAlongK ? line : 8 * (line / 32 * 4 + line % 4) + line / 4 % 8; }
-  /// [k][line]: where a line's quad lies. Lanes that read k, k + 4, ... at once meet no bank conflict.
+  /// [k][line]: the swizzled index of a quad of lines. Lanes that read k, k + 4, ... at once have no bank conflicts.
   static __device__ __forceinline__ int quad_of(int quad, int k) { return quad ^ (k / 4 * 2); }
 
   /// Strides in bytes. Lines from `lines` on are zero, and so is k from `depth` on.
   static __device__ __forceinline__ void copy(float* panel, const float* from, int line_stride, int k_stride, int lines,
                                               int depth, bool vectors, int lane) {
-    asm volatile("" : "+r"(line_stride), "+r"(k_stride));  // else all addresses wait in registers through the main loop
+    asm volatile("" : "+r"(line_stride), "+r"(k_stride));  // else all addresses stay in registers through the main loop
     const auto move = [&]<int kWidth>() {
-      // The warp's lanes lie along the contiguous direction, as far as it goes; `rest` of it remain.
+      // The warp's lanes run along the contiguous direction, then across. `rest`: start of a pass along it.
       constexpr int kAlong = (kAlongK ? kDepth : kLines) / kWidth, kAcross = kAlongK ? kLines : kDepth;
       constexpr int kLanesAlong = kAlong < 32 ? kAlong : 32, kStep = 32 / kLanesAlong;
       const int across_stride = kAlongK ? line_stride : k_stride, first = lane / kLanesAlong;
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   int slot = 0;
   for (int chunk = own_first; chunk < chunks; chunk += step) {
     cp_async_wait<kStages - 2>();
-    __syncwarp();  // every lane's copies of this step are there, and every lane has read the one that is overwritten next
+    __syncwarp();  // all lanes' copies of this step have arrived, and all lanes have read the slot that is overwritten next
     const float* const of_a = ring + slot * Shape::kSlot;
     typename A::Fragments fa;
     typename B::Fragments fb;
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
 
   cp_async_wait<0>();
   __syncwarp();
-  // Sums lie as the fragments have them: rows and columns in eights, each the lines of a group.
+  // Sums are stored in the fragments' order: rows and columns in groups of eight.
   double* const own_sums = reinterpret_cast<double*>(ring);
 #pragma unroll
   for (int i = 0; i < A::kGroups; ++i)
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   const int thread = static_cast<int>(threadIdx.x);
   double* const of_warps = reinterpret_cast<double*>(rings);
   const auto place = [&](int quad) { return A::place(quad / kQuads) * Shape::kSumPitch + B::place(quad % kQuads * 4); };
-  constexpr int kNext = kAlongKB ? 1 : 8;  // from one of a quad to the next
+  constexpr int kNext = kAlongKB ? 1 : 8;  // from one element of a quad to the next
   const auto warp_sum = [](const double* from) {
     if constexpr (kAlongKB) return load_quad(from);
     return Sums{{from[0], from[kNext], from[2 * kNext], from[3 * kNext]}};
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
     if (row >= rows || count <= 0) return;
     Quad<float> x{
         {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
-    if (args.plain) {  // a path of its own: the other one's code takes long to come
+    if (args.plain) {  // a separate path: loading the other one's code takes long
 #pragma unroll
       for (float& v : x.v) v = fmaf(alpha, v, 0.f);
     } else {
@@ -266,7 +267,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
       add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));
     store(quad, sum);
   }
-  ptx::cluster_sync();  // nobody leaves while its sums are read
+  ptx::cluster_sync();  // no CTA exits while its sums are read
 #endif
 }
 

@@ -9,7 +9,7 @@
 namespace xgemm::matmul {
 namespace {
 
-// Seconds; kCluster: more, where a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
+// Seconds; kCluster: added if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
 constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Problem -> the one-launch fp32 kernel for small products, whose arithmetic is fp64's on tensor cores: sliced/kernel.cuh. Pure
+// Problem -> the one-launch fp32 kernel for small products, which computes in fp64 on tensor cores: sliced/kernel.cuh. Pure
 // host code.
 #pragma once
 #include <array>
@@ -12,13 +12,13 @@ namespace xgemm::matmul {
 
 enum class SlicedTile : std::uint8_t { t32x32, t32x64 };
 
-/// A tile of sliced/kernel.cuh: what a warp, and so a block, has of C. The one place where the sizes are written.
+/// A tile of sliced/kernel.cuh: the part of C that a warp, and so a block, computes.
 struct SlicedTileInfo {
   std::string_view name;
   int rows, columns;    ///< of C
   int stages;           ///< slots of a warp's ring
   double round;         ///< cycles of an H200 for kSlicedWarps * kSlicedDepth of k (measured, docs/log/matmul.md)
-  double round_single;  ///< the same where an operand is loaded an element at a time
+  double round_single;  ///< the same if an operand is loaded one element at a time
   double fixed;         ///< a block's start and end
   double fixed_apart;
 };
@@ -34,12 +34,12 @@ constexpr const SlicedTileInfo& info(SlicedTile t) { return kSlicedTiles[static_
 struct SlicedPlan {
   SlicedTile tile;
   std::int64_t tiles;   ///< of all batches
-  std::int64_t splits;  ///< blocks, a cluster, that share a tile's k; the order of additions depends on it and on K
-  bool apart;           ///< short K: a block's warps have a tile each, not a tile's k
+  std::int64_t splits;  ///< blocks of a cluster that share a tile's k; the order of additions depends on it and on K
+  bool apart;           ///< short K: each warp of a block computes its own tile
   double seconds;       ///< predicted
 };
 
-/// Nothing where it does not apply: other GPUs and dtypes, "ieee", batch-invariant problems (splits depend on M), too large ones,
+/// Nothing if it does not apply: other GPUs and dtypes, "ieee", batch-invariant problems (splits depend on M), too large ones,
 /// at most four rows or columns (gemv/plan.h). `forced`: a tile's name, that and "_apart", or "sliced" for either.
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 

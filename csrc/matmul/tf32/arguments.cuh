@@ -17,7 +17,7 @@ struct Tf32Config {
   constexpr int blocks() const { return info(tile).blocks; }
   constexpr int per_sm() const { return info(tile).per_sm; }
   constexpr int warpgroups() const { return x() / 64; }
-  /// Two warpgroups that multiply take registers from a whole one that loads.
+  /// Two consumer warpgroups take registers from a producer warpgroup; one consumer has a single producer warp.
   constexpr bool lends() const { return warpgroups() > 1; }
   constexpr int threads() const { return 128 * warpgroups() + (lends() ? 128 : 32); }
 };
@@ -28,11 +28,11 @@ struct Tf32Arguments {
   bool swapped;                    ///< x are columns of C
   bool plain;                      ///< nothing but alpha and bias in the epilogue
   int batch_step_x, batch_step_y;  ///< 0: one matrix for all batches
-  int slot_bytes;                  ///< what TMA brings to one slot: of few lines of y only those
+  int slot_bytes;                  ///< that TMA loads into a slot: no lines past the last
   unsigned tiles_x, tiles_y;       ///< of a batch
-  int last_x, last_y;              ///< where a tile begins at most (see Edges)
-  unsigned items, splits;          ///< tiles times `splits`, parts of K; more than 1: as many CTAs as items
-  unsigned blocks, split_blocks;   ///< slots of K, and of a part
+  int last_x, last_y;              ///< largest first lines of a tile (Edges in kernel.cuh)
+  unsigned items, splits;          ///< tiles times `splits`; with more than one split, as many CTAs as items
+  unsigned blocks, split_blocks;   ///< slots of K, and of a split
   unsigned* counters;              ///< [level][CTA][warpgroup]
   float* partials;                 ///< [CTA][warpgroup][quad of a thread's sums][thread]
 };
@@ -53,7 +53,7 @@ struct Shared {
   static_assert(kSlots >= 3);
 };
 
-/// One of the CTA's items: a tile, or a part of K of one.
+/// One of the CTA's items: a tile, or a split of one.
 template <class Config>
 struct Item {
   int x, y, batch;  ///< the tile's first lines

@@ -1,16 +1,16 @@
 // fp32 product in tf32 on Hopper's tensor cores (sm_90a) in one launch: out = epilogue(A B) as epilogue/apply.cuh says. TMA
-// rounds every number to tf32 (10 bits, to nearest even) on its way to shared memory. Reasons: docs/matmul.md.
+// rounds every number to tf32 (10 bits, to nearest even) on its way to shared memory. Design: docs/matmul.md.
 //
-//   Operands  x and y: rows of A and columns of B, or (`swapped`) columns and rows; then the tensor cores compute C^T. y is
-//             contiguous along k; x goes through registers if it is not. Base and strides are multiples of 16 bytes, sizes
-//             under 2^31.
-//   Roles     One warp loads (TMA). Each warpgroup multiplies 64 lines of x by the tile's lines of y.
+//   Operands  x and y: rows of A and columns of B, or (`swapped`) columns of B and rows of A; then the tensor cores compute
+//             C^T. y is contiguous along k; x goes through registers if it is not. Base and strides are multiples of 16 bytes,
+//             sizes under 2^31.
+//   Roles     One thread loads (TMA). Each warpgroup multiplies 64 lines of x by the tile's lines of y.
 //   Order     k-blocks, then splits of K (split_k.cuh): it depends on the problem and the GPU.
 //   Edges     A K-major operand's edge tiles begin earlier and overlap the tiles before them; both compute the same bits.
 //   Range     fp32's, Inf and NaN as in torch; numbers within 2^-12 of fp32's largest are rounded to Inf, as in torch's TF32.
 //
-// Floors: 2 M N K flop at 2048 per cycle and SM; per k-block of 32 and CTA, shared memory takes 128 (kX + kY) bytes from TMA and
-// gives 128 (64 + kY) to each warpgroup, at 128 bytes per cycle; bytes of A, B and C once.
+// Floors: 2 M N K flop at 2048 per cycle and SM; per k-block of 32 and CTA, shared memory receives 128 (kX + kY) bytes from TMA
+// and supplies 128 (64 + kY) to each warpgroup, at 128 bytes per cycle; bytes of A, B and C once.
 #pragma once
 #include "device/pipeline.cuh"
 #include "device/ptx/grid.cuh"
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   const int warpgroup = warp / 4;
   const std::uint64_t base_y = Layout::descriptor(ptx::shared_address(slots) + Memory::kBytesX);
   const std::uint64_t base_x = Layout::descriptor(ptx::shared_address(slots) + warpgroup * 64 * 128);
-  // Registers: of the slot, where the thread's pair of lines lies at its first k, l % 4.
+  // MN-major x: offset in the slot of the thread's pair of lines at its first k, l % 4.
   const std::uint32_t first_at = [&] {
     const Lines<Config> at;
     const int line = at.first() % 32;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
           ptx::wgmma_tf32(sums, base_x + offset + (step / 4 * kX * 128 + step % 4 * 32) / 16, at_y(step),
                           block > at.block || step > 0);
         ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
+        ptx::wgmma_wait<1>();  // the previous slot's products are done
         if (block > at.block) release(previous);
         previous = state.slot;
       } else {

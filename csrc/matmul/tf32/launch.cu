@@ -45,7 +45,7 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   g.counters = counters, g.partials = partials;
   const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
   const bool k_major_x = x.k_major;
-  // Lines that there are not are not asked for: what is left in shared memory there goes to sums that nobody stores.
+  // Boxes end with the last line, rounded up to 8. Stale shared memory past it affects only sums that are not stored.
   const auto box = [](int size, std::int64_t lines) {
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };

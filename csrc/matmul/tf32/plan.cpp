@@ -10,13 +10,13 @@ namespace {
 
 // Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
-constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // a level of kTf32Fan sums, and what it reads
+constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // per level of kTf32Fan sums; reading them
 constexpr double kTransposed = 1.5;  // a copy that transposes writes half sectors of L2 (counted, not measured)
-constexpr double kHidden = 0.2;      // of the shorter of products and memory that shows all the same
+constexpr double kHidden = 0.2;      // share of the shorter of products and memory that is not hidden
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);
-  if (t.copied) place_copy(t, round_up(t.inner, kTf32TileK));  // whole lines of L2
+  if (t.copied) place_copy(t, round_up(t.inner, kTf32TileK));  // whole cache lines
   return t;
 }
 
@@ -34,7 +34,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   plan.a = place(p, lines_of_a(p)), plan.b = place(p, lines_of_b(p));
   const auto bytes_of = [](const TensorOperand& x) { return 4.0 * static_cast<double>(x.ld * x.other * x.batches); };
   const TensorOperand* transposed = nullptr;
-  if (!plan.a.k_major && !plan.b.k_major) {  // the one that is copied anyway, or else the smaller one
+  if (!plan.a.k_major && !plan.b.k_major) {  // an unaligned one, or else the smaller one
     const bool of_a = plan.a.copied != plan.b.copied ? plan.a.copied : bytes_of(plan.a) < bytes_of(plan.b);
     TensorOperand& x = of_a ? plan.a : plan.b;
     x = place(p, of_a ? lines_of_a(p) : lines_of_b(p), true);
@@ -53,7 +53,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   for (std::size_t i = 0; i < kTf32Tiles.size(); ++i) {
     const Tf32TileInfo& tile = kTf32Tiles[i];
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
-    for (const bool swap_ab : {true, false}) {  // where both do, the first is a little faster
+    for (const bool swap_ab : {true, false}) {  // if both are possible, the first is a little faster
       if (!(swap_ab ? plan.a.k_major : plan.b.k_major)) continue;
       const std::int64_t tiles_x = ceil_div(swap_ab ? p.n : p.m, tile.x), tiles_y = ceil_div(swap_ab ? p.m : p.n, tile.y);
       const std::int64_t blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
@@ -65,7 +65,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
         const std::int64_t ctas = std::min(slots, tiles * splits), turns = ceil_div(tiles * splits, ctas);
         const double cycles = static_cast<double>(turns) *
                               (static_cast<double>(split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
-        std::int64_t levels = 0, adds = 0;  // adds: one after the other
+        std::int64_t levels = 0, adds = 0;  // adds: sequential
         for (std::int64_t sums = splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
           adds += std::min<std::int64_t>(sums, kTf32Fan);
         const double merging =

@@ -9,45 +9,45 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kTf32TileK = 32;  ///< k a k-block: 128 bytes
-inline constexpr int kTf32Fan = 4;     ///< sums of parts of K that one CTA adds
+inline constexpr int kTf32TileK = 32;  ///< k per k-block: 128 bytes
+inline constexpr int kTf32Fan = 4;     ///< partial sums that one CTA adds
 
-/// x lines of one operand by y lines of the other a CTA. The one place where they are written.
+/// x lines of one operand by y lines of the other per CTA.
 enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x32, t64x128x64, t64x64x128 };
 struct Tf32TileInfo {
   std::string_view name;
   int x, y;
-  int blocks;    ///< k-blocks a slot of the pipeline
-  int per_sm;    ///< CTAs of a multiprocessor: one's products hide the other's start and end
-  double block;  ///< cycles of an H200 under load for a k-block of a multiprocessor (measured, docs/log/matmul.md)
+  int blocks;    ///< k-blocks per slot
+  int per_sm;    ///< CTAs per SM: one's products hide the other's start and end
+  double block;  ///< cycles of an H200 under load for a k-block of an SM (measured, docs/log/matmul.md)
   double fixed;  ///< filling the pipeline, storing C
 };
 inline constexpr std::array<Tf32TileInfo, 5> kTf32Tiles{{
-    {"tf32_128x256x32", 128, 256, 1, 1, 1100, 7600},  // large products: the least traffic a product
+    {"tf32_128x256x32", 128, 256, 1, 1, 1100, 7600},  // large products: the least traffic
     {"tf32_128x128x32", 128, 128, 1, 1, 605, 4350},   // fewer tiles
-    {"tf32_64x128x32", 64, 128, 1, 2, 365, 3950},     // many tiles and little of k: storing C is what takes time
+    {"tf32_64x128x32", 64, 128, 1, 2, 365, 3950},     // many tiles, short K: limited by storing C
     {"tf32_64x128x64", 64, 128, 2, 1, 350, 4700},     // a weight's 64 lines by 128 rows
-    {"tf32_64x64x128", 64, 64, 4, 1, 305, 2200},      // few rows, small outputs: the hand-over of slots is what takes time
+    {"tf32_64x64x128", 64, 64, 4, 1, 305, 2200},      // few rows, small outputs: limited by the hand-over of slots
 }};
 constexpr const Tf32TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
 
 struct Tf32Plan {
   Tf32Tile tile;
-  bool swap_ab;                   ///< x are C's columns (lines of B), y its rows; else the other way round
-  TensorOperand a, b;             ///< x's may be contiguous along its lines, y's is K-major
+  bool swap_ab;                   ///< x are columns of B, y rows of A; else the reverse
+  TensorOperand a, b;             ///< the one of x may be MN-major, that of y is K-major
   std::int64_t tiles_x, tiles_y;  ///< of C of a batch
   std::int64_t blocks;            ///< slots of k
-  std::int64_t splits;            ///< parts of K, `split_blocks` slots each, whose sums are added in order; a CTA each
+  std::int64_t splits;            ///< of K, `split_blocks` slots and one CTA each; their sums are added in order
   std::int64_t split_blocks;
   std::int64_t ctas;             ///< tiles times splits; at most as many as run at once
-  std::int64_t partial_bytes;    ///< sums of parts
+  std::int64_t partial_bytes;    ///< partial sums of splits
   std::int64_t workspace_bytes;  ///< copies of what TMA cannot load
   std::int64_t counter_bytes;    ///< for each level of kTf32Fan sums, CTA and warpgroup
   double seconds;                ///< predicted
 };
 
-/// Nothing where it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (parts of K depend on M), gated
-/// ones, prepared weights. Of operands that are both contiguous along their lines one is copied along k.
+/// Nothing if it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (splits depend on M), gated ones,
+/// prepared weights. If both operands are MN-major, one is packed along k.
 std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -6,15 +6,15 @@
 
 namespace xgemm::matmul::tf32_detail {
 
-inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one a warpgroup
+inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgroup
 
-/// Parts of K: each CTA's sums of its part go to memory; kTf32Fan of them are added in order by the warpgroup that comes last,
-/// and those sums likewise. True for the warpgroup that has them all.
+/// Each CTA writes the sums of its split to memory. The last of kTf32Fan warpgroups to arrive adds their sums in order; groups
+/// of those sums are added in the same way. Returns true to the warpgroup that has the total.
 template <class Config>
 __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, unsigned mine, int warpgroup,
                                       int thread, unsigned* flag) {
   constexpr int kWarpgroups = Config::kValue.warpgroups(), kQuads = Config::kValue.y() / 8, kTogether = kQuads <= 8 ? 4 : 1;
-  const unsigned first = blockIdx.x - mine;  // CTA of the tile
+  const unsigned first = blockIdx.x - mine;  // the tile's first CTA
   const auto partial = [&](unsigned part) {
     return g.partials + static_cast<std::size_t>((first + part) * kWarpgroups + warpgroup) * (kQuads * 512) + thread * 4;
   };

@@ -1,4 +1,4 @@
-// tf32: where a warp's sums lie, and how they leave for C.
+// tf32: the layout of a warp's sums, and how they are stored to C.
 #pragma once
 #include "device/warp.cuh"
 #include "matmul/epilogue/quad.cuh"
@@ -6,8 +6,8 @@
 
 namespace xgemm::matmul::tf32_detail {
 
-/// Where a thread's sums lie in C: rows l / 4 and l / 4 + 8 of its warp stand for lines `first` and `second` of the warpgroup's
-/// 64 lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
+/// The layout of a thread's sums: rows l / 4 and l / 4 + 8 of its warp are lines `first` and `second` of the warpgroup's 64
+/// lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
 template <class Config>
 struct Lines {
   static constexpr bool kKMajor = Config::kValue.k_major_x;
@@ -16,19 +16,19 @@ struct Lines {
     const int thread = thread_index();
     lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
   }
-  /// Of the warp's 16 lines, in the order in which `stage` has them: quads of neighbours, and the line at a place.
+  /// The warp's 16 lines in the order of `stage`: the first line of quad i, and the line of a row.
   __device__ __forceinline__ int of_quad(int i) const {
     return kKMajor ? 16 * warp + 4 * i : 32 * (warp / 2) + 4 * (warp % 2 * 2 + i / 2 + i % 2 * 4);
   }
   __device__ __forceinline__ int of_row(int row) const { return of_quad(row / 4) + row % 4; }
-  /// The place among the 16 of row octet + 8 h. MN-major, a lane's two lines are neighbours, and half a warp's lines lie in
-  /// pieces p and p + 4 of 16 bytes: reads of swizzled shared memory meet no bank conflict.
+  /// The row in `stage` of the warp's row octet + 8 h. MN-major: a lane's two lines are neighbours, and half a warp's lines lie
+  /// in pieces p and p + 4 of 16 bytes, so that reads of swizzled shared memory have no bank conflicts.
   __device__ __forceinline__ int row(int h) const { return kKMajor ? octet + 8 * h : 2 * octet + h; }
   __device__ __forceinline__ int first() const { return of_row(row(0)); }
 };
 
-/// A warp's sums to C from the registers: alpha and bias alone. 8 bytes at a time where a lane has neighbours and n is even, else
-/// 4, but whole sectors of 32 bytes a warp.
+/// Stores a warp's sums from registers, with alpha and bias alone: 8 bytes at a time if a lane has neighbours and n is even,
+/// else 4; a warp fills whole sectors of 32 bytes.
 template <class Config>
 __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
                                             int batch) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
   float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
   const float* const bias = static_cast<const float*>(p.bias.data);
   const auto bias_of = [&](int col) { return bias ? bias[min(col, n - 1) * p.bias.col_stride] : 0.f; };
-  const auto result = [&](int i, float add) { return plus(fmaf(alpha, sums[i], 0.f), add); };  // + 0: see epilogue.cuh
+  const auto result = [&](int i, float add) { return plus(fmaf(alpha, sums[i], 0.f), add); };  // + 0: see scaled()
   const auto store_pair = [&](float* to, int col, float first, float second) {
     if (pairs) {
       if (col < n) store_vector(to, Vector<float, 2>{{first, second}});
@@ -79,8 +79,8 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
   }
 }
 
-/// A warp's sums to C by any epilogue, 32 lines of y a turn, through `stage`: rows of C, 16 of 32 + 8 or (swapped) 32 of 16 + 4,
-/// so that neither writes nor whole rows' reads meet bank conflicts.
+/// Stores a warp's sums with any epilogue, 32 lines of y at a time, through `stage`: 16 rows of C of 32 + 8 floats, or
+/// (swapped) 32 rows of 16 + 4, so that neither writes nor reads of whole rows have bank conflicts.
 template <class Config>
 __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
                                       int batch, float* stage) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
   for (int turn = 0; turn < kTurns; ++turn, y += 32) {
     if (y >= lines_y) break;
 #pragma unroll
-    for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index; all that follows stands in the code once
+    for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index; the code below exists once
       if (known != turn) continue;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
         row[q] = min(row[q], p.m - 1), col[q] = min(col[q], p.n - 1);
         const auto sum = load_vector<4>(stage + major * (g.swapped ? 20 : 40) + 4 * minor);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) values[4 * q + j] = fmaf(e.alpha, sum[j], 0.f);  // + 0: see epilogue.cuh
+        for (int j = 0; j < 4; ++j) values[4 * q + j] = fmaf(e.alpha, sum[j], 0.f);  // + 0: see scaled()
       }
       const auto column = [&](int v) { return min(col[v / 4] + v % 4, p.n - 1); };
       apply<float>(

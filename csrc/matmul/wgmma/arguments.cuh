@@ -1,11 +1,10 @@
-// What an instantiation of wgmma/kernel.cuh is made of (WgmmaConfig), what a launch gives it (WgmmaArguments), and how it lays
-// out shared memory.
+// Compile-time configuration (WgmmaConfig), launch arguments (WgmmaArguments) and shared-memory layout of wgmma/kernel.cuh.
 //
-// Split-K has these words. A *split* is one of `splits` parts of K; each is summed from zero, and the splits' sums are added in
-// order. One CTA does all splits of a tile; or a cluster does, one CTA a split (*cluster_splits*); or each split is an item of
-// work of its own, and the sums are added through global memory (*memory_splits*). Who adds what: wgmma/split_k.cuh.
+// Split-K: a *split* is one of `splits` parts of K. Each is summed from zero, and the splits' sums are added in order. One CTA
+// does all splits of a tile; or a cluster does, one CTA per split (*cluster_splits*); or each split is a work item of its own,
+// and the sums are added through global memory (*memory_splits*). See wgmma/split_k.cuh.
 #pragma once
-#include <array>  // std::size; <iterator> brings the streams
+#include <array>  // std::size; <iterator> would include the streams
 #include <type_traits>
 
 #include "device/index_map.h"
@@ -19,76 +18,76 @@ namespace xgemm::matmul {
 
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
-  int tile_m;            ///< rows of C a CTA: 64 or 128, one consumer warpgroup each 64
-  int tile_n;            ///< columns of C a CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
-  int blocks;            ///< k-blocks a slot
+  int tile_m;            ///< rows of C per CTA: 64 or 128, one consumer warpgroup per 64 rows
+  int tile_n;            ///< columns of C per CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
+  int blocks;            ///< k-blocks per slot
   int stages;            ///< slots
   bool k_major_a;        ///< A row-major
   bool k_major_b;        ///< B column-major
-  int group;             ///< rows of tiles walked together before the next column of tiles
-  int parts = 1;         ///< 2: operands are hi and lo
-  bool scaled = false;   ///< operands' lines were scaled by powers of two (line_scale.cuh)
-  bool gated = false;    ///< half of a tile's columns are b's, half up's, both K-major
-  bool swap_ab = false;  ///< the problem is C^T = B^T A^T (problem.h); K-major B, of which a tile may have any number of lines
-  constexpr int most_stages() const { return swap_ab ? 2 * stages : stages; }  ///< tiles of fewer lines have more slots
+  int group;             ///< rows of tiles per group: tiles go column by column within a group
+  int parts = 1;         ///< 2: each operand is split into hi and lo
+  bool scaled = false;   ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
+  bool gated = false;    ///< half of a tile's columns come from b, half from up, both K-major
+  bool swap_ab = false;  ///< computes C^T = B^T A^T (problem.h); B is K-major; a tile may have fewer columns than tile_n
+  constexpr int most_stages() const { return swap_ab ? 2 * stages : stages; }  ///< narrower tiles have more slots
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr int threads() const { return 128 * (1 + consumers()); }
   constexpr bool may_multicast() const { return !scaled && !gated; }
   constexpr bool multicasts_a() const { return shares_a(tile_m, tile_n); }  ///< else B
-  constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider: no registers to spare for the sums
+  constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider tiles have no registers left for the sums
   constexpr bool may_split_memory() const { return may_multicast() && !swap_ab; }
   constexpr bool may_store_direct() const { return may_split_memory() && tile_m == 64; }
   constexpr bool may_fall_back() const { return parts == 2 && !gated; }
   constexpr int loaders() const { return may_multicast() && tile_m == 64 ? 2 : 1; }  ///< warps of warpgroup 0 that load
-  constexpr int fillers() const { return 128 - 32 * loaders(); }                     ///< its other threads
-  constexpr bool fills_scales() const { return scaled && !gated; }                   ///< they bring the lines' scales
-  constexpr bool fills_bias() const { return !scaled && !gated; }                    ///< or the bias
+  constexpr int fillers() const { return 128 - 32 * loaders(); }                     ///< warpgroup 0's other threads
+  constexpr bool fills_scales() const { return scaled && !gated; }  ///< fillers copy the scales to shared memory,
+  constexpr bool fills_bias() const { return !scaled && !gated; }   ///< or the bias
 };
 
-/// Its groups only name the fields: a kernel's code has the fields' offsets in it.
+/// The nested structs only group names.
 struct WgmmaArguments {
   CUtensorMap a, b;                ///< dims (contiguous, other, batch * parts); boxes as WgmmaBoxes says
   CUtensorMap out;                 ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
-  int batch_step_a, batch_step_b;  ///< 0: the operand is one matrix for all batches
+  int batch_step_a, batch_step_b;  ///< 0: all batches share one matrix
   struct {
-    int rows, columns, count;   ///< tiles of C: of a batch (multicast: pairs of tiles), and in all
-    int multicast;              ///< lines (MN-major: k) of each box that a CTA of a pair brings to both; 0: no pairs
-    int last_row, last_column;  ///< where a tile begins at most
-    int width;                  ///< columns of C a tile: Config's columns(), or fewer
+    int rows, columns, count;   ///< tiles of C: per batch (multicast: pairs of tiles), and in all
+    int multicast;              ///< rows of each shared box that one CTA of a pair loads for both; 0: no multicast
+    int last_row, last_column;  ///< largest first row and column of a tile
+    int width;                  ///< columns of C per tile: Config's columns(), or fewer
   } tiles;
   struct {
     int wgmma_n, stages, stage_bytes;  ///< swap_ab
-    int bytes;                         ///< what TMA brings to one
+    int bytes;                         ///< that TMA loads into one slot
   } slots;
   struct {
-    int blocks, chunk_blocks, split_blocks;  ///< k-blocks: of K, of a promoted sum, of a split
+    int blocks, chunk_blocks, split_blocks;  ///< k-blocks of K, of a promoted sum, of a split
     int splits, cluster_splits;
   } k;
   struct {
-    ShortDivider per_batch, per_group;  ///< tiles of a batch, of a whole group of rows
+    ShortDivider per_batch, per_group;  ///< tiles of a batch, of a full group of rows
     ShortDivider last_rows;             ///< rows of the last group
-    ShortDivider at_a_time;             ///< items that run at a time
+    ShortDivider at_a_time;             ///< items that run at a time: the grid's clusters
     int items;                          ///< tiles, or splits of them, in all
-    int shift;                          ///< CTAs that share an item or a pair of tiles, as a power of two
+    int shift;                          ///< log2 of the CTAs that share an item or a pair of tiles
   } schedule;
   float alpha;
-  int memory_splits;  ///< splits of a tile that are items of their own: `splits` or 1
-  Meeting* meetings;  ///< memory_splits: one a tile
+  int memory_splits;  ///< splits of a tile that are work items: `splits` or 1
+  Meeting* meetings;  ///< memory_splits: one per tile
   float* partials;    ///< memory_splits: [item][tile_m][tile_n]
-  bool direct;        ///< C leaves from registers, pairs of columns: tiles of other widths than `out`'s boxes
+  bool direct;        ///< stores C from registers, two columns at a time: for tile widths that `out`'s boxes do not divide
   struct {
     const char* b;      ///< K-major
-    std::int64_t step;  ///< bytes from line to line
-    int bytes;          ///< of a line; 0: none
+    std::int64_t step;  ///< bytes from one column of B to the next
+    int bytes;          ///< per column; 0: none
   } prefetch;
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
   FailedProduct fallback;              ///< Config::may_fall_back()
   bool fills_bias;                     ///< Config::fills_bias(), and there is one
-  bool boxes;                          ///< C leaves through shared memory, 16 rows by 128 bytes at a time: by TMA,
-  bool ragged;                         ///< or, where its rows are unaligned (half precision), in aligned pieces of 16 bytes
-  struct {                             // biases and activation are here and not in `problem`, whose epilogue gets the results
+  bool boxes;                          ///< C goes through shared memory, 16 rows by 128 bytes at a time: by TMA,
+  bool ragged;                         ///< or, if its rows are unaligned (half precision), in aligned pieces of 16 bytes
+  struct {                             // gated; `problem`, whose epilogue runs on the gated result, has no bias and activation
     CUtensorMap up;                    ///< the other weight
     const LineStats* lines_up;
     Operand bias_gate, bias_up;
@@ -96,8 +95,8 @@ struct WgmmaArguments {
   } gate;
 };
 
-/// The boxes that the kernel's loads move, which the host writes in the tensor maps (a K-major A may have fewer rows), and the
-/// sizes of shared memory: slots, a staging buffer for each consumer warp, scales or bias, barriers.
+/// Boxes of the kernel's loads, which the host writes in the tensor maps (a K-major A may have fewer rows), and sizes of shared
+/// memory: slots, a staging buffer per consumer warp, scales or bias, barriers.
 template <class Config>
 struct WgmmaBoxes {
   static constexpr WgmmaConfig kConfig = Config::kValue;
@@ -106,18 +105,18 @@ struct WgmmaBoxes {
   static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.columns() : kConfig.blocks* kWgmmaTileK};
   static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
   static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
-  static constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * kRowBytes;  // of 64 lines of an MN-major operand
+  static constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * kRowBytes;  // of 64 m or n of an MN-major operand
   static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
   static constexpr int kSlotsBytes = kConfig.swap_ab ? 208 * 1024 : kConfig.stages * kStageBytes;
-  static constexpr int kStagingBytes = kConfig.swap_ab && kConfig.tile_m == 128 ? 2048 : 4096;  // of each consumer warp
-  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;                          // bytes of a row of a box of C
+  static constexpr int kStagingBytes = kConfig.swap_ab && kConfig.tile_m == 128 ? 2048 : 4096;  // per consumer warp
+  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;                          // bytes per row of a box of C
   static constexpr int kConsumerWarps = 4 * kConfig.consumers();
   static constexpr int kInputBytes = kConfig.fills_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
                                      : kConfig.fills_bias() ? 4 * (kConfig.swap_ab ? kConfig.tile_m : kConfig.tile_n)
                                                             : 0;
   static constexpr int kSharedBytes = kSlotsBytes + kConsumerWarps * kStagingBytes + kInputBytes +
                                       Pipeline<kConfig.most_stages()>::kBytes + 5 * 8 + kSwizzlePattern;
-  // A cluster's sums are added in the slots.
+  // A cluster's partial sums are stored in the slots.
   static_assert(!kConfig.may_split() ||
                 (kConfig.tile_n / 8 + kMaxCluster - 1) * 32 * kConfig.tile_m <= kConfig.stages * kStageBytes);
   static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
@@ -126,7 +125,7 @@ struct WgmmaBoxes {
 
 namespace wgmma_detail {
 
-/// Consumers alone. kStoreBarrier: one a warpgroup.
+/// For consumers only. kStoreBarrier: one per warpgroup.
 enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier, kStoreBarrier };
 
 /// Calls run(std::integral_constant<int, width>{}), `width` one of kWgmmaWidths.
@@ -142,7 +141,7 @@ __device__ __forceinline__ void for_width(int width, const Run& run) {
   }
 }
 
-/// Does the fallback do the whole product? Where all lines of an operand failed the split in two parts.
+/// Does the fallback compute the whole product? It does if all lines of an operand failed the split in two parts.
 __device__ __forceinline__ bool falls_back(const WgmmaArguments& g) {
   if (!g.fallback.lines) return false;
   const uint2 lines = __ldcg(reinterpret_cast<const uint2*>(g.fallback.lines));

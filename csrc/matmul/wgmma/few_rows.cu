@@ -5,7 +5,7 @@
 namespace xgemm::matmul {
 namespace {
 
-/// The maps of B's lines, by their number's remainder.
+/// One tensor map for each class of B's lines: line number modulo kLineClasses.
 template <class Shape>
 bool make_line_maps(FewRowsArguments& f, const Problem& p, const TensorOperand& b) {
   const std::int64_t stride = Shape::kKMajor ? p.b.col_stride : p.b.row_stride;
@@ -57,7 +57,7 @@ bool launch_shape(const WgmmaLaunch& launch) {
   return true;
 }
 
-/// Is one of two neighbouring lines an even number of elements behind a multiple of 16 bytes?
+/// Does one of any two neighbouring lines begin an even number of elements after a multiple of 16 bytes?
 bool has_even_lines(const Problem& p, bool along_k) {
   const std::int64_t stride = along_k ? p.b.col_stride : p.b.row_stride;
   return reinterpret_cast<std::uintptr_t>(p.b.data) % 4 == 0 || stride % 2 != 0;

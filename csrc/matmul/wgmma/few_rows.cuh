@@ -1,25 +1,26 @@
-// Few rows (up to 128) times a half-precision B that TMA cannot load as one matrix (unaligned base or stride), read once, as it
-// lies (sm_90a). It exists because a copy of B takes longer than the product: H200, bf16, 16x4095x4097 13.1 us (with a copy 31,
-// torch 36), 128x4097x4097 18.9 us (34, 41); two of the 80 benchmark shapes. How: docs/matmul.md, docs/log/matmul.md.
+// Few rows (up to 128) times a half-precision B that is unaligned, read once and in place (sm_90a). TMA cannot load such a B as
+// one matrix, and packing it takes longer than the product: H200, bf16, 16x4095x4097 13.1 us (packed 31, torch 36),
+// 128x4097x4097 18.9 us (34, 41). Details: docs/matmul.md, docs/log/matmul.md.
 //
-//   Operands  B contiguous along k or along n, lines at least as far apart as they are long; out of bounds, only the rest of the
-//             aligned block that B begins in is read. A K-major for TMA (a copy of the few rows where it must be).
-//   Lines     of B eight apart are equally aligned: eight tensor maps, for lines c, c + 8, ..., begin at the aligned block in
-//             which line c begins. An element's place in shared memory is its line's skew further.
-//   Work      A cluster of two CTAs has 64 columns of C, half of the rows each (up to 64), and multicasts B; or, where K is
-//             split, its CTAs have a split each. Warps 0 to 3 multiply C^T = B^T A^T, B^T in registers; 4 loads B, 5 A.
-//   Order     that of wgmma/kernel.cuh, and the epilogue its store_rows: a row's bits are equal, whichever is taken.
+//   Operands  B contiguous along k or n, lines at least as far apart as they are long. Out of bounds, only the rest of the
+//             aligned block in which B begins is read. A K-major for TMA (packed if it must be).
+//   Lines     of B eight apart are equally aligned. Eight tensor maps, for lines c, c + 8, ..., begin at the aligned block in
+//             which line c begins. An element in shared memory is its line's skew further.
+//   Work      A cluster of two CTAs computes 64 columns of C, each CTA half of the rows (up to 64), and multicasts B. If K is
+//             split, each CTA of a cluster computes a split. Warps 0 to 3 multiply C^T = B^T A^T with B^T in registers; warp 4
+//             loads B, warp 5 A.
+//   Order     of additions and epilogue (store_rows) are those of wgmma/kernel.cuh: a row has the same bits.
 //
-// Floor: B's bytes. Limited by shared memory: of 128 of k, 200 cycles to write, 192 or 256 to read B by elements, 64 and more to
-// read A; wgmma waits for its reads and takes 650 to 830 in all.
+// Floor: B's bytes. Limited by shared memory: per 128 of k, 200 cycles to write, 192 or 256 to read B by elements, 64 and more
+// to read A; wgmma waits for its reads and takes 650 to 830 in all.
 #pragma once
 #include "device/ptx/mma.cuh"
 #include "matmul/wgmma/kernel.cuh"
 
 namespace xgemm::ptx {
 
-/// Sixteen bits, or an aligned 32. By shared-memory address, which the compiler would else find anew in each loop, slowly in a
-/// cluster.
+/// Loads 16 bits, or an aligned 32. Takes a shared-memory address: the compiler would convert a pointer again in each loop,
+/// which is slow in a cluster.
 __device__ __forceinline__ unsigned load_element(std::uint32_t address) {
   unsigned x;
   asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address));
@@ -36,19 +37,19 @@ __device__ __forceinline__ unsigned load_pair_of_elements(std::uint32_t address)
 
 namespace xgemm::matmul {
 
-inline constexpr int kLineClasses = 8;  // lines of B whose numbers differ by a multiple of this are equally aligned
+inline constexpr int kLineClasses = 8;  // lines of B this far apart are equally aligned
 
 struct FewRowsArguments {
-  WgmmaArguments g;             ///< map of a, problem, columns, tiles, split_blocks and cluster (parts of K); nothing else
+  WgmmaArguments g;             ///< only a, problem, batch_step_a, tiles.columns, tiles.count, k.split_blocks, k.cluster_splits
   CUtensorMap b[kLineClasses];  ///< dims (along a line, lines of the class, batches)
-  int batch_step_b;             ///< 0: B is one matrix for all batches
-  int skew[kLineClasses];       ///< elements from where map c's lines begin to the first of line c
-  int halves;                   ///< 1: multicast (a CTA's half is its rank); else the halves that tiles count
-  bool multicast;               ///< both CTAs of a cluster get each half of B from one of them
-  bool after_copy;  ///< the kernel before this one copies A: loads of B start while it runs; those before it have ended
+  int batch_step_b;             ///< 0: all batches share one B
+  int skew[kLineClasses];       ///< elements from the start of map c's lines to the first element of line c
+  int halves;                   ///< halves of the rows, if they are separate tiles; 1 with multicast (a CTA's half is its rank)
+  bool multicast;               ///< each CTA of a cluster loads half of B for both
+  bool after_copy;              ///< the previous kernel packs A: B is loaded while it runs, as all kernels before it have ended
 };
 
-/// `kEvenLines`: of two neighbouring lines, one is an even number of elements behind a multiple of 16 bytes.
+/// `kEvenLines`: one of any two neighbouring lines begins an even number of elements after a multiple of 16 bytes.
 template <bool kAlongK, int kHalfRows, bool kEvenLines>
 struct FewRowsShape {
   static constexpr bool kKMajor = kAlongK, kWords = kEvenLines;
@@ -57,7 +58,7 @@ struct FewRowsShape {
   static constexpr int kPitch = 2 * kBox[0], kBoxBytes = kPitch * kBox[1];
   static constexpr int kBytesA = kRows * 128, kPlaceB = kSlotK / 64 * kBytesA, kBytesB = kLineClasses * kBoxBytes;
   static constexpr int kSlotBytes = kPlaceB + kBytesB;
-  static constexpr int kStages = 150 * 1024 / kSlotBytes;  // the kernel that copies A fits beside it
+  static constexpr int kStages = 150 * 1024 / kSlotBytes;  // leaves room on the SM for the kernel that packs A
   static constexpr int kThreads = 192;
   static constexpr int kSumPitch = kColumns + 2, kSumBytes = kRows * kSumPitch * 4;
   static constexpr int kSharedBytes = kStages * kSlotBytes + kSumBytes + Pipeline<kStages>::kBytes + kSwizzlePattern;
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   const int m = static_cast<int>(p.m), size = multicast ? 2 : g.k.cluster_splits;
   const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
   const int rank = static_cast<int>(blockIdx.x) - first * size, part = multicast ? 0 : rank;
-  // Of k, this CTA does [k_begin, k_end): all of it, or its part of a cluster's.
+  // This CTA's range of k: all, or its split.
   const int k_begin = part * g.k.split_blocks * kWgmmaTileK,
             k_end = g.k.cluster_splits > 1 ? min(static_cast<int>(p.k), k_begin + g.k.split_blocks * kWgmmaTileK)
                                            : static_cast<int>(p.k);
@@ -156,11 +157,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
     const int quad = lane % 4, row = lane / 4;
     const auto base = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(slots))));
     const std::uint32_t base_a = LayoutA::descriptor_low(base);
-    // The lane's elements: of columns 8 row + 2 warp + h, and of k 2 quad + e, and both 8 further. With odd strides no two lanes
-    // of a read hit a bank. kWords: place[0] is the even line's; along k that swaps the fragment's two columns, along n the
-    // halves of its registers.
+    // The lane's elements: columns 8 row + 2 warp + h, k = 2 quad + e, and both 8 further. With odd strides, reads have no bank
+    // conflicts. kWords: place[0] is the even line's. If that is the second line, the fragment's two columns (B along k) or the
+    // halves of its registers (B along n) are exchanged.
     const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
-    std::uint32_t place[2];  // of h where lines are columns, else of e
+    std::uint32_t place[2];  // indexed by h if lines are columns, else by e
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                                               (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
     }
     [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
-    // Where this lane says that a slot is free: to itself, to both of a pair, or nowhere.
+    // The barrier at which this lane releases a slot: its own CTA's, one of the pair's, or none.
     const std::uint32_t empty_at = multicast   ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
                                    : lane == 0 ? ptx::shared_address(pipeline.empty)
                                                : 0;
@@ -180,10 +181,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
       const Place at = locate(index);
       float sums[kRows / 2];
       if constexpr (Shape::kWords) {
-        // Half a slot's elements come while the half before is multiplied, step by step: a product waits for the one before it,
-        // and the reads stand between them.
+        // Loads half a slot's elements while the previous half is multiplied, step by step: each product waits for the one
+        // before it, and the loads fill the gaps.
         constexpr int kHalf = kSteps / 2;
-        unsigned elements[kHalf][2][3];  // of step and k + 8: a pair of the even line's, and two of the other's
+        unsigned elements[kHalf][2][3];  // [step][k + 8]: a pair of the even line, and two elements of the other
         std::uint32_t rows[kHalf][kRows / 8][2];
         const auto fetch = [&](unsigned offset, int half, int s) {
 #pragma unroll
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
             for (int i = 0; i < 2; ++i)
               elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
           }
-          // Four matrices of eight rows and eight k a turn: of two steps, or of one step's next eight rows.
+          // Each ldmatrix loads four 8 x 8 matrices: of two steps (kRows = 8), or of 16 rows of one step.
           const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
           std::uint32_t r[4];
           if constexpr (kRows == 8) {
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
               state.advance();
               if (!last) pipeline.wait(state);
             }
-            const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // at the end: unused
+            const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // last: unused
             std::uint32_t others[kHalf][kRows / 8][2];
 #pragma unroll
             for (int s = 0; s < kHalf; ++s)
@@ -244,14 +245,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                 ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
             }
           }
-          release(slot, true);  // no proxy fence: the products have used all that was loaded from it
+          release(slot, true);  // no proxy fence: the products have used all that was loaded from the slot
         }
       } else {
         int previous = 0;
         for (int k = k_begin; k < k_end; k += kSlotK) {
           pipeline.wait(state);
           const auto offset = static_cast<unsigned>(state.slot * kSlotBytes);
-          unsigned elements[kSteps][2][2][2];  // of step, k + 8, h, e
+          unsigned elements[kSteps][2][2][2];  // [step][k + 8][h][e]
 #pragma unroll
           for (int s = 0; s < kSteps; ++s)
 #pragma unroll
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                   elements[s][up][h][e] = ptx::load_element(
                       place[kAlongK ? h : e] + offset +
                       static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
-          ptx::wgmma_wait<0>();  // the slot before: its fragments' registers are free, and the slot, too
+          ptx::wgmma_wait<0>();  // the previous slot's products: frees its fragment registers and the slot
           release(previous, k > k_begin);
           std::uint32_t fragments[kSteps][4];
 #pragma unroll
@@ -291,7 +292,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
         release(previous, true);
       }
 
-      // Sums [part][row][column] meet in shared memory: a cluster's in the slots of its first CTA, which are free by then.
+      // Sums [split][row][column] are added in shared memory; a cluster's in the slots of its first CTA, which are free by
+      // then.
       float* const parts = reinterpret_cast<float*>(g.k.cluster_splits > 1 ? slots : staging);
       if (g.k.cluster_splits > 1)
         ptx::cluster_sync_warps();
@@ -331,7 +333,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
                                                     });
     }
   }
-  if (warp >= 4 && g.k.cluster_splits > 1) {  // the sums' two
+  if (warp >= 4 && g.k.cluster_splits > 1) {  // match the two cluster barriers around the sums
     ptx::cluster_sync_warps();
     ptx::cluster_sync_warps();
   }

@@ -1,16 +1,16 @@
 // Matrix product on Hopper's tensor cores (sm_90a): half-precision operands, and fp32 operands that fp16_split/split.cuh has
 // turned into one or two scaled fp16 parts; out = epilogue(A B) as epilogue/apply.cuh says. One persistent, warp-specialised
-// kernel: warpgroup 0 loads by TMA, the others multiply 64 rows each by wgmma, and C leaves while the next tile is under way
-// (epilogue/store_*.cuh, wgmma/split_k.cuh). Words and arguments: wgmma/arguments.cuh; the reasons: docs/matmul.md.
+// kernel: warpgroup 0 loads by TMA, the others multiply 64 rows each by wgmma, and C is stored while the next tile is computed
+// (epilogue/store_*.cuh, wgmma/split_k.cuh). Arguments: wgmma/arguments.cuh; design: docs/matmul.md.
 //
 //   Operands  row- or column-major each; base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros out of
 //             bounds. Batches are the tensor maps' third dim (broadcast: step 0).
 //   Order     an element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
 //             tile, the place in it, multicast and swap_ab do not change its bits.
 //
-// Floors: 2 M N K products (parts = 2: three times) over 4096 flop a cycle and SM; per k-block and CTA, shared memory takes the
-// slot's bytes from TMA and gives 64 tile_k (A) + tile_n tile_k (B) elements to each consumer's product, at 128 bytes a cycle.
-// Few rows: B's bytes.
+// Floors: 2 M N K flop (parts = 2: three times) over 4096 a cycle and SM; per k-block and CTA, shared memory receives the
+// slot's bytes from TMA and supplies 64 tile_k (A) + tile_n tile_k (B) elements to each consumer, at 128 bytes a cycle. Few
+// rows: B's bytes.
 #pragma once
 #include "device/arguments.cuh"
 #include "device/ptx/cluster.cuh"
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const Pipeline<kStages> pipeline{
       reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(inputs) + Boxes::kInputBytes)};
   ptx::Barrier* const merged = pipeline.empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
-  [[maybe_unused]] const Pipeline<1> filled{merged + 1};  // inputs: filled by idle warps, released by consumer warps
-  ptx::Barrier* const arrived = merged + 3;               // the cluster's sums of this CTA's columns are there
+  [[maybe_unused]] const Pipeline<1> filled{merged + 1};  // `inputs`: filled by idle warps, released by consumer warps
+  ptx::Barrier* const arrived = merged + 3;               // the cluster's sums of this CTA's columns have arrived
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 4);
   const int cluster = kConfig.may_split() ? g.k.cluster_splits : 1;
   const bool multicast = kConfig.may_multicast() && g.tiles.multicast != 0;
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             stage_bytes = kConfig.swap_ab ? g.slots.stage_bytes : Boxes::kStageBytes;
 
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
-  // What comes first is on every launch's bill, and a lone warp's instructions take five cycles each: a warp for the barriers,
-  // one for the tensor maps.
+  // The prologue is part of every launch, and a single warp issues one instruction in five cycles: one warp initialises the
+  // barriers, another prefetches the tensor maps.
   if (threadIdx.x == 32) {
     pipeline.init(1, multicast ? 2 * kConsumerWarps : kConsumerWarps);
     ptx::barrier_init(merged, kConsumerWarps);
@@ -77,17 +77,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if (wgmma_detail::falls_back(g)) return;
   }
   const bool clustered = cluster > 1 || multicast;
-  if (clustered) ptx::cluster_arrive_thread();  // before anything that takes a warp time: all wait for all
-  // Each warp once, before it touches memory: the producer has found its first tile by then.
+  if (clustered) ptx::cluster_arrive_thread();  // as early as possible, because each CTA waits for all
+  // Each warp calls it once, before it touches global or another CTA's shared memory; loaders first locate their tile.
   const auto start = [&] {
     ptx::grid_wait();
-    if (clustered) ptx::cluster_wait_thread();  // every CTA runs, so its shared memory is there
+    if (clustered) ptx::cluster_wait_thread();  // all CTAs of the cluster run: their shared memory may be written
   };
 
-  // Of `blocks` k-blocks, this CTA does [begin, end): all of them, or its split's.
+  // The CTA's rank in a cluster is its split.
   const int blocks = g.k.blocks;
   const int rank = cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank());
-  const auto first_item = [&] {  // each role finds it anew: ptxas spills what it keeps from before the roles part
+  const auto first_item = [&] {  // each role computes it: ptxas spills values that are computed before the roles branch
     int cta;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
     return cta >> g.schedule.shift;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
     const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     const bool loads = warp < kConfig.loaders();
-    int turns = warp;  // of other loaders, before this one's
+    int turns = warp;  // slots that other loaders fill before this warp's next one
     const bool leads = ptx::elect_one();
     PipelineState<kStages> state;
     unsigned merges = 0;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       start();
       fetch_arguments(g);
     }
-    bool walks = true;  // over the items: not the warps that bring inputs
+    bool walks = true;  // loops over the items below; warps that fill `inputs` do not
     if constexpr (!kConfig.gated) {
       if (!loads && (kConfig.fills_scales() ? cluster == 1 : g.fills_bias)) {
         unsigned parity = 1;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             wgmma_detail::fill_bias<Out, Config>(g, kConfig.swap_ab ? tile.row : tile.column, thread, inputs);
           ptx::barrier_arrive(filled.full);
         }
-        walks = false;  // boxes: no merges
+        walks = false;  // cluster is 1: there is no cluster barrier to match
       }
     }
     for (int index = walks ? first_item() : g.schedule.items; index < g.schedule.items; index += item_step) {
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
         const int rank_of_pair = warp_uniform(pair_rank());
         const auto tile = wgmma_detail::locate<Config>(g, item.tile, rank_of_pair);
-        // A multicast's CTA brings its half of the lines of a shared operand's boxes to both.
+        // With multicast, each CTA loads half of the rows of the shared operand's boxes into both CTAs.
         constexpr bool kMayShareA = kConfig.may_multicast() && kConfig.multicasts_a(),
                        kMayShareB = kConfig.may_multicast() && !kMayShareA;
         const int shift_a = kMayShareA ? rank_of_pair * g.tiles.multicast : 0,
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           ptx::Barrier* const landed = pipeline.acquire(state);
           if (leads) {
             ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slots.bytes));
-            // A box of a K-major operand is one k-block of all lines, one of an MN-major operand 64 lines of all k-blocks.
+            // A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines of an MN-major operand.
 #pragma unroll
             for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
               unsigned char* const to = target + shift_a * kRowBytes;
@@ -195,10 +195,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           __syncwarp();
         }
       }
-      if (cluster > 1) wgmma_detail::sync_cluster();  // reduce_in_cluster's
+      if (cluster > 1) wgmma_detail::sync_cluster();  // matches the one in reduce_in_cluster
     }
-    // Shared memory must outlive the other CTA's arrivals: all of a slot's have come where it may be loaded again. (A barrier
-    // of the cluster would fence all memory. The condition found anew, and the loop rolled: else the one above spills.)
+    // Shared memory must outlive the other CTA's arrivals: a slot has received all of them when it may be loaded again. (A
+    // cluster barrier would fence all memory. The condition is read again and the loop stays rolled, or the loop above spills.)
     if (kConfig.may_multicast() && g.tiles.multicast && threadIdx.x < 32) {
 #pragma unroll 1
       for (int s = 0; s < stages; ++s, state.advance(stages)) pipeline.acquire(state);
@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     const std::uint32_t base_b = LayoutB::descriptor_low(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
-    // Steps `from` .. `to` - 1 of the products of the slot at `offset`, as one committed group. Offsets are in the descriptors'
-    // units of 16 bytes.
+    // Issues steps `from` to `to` - 1 of the products of the slot at `offset` as one committed group. Offsets are in the
+    // descriptors' units of 16 bytes.
     const auto offset_of = [&](int slot) { return static_cast<std::uint32_t>(warp_uniform(slot) * (stage_bytes / 16)); };
     const auto multiply = [&](auto& sums, std::uint32_t offset, bool accumulate, int from, int to) {
 #pragma unroll
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
                                          ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane))
                                          : 0;
     const auto release = [&](int slot, bool really) {
-      if constexpr (kAlone) {  // predicated, as branches between products would be dear
+      if constexpr (kAlone) {  // predicated: branches between products are slow
         ptx::barrier_arrive_if(empty_local + 8 * static_cast<unsigned>(slot), really && !multicast && lane == 0);
         if constexpr (kMayPair)
           ptx::barrier_arrive_remote_if(empty_pair + 8 * static_cast<unsigned>(slot), really && empty_pair != 0);
@@ -257,10 +257,12 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     };
 
     PipelineState<kStages> state;
-    // The next `count` slots, at least one, from zero. `stagger`: consumer 2 starts one k-block after consumer 1.
+    // Sums the products of the next `count` (at least 1) slots from zero. `stagger`: consumer 2 starts one k-block after
+    // consumer 1.
     const auto sum_blocks = [&](auto& result, int count, bool stagger) {
       if constexpr (kParts == 1) {
-        // What a slot's hand-over takes lies between its products: an SM's only consumer would else multiply nothing meanwhile.
+        // The wait for and the release of slots lie between a slot's two groups of products, so that a lone consumer keeps the
+        // tensor cores busy.
         constexpr int kHead = kAlone ? 2 : kSteps;
         int previous = 0;
         bool landed = false;
@@ -269,7 +271,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           if (!landed) pipeline.wait(state);
           ptx::wgmma_fence();
           multiply(result, offset, done > 0, 0, kHead);
-          ptx::wgmma_wait<1>();  // the group before is done, and with it its slot
+          ptx::wgmma_wait<1>();  // the previous slot's products are done
           release(previous, done > 0);
           previous = state.slot;
           state.advance(stages);
@@ -318,7 +320,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           sum_blocks(total, count, false);
         }
         if constexpr (kConfig.may_split()) {
-          for (int block = begin + g.k.split_blocks; block < end; block += g.k.split_blocks) {  // one CTA for all parts
+          for (int block = begin + g.k.split_blocks; block < end; block += g.k.split_blocks) {  // one CTA sums all splits
             float part[kAccumulators];
             sum_blocks(part, slots_of(min(g.k.split_blocks, end - block)), false);
 #pragma unroll
@@ -371,8 +373,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kConfig.gated) {
         wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging);
       } else {
-        const bool shared_scales = kConfig.fills_scales() || g.fills_bias;  // a cluster did not come here
-        // The tile's number in this CTA by a division: a counter would be a register through the main loop.
+        const bool shared_scales = kConfig.fills_scales() || g.fills_bias;  // cluster is 1 here
+        // The tile's number in this CTA comes from a division: a counter would occupy a register through the main loop.
         if (shared_scales) filled.wait({0, static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1)});
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, inputs,
                                               store_warp * 16);

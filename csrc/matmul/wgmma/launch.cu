@@ -11,14 +11,14 @@
 namespace xgemm::matmul {
 namespace {
 
-/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs a cluster.
+/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs per cluster.
 template <class Arguments>
 void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
             cudaStream_t stream) {
   enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(threads), .cluster = cluster, .early = true}, stream, arguments);
 }
 
-/// What TMA cannot load as it lies, in one launch (gated: two).
+/// Packs the operands that TMA cannot load in place, in one launch (gated: two).
 void launch_copies(const Problem& p, const WgmmaPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   const auto of = [&](const OperandLines& x, const TensorOperand& t) { return pack_operand<std::uint16_t>(p, x, t, workspace); };
   launch_pack(p, of(lines_of_a(p), plan.a), of(lines_of_b(p), plan.b), stream);
@@ -52,7 +52,7 @@ void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& 
     launch(split_columns<kParts>, (lines + kStrip - 1) / kStrip * batches * kCluster, kStripThreads, kCluster, s, stream);
 }
 
-/// What was counted of a prepared b lies behind it.
+/// The FailedLines of a prepared b follow it in memory.
 FailedLines* failed_of(const Problem& p, int parts, void* prepared) {
   return reinterpret_cast<FailedLines*>(static_cast<unsigned char*>(prepared) + prepared_layout(p.n, p.k, parts).bytes);
 }
@@ -110,7 +110,7 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
     launch_simt<float>(p, plan.fallback, nullptr, stream, only);
     return true;
   }
-  // The two products agree on which elements failed: the first leaves its sums in out, and the second multiplies by them.
+  // Both products recompute the same elements: the first leaves its sums in out, the second multiplies by them.
   only.up = reinterpret_cast<const LineStats*>(space + plan.up.stats);
   launch_simt<float>(up_product(p, p.out), plan.fallback_up, nullptr, stream, only);
   launch_simt<float>(gate_product(p, p.out), plan.fallback, nullptr, stream, only);

@@ -31,7 +31,7 @@ struct WgmmaInstance {
                                       .swap_ab = info(kTile).swap_ab};
 };
 
-/// An instantiation as values, so that what fills its arguments is compiled once and not for each.
+/// An instantiation's constants as values, so that the code that fills its arguments is compiled once.
 struct WgmmaKernel {
   WgmmaConfig config;
   DType element;
@@ -56,13 +56,13 @@ constexpr WgmmaKernel wgmma_kernel() {
           .shared_bytes = Boxes::kSharedBytes};
 }
 
-/// How C leaves (epilogue/store_tile.cuh); `g` has its problem and tile_columns.
+/// Chooses how C is stored (epilogue/store_tile.cuh). Needs g.problem and g.tiles.width.
 inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const WgmmaPlan& plan) {
   const WgmmaConfig& config = kernel.config;
   const Problem& p = g.problem;
   const int out_bytes = kernel.out_bytes, box_bytes = kernel.box_c;
   const bool whole_boxes = config.columns() * out_bytes >= box_bytes && (!config.gated || box_bytes == 128);
-  if (config.swap_ab) {  // a box a warpgroup's 64 columns by eight rows; rows are p.n, columns p.m
+  if (config.swap_ab) {  // a box: a warpgroup's 64 columns by eight rows; C has p.n rows
     g.boxes = tensor_map_possible(p.out, p.dtype, p.m, p.m * p.n) && make_tensor_map(g.out, {.data = p.out,
                                                                                              .dtype = p.dtype,
                                                                                              .sizes = {p.m, p.n, p.batches},
@@ -72,7 +72,7 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     return;
   }
   const bool whole = plan.cluster == 1 && plan.memory_splits == 1, plain = whole && !p.c.data && !p.residual.data;
-  // Does a lane find its sums' neighbours in pairs?
+  // Can a lane read this operand two elements at a time?
   const auto paired = [&](const Operand& x) {
     return !x.data || (kernel.activates_boxes && !config.gated && p.batches == 1 && x.col_stride == 1 && x.row_stride % 2 == 0 &&
                        reinterpret_cast<std::uintptr_t>(x.data) % static_cast<unsigned>(2 * out_bytes) == 0);
@@ -93,7 +93,7 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     g.boxes = g.ragged = true;
 }
 
-/// Fills what the kernel is told. Returns the launch's CTAs; 0: the driver refused a tensor map.
+/// Fills the kernel's arguments. Returns the number of CTAs; 0: the driver rejected a tensor map.
 inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const WgmmaLaunch& launch) {
   const WgmmaConfig& config = kernel.config;
   const Problem& p = launch.problem;
@@ -113,7 +113,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
   g.tiles.last_row = last_tile(plan.a.k_major, p.m, config.tile_m);
   g.tiles.last_column = last_tile(plan.b.k_major && (config.swap_ab || p.n % 8 == 0), p.n,
-                                  plan.columns);  // boxes of C begin at multiples of 16 bytes
+                                  plan.columns);  // boxes of C must begin at multiples of 16 bytes
   g.memory_splits = static_cast<int>(plan.memory_splits);
   g.k.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
@@ -127,7 +127,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const Operand& operand, int box0, int box1) {
     return make_operand_map(map, p, operand, x, launch.workspace, kernel.element, box0, box1, config.parts);
   };
-  // Rows that no row of A will fill are not asked for: what is left in shared memory there goes to sums that nobody stores.
+  // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
   const int rows_a =
       config.k_major_a ? static_cast<int>(std::min<std::int64_t>(kernel.box_a[1], (p.m + 7) / 8 * 8)) : kernel.box_a[1];
   const int bytes_a = config.k_major_a ? rows_a * kernel.row_bytes : kernel.bytes_a;
@@ -143,11 +143,11 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     if (!operand_map(g.gate.up, plan.up, p.up, kernel.box_b[0], kernel.box_b[1])) return 0;
     g.gate.lines_up = lines_of(plan.up);
     g.gate.bias_gate = p.bias, g.gate.bias_up = p.bias_up, g.gate.activation = p.activation;
-    g.problem.bias = {}, g.problem.activation = Activation::none;  // done by the time that results are stored
+    g.problem.bias = {}, g.problem.activation = Activation::none;  // applied before the results are stored
   }
   if (config.may_fall_back()) g.fallback = launch.failed;
   if (!config.swap_ab && p.m <= config.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
-    constexpr int kPrefetch = 1024;  // more takes the memory from the first loads
+    constexpr int kPrefetch = 1024;  // bytes; more would delay the first loads
     g.prefetch.b = static_cast<const char*>(p.b.data), g.prefetch.step = 2 * plan.b.ld, g.prefetch.bytes = kPrefetch;
   }
   choose_store(g, kernel, plan);
@@ -191,7 +191,7 @@ bool launch_layout(const WgmmaLaunch& launch) {
   return false;
 }
 
-/// The kernel's problem is out^T = B^T A^T.
+/// Computes out^T = B^T A^T.
 template <class T, WgmmaTile kTile>
 bool launch_swapped(const WgmmaLaunch& launch) {
   const Problem problem = swap_ab(launch.problem);

@@ -19,8 +19,8 @@ struct MeetingShare {
   unsigned rank, of;
 };
 
-/// One thread a member calls it, after a barrier that follows its threads' writes; threads that read others' sums do so after
-/// another barrier. Then the thread departs.
+/// Called by one thread of a member, after a barrier that follows the CTA's writes. The CTA reads other members' sums after
+/// another barrier; then that thread calls depart().
 __device__ __forceinline__ MeetingShare meet(Meeting& meeting, unsigned members, bool stays) {
   constexpr long long kPatience = 1 << 18;  // cycles
   __threadfence();
@@ -52,7 +52,7 @@ __device__ __forceinline__ MeetingShare meet(Meeting& meeting, unsigned members,
 
 __device__ __forceinline__ void depart(Meeting& meeting, unsigned members) {
   if (atomicAdd(&meeting.departed, 1u) != members - 1) return;
-  meeting.departed = 0;  // nobody will look again
+  meeting.departed = 0;  // no member reads it again
   meeting.state = 0;
 }
 

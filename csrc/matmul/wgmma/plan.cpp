@@ -10,35 +10,34 @@
 namespace xgemm::matmul {
 namespace {
 
-// What the model counts with beside machine.h and kWgmmaTiles, in seconds and cycles: fitted to runs of all tiles
+// Constants of the cost model beside machine.h and kWgmmaTiles, in seconds and cycles, fitted to runs of all tiles
 // (docs/log/matmul.md, "Half precision: shapes that cuBLAS was ahead in", "Rows that straddle lines of L2", "Few rows, half
 // precision: waves").
 constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: all but the tiles; the pass that packs operands
+constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: everything but the tiles; packing
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 constexpr double kMergeCyclesFp32 = 5000, kAddCyclesFp32 = 600;
-// Bytes a cycle: of memory; of a multiprocessor's partial sums; what all multiprocessors together get from L2.
+// Bytes per cycle: from memory; of one SM's partial sums; from L2, all SMs together.
 constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
-// Where a box's rows straddle two lines of L2: a multiprocessor's cycles a line, and what all of them get (of whole lines; of up
-// to 128 rows of A, which all ask for at once).
+// Boxes whose rows straddle two cache lines: cycles per line of one SM; bytes per cycle of all SMs (kSame: with up to 128 rows
+// of A, which all SMs read at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
-// wgmma_64x64 where one row of tiles is all: a block, and all else.
+// wgmma_64x64 with a single row of tiles, cycles: per k-block; fixed.
 constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
 
-// few_rows.cuh, seconds: a slot of 128 k of up to so many rows, or of a split; then what a product, a copy of A and a cluster
-// take.
+// few_rows.cuh, seconds: per slot of 128 k, by the most rows, or in a split; then per product, copy of A and cluster.
 constexpr double kSlot16 = 0.26e-6, kSlot32 = 0.28e-6, kSlot64 = 0.36e-6, kSlot128 = 0.45e-6, kSlotSplit = 0.90e-6;
 constexpr double kFewRowsStart = 2.4e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
 
-// The pass that splits fp32 operands, seconds: a block's row, eight a multiprocessor at once; a cluster's strip of 32 columns.
+// The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster.
 constexpr double kSplitRow = 2e-6, kSplitStrip = 5.5e-6;
-constexpr double kSplitSingles = 2;   // element by element, in the time of quads (of two parts not measured)
-constexpr double kOnePart = 1.40;     // the model's time of one part, measured beside tf32/kernel.cuh
-constexpr double kCopyPays = 0.97;    // of the time without a copy
-constexpr double kPairCycles = 1200;  // a cluster's start
-constexpr double kRowOutside = 4;     // a row of A's box beyond the matrix: TMA is slower there than within
+constexpr double kSplitSingles = 2;   // single elements, relative to quads (not measured for two parts)
+constexpr double kOnePart = 1.40;     // corrects the model's time of one part, measured against tf32/kernel.cuh
+constexpr double kCopyPays = 0.97;    // a copy must take less than this share of the time without it
+constexpr double kPairCycles = 1200;  // starting a cluster
+constexpr double kRowOutside = 4;     // per k-block and row of A's box that is out of bounds, where TMA is slower
 
 struct Choice {
   WgmmaTile tile;
@@ -47,13 +46,13 @@ struct Choice {
   double cycles = 1e30;
 };
 
-/// `sums`: parts of K that a CTA adds in registers or with its cluster.
+/// `sums`: splits that a CTA adds in registers or with its cluster.
 bool serves(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t sums) {
   if (t == WgmmaTile::t128x256 && parts == 2) return false;  // no registers for promotion
-  if (info(t).n > 128 && sums > 1) return false;             // nor for sums of parts
+  if (info(t).n > 128 && sums > 1) return false;             // nor for partial sums
   if (info(t).m == 64 && (parts == 1 || (p.m > 64 && (parts != 0 || p.gated)))) return false;
   if (info(t).block_fp32 == 0 && (parts != 0 || p.gated)) return false;
-  // Gated: few instantiations. Its outputs are wide (an MLP's), so that parts of K would gain nothing.
+  // Gated: few instantiations. Its outputs are wide (an MLP's), so that split-K would gain nothing.
   if (p.gated && (sums > 1 || t == WgmmaTile::t128x64)) return false;
   if (p.gated && parts != 0 && t != WgmmaTile::t128x128) return false;
   if (t == WgmmaTile::t64x256) return b_k_major;
@@ -65,7 +64,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-/// Lines of B a tile of swap_ab: those of the least time, waves of tiles by what a tile takes.
+/// Lines of B per tile with swap_ab: those that minimise waves times a tile's time.
 std::int64_t swap_ab_lines(const Problem& p, WgmmaTile t, int sm_count) {
   const WgmmaTileInfo& tile = info(t);
   const std::int64_t rows = ceil_div(p.m, tile.m) * p.batches, most = tile.n;
@@ -82,7 +81,7 @@ std::int64_t swap_ab_lines(const Problem& p, WgmmaTile t, int sm_count) {
   return best;
 }
 
-/// Columns of C a tile: of few rows, as many as keep all multiprocessors equally busy; of the widest for them, as fill them once.
+/// Columns of C per tile. Few rows: as many as keep all SMs equally busy. t64x256: as many as fill all SMs once.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
   if (info(t).swap_ab) return swap_ab_lines(p, t, sm_count);
@@ -91,7 +90,7 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
   }
   if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
-  if (splits > 1) {  // clusters: on half of the multiprocessors, or most; more of them meet more slowly
+  if (splits > 1) {  // clusters on half of the SMs, or three quarters; more clusters reduce more slowly
     constexpr std::int64_t kLeast = 40;
     for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
       const std::int64_t wanted = round_up(ceil_div(p.n, clusters_at_once(splits, busy)), 8);
@@ -100,19 +99,19 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
     return most;
   }
   const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
-  constexpr std::int64_t kStays = 1 << 24;  // elements of B that stay in L2: in several waves of them, fewer tiles cost less
+  constexpr std::int64_t kStays = 1 << 24;  // elements of a B that stays in L2; in several waves, fewer tiles cost less
   if (tiles > sm_count && p.n * p.k <= kStays) return most;
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
-/// The tile of least predicted time, and which CTAs work on one. `splits`: parts of K; 0: as many as are best. `lines_a`,
-/// `lines_b`: lines of L2 that a row of the operands' boxes lies in.
+/// The tile of least predicted time, and how CTAs share it. `splits`: of K; 0: as many as are best. `lines_a`, `lines_b`: cache
+/// lines that a row of the operands' boxes touches.
 Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count, std::string_view forced,
               double lines_of_a = 1, double lines_of_b = 1) {
-  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as `place` has it
+  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as in `place`
   const Problem swapped = swap_ab(problem);
   const std::int64_t products = parts == 2 ? 3 : 1;
-  const bool one = forced.find('_') != forced.npos;  // tile is asked for
+  const bool one = forced.find('_') != forced.npos;  // a tile is named
   Choice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
               .splits = std::max<std::int64_t>(1, splits),
               .cluster = 1,
@@ -124,7 +123,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
     const Problem& p = tile.swap_ab ? swapped : problem;
     const double lines_a = tile.swap_ab ? lines_of_b : lines_of_a, lines_b = tile.swap_ab ? lines_of_a : lines_of_b;
     const bool b_k_major = tile.swap_ab ? k_major_a(problem) : b_is_k_major;
-    // Fewer and more rows, batches and rows of C that start anywhere are not measured, or others' best.
+    // Other M, batches and unaligned rows of C are not measured, or other tiles are faster.
     const bool between =
         problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
     if (tile.swap_ab && (problem.gated || parts != 0 || (!one && !between))) continue;
@@ -134,21 +133,22 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
       const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
       const bool half = parts == 0 && !p.gated;
-      // Few rows are bound by reading B, which narrower tiles divide more evenly: in memory's time all are alike, but with B in
-      // L2 a second wave costs more than its width saves. More rows in several waves: wider tiles read less.
+      // Few rows are limited by reading B, which narrower tiles divide more evenly. With B in memory all tiles take the same
+      // time; with B in L2 a second wave costs more than its narrow tiles save. More rows in several waves: wider tiles read
+      // less.
       const bool few = p.m <= 64, again = tiles > sm_count;
       if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
       if (!one && few && tile.n == 32 && again) continue;
-      // Its rows of tiles read all of B each: it pays where there are few or 128-row tiles would overlap by half.
+      // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
       if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const bool one_row = half && few && t == WgmmaTile::t64x64;
       const double fixed = one_row ? kOneRowFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
-      constexpr std::int64_t kRowsToShare = 16;  // of A: nothing is saved by fewer
-      // CTAs in pairs bring each other half of an operand. Two rows of tiles in one wave, whole K a CTA and long enough for the
-      // cluster's start always do; else multicast saves requests to L2.
+      constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
+      // Multicast: each CTA of a pair loads half of an operand for both. Two rows of tiles in one wave with K unsplit and long
+      // enough for the cluster's start always use it; else it pays by saving L2 requests.
       const bool can_pair =
                      half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
                  always = can_pair && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= sm_count &&
@@ -156,7 +156,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       const bool overlaps = k_major_a(p);
       const double outside =
           half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
-      const auto block_of = [&](bool pair, std::int64_t ctas) {  // so many, of pairs the tiles
+      const auto block_of = [&](bool pair, std::int64_t ctas) {  // `ctas`: not for pairs
         if (!half) return tile.block_fp32;
         double block = (one_row ? kOneRowBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
         const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
@@ -166,7 +166,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
         const double lines_rate = p.m > 128 ? kLinesRate : kSameLinesRate;
         double busy = std::min(all, static_cast<double>(sm_count));
-        if (straddles) {  // requests are what binds, of all multiprocessors and of one
+        if (straddles) {  // limited by L2 requests: of all SMs, and of one SM
           busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
           block = std::max(block, kLineCycles * from_l2 / 128);
         }
@@ -185,9 +185,9 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
         const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
         if (half && std::max(cluster, memory_splits) > 1 && tile.m == 64 && tile.n > 64)
-          return;  // measured slower than it should be
+          return;  // measured slower than predicted
         if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
-        // One CTA for two multiprocessors, which share their way to L2, is faster.
+        // One CTA per two SMs, which share a path to L2, is faster.
         const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
         const double extra = memory_splits > 1 ? bytes / kPartialRate
                              : cluster > 1     ? (half ? kMergeCycles + crowd + bytes / kPartialRate : kMergeCyclesFp32)
@@ -208,21 +208,22 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
       }
       if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
       if (cut > 1 && parts == 0 && !p.gated && !tile.swap_ab && tiles * cut <= sm_count)
-        consider(1, cut);  // at once, so that all can stay to add
+        consider(1, cut);  // all run at once, so that all can wait and add
     }
   }
   return best;
 }
 
-/// `copied`: in any case. `along_k`: the kernel takes it contiguous along k only.
+/// `copied`: pack it in any case. `along_k`: the kernel needs it contiguous along k.
 TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
   TensorOperand t = tensor_operand(p, x, 2, along_k);
-  // Copies' lines are whole lines of L2: a box whose rows straddle two takes up to twice as long.
+  // Rows of a copy are whole cache lines: a box whose rows straddle two takes up to twice as long.
   if (copied || t.copied) place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
   return t;
 }
 
-/// Lines of L2 that a box's row of 128 bytes lies in, on average: each is a request. (Of the base the plan knows too little.)
+/// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
+/// its cache line.)
 double lines_a_row(const TensorOperand& x) {
   if (x.copied || x.other == 1 || x.inner <= 64) return 1;
   return 2 - static_cast<double>(std::gcd(2 * x.ld, std::int64_t{128})) / 128;
@@ -241,8 +242,8 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
          std::max(choice.cycles / machine.hertz_wgmma, bytes / machine.wgmma_bytes);
 }
 
-/// Seconds of wgmma/few_rows.cuh: what a slot of 128 k takes, in pairs of CTAs with 64 columns; a part of K that a CTA does by
-/// itself costs more, as it brings all of its B.
+/// Seconds of wgmma/few_rows.cuh: slots of 128 k, in pairs of CTAs with 64 columns. A split costs more, as its CTA loads all of
+/// its B.
 double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
   const double slot = cut ? kSlotSplit : p.m <= 16 ? kSlot16 : p.m <= 32 ? kSlot32 : p.m <= 64 ? kSlot64 : kSlot128;
@@ -253,8 +254,8 @@ double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
          static_cast<double>(waves * ceil_div(part, 128)) * slot;
 }
 
-/// Few rows do not pay for a copy of a large B that wgmma/few_rows.cuh can do without. No bit depends on it. `copying`: seconds
-/// of the product by copies.
+/// Does wgmma/few_rows.cuh read B in place? With few rows, a copy of a large B costs more than it saves. The choice changes no
+/// bits. `copying`: seconds of the product with copies.
 bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying, int sm_count, std::string_view forced) {
   constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
   constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
@@ -269,8 +270,7 @@ bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying,
 
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choice, const Machine& machine) {
-  // A block a row, eight a multiprocessor; or a cluster of eight a strip, two blocks a multiprocessor: short ones cost their
-  // start.
+  // One CTA per row, eight an SM; or a cluster of eight CTAs per strip, two CTAs an SM. Short rows are limited by the start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
     if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
@@ -305,14 +305,14 @@ TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
 
 std::int64_t wgmma_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
-  if (n <= 512 && k >= 16384) {  // long: enough parts for 64 columns a CTA to fill the GPU, at least 1024 each
+  if (n <= 512 && k >= 16384) {  // long K: enough splits to fill the GPU with 64-column tiles, each at least 1024 long
     splits = std::min(kMaxSplits / ceil_div(n, 64), k / 1024);
     while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
     return splits;
   }
   const std::int64_t most = n <= 512 ? kMaxCluster : 4;  // few clusters of 8 run at once
   while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
-  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no part without an element
+  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no empty split
   return splits;
 }
 
@@ -330,10 +330,10 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
   const Machine machine = machine_of(gpu);
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
-  // Below, a product's own error (2^-22) shows beside SGEMM's sum.
+  // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum.
   if (plan.parts == 2 && p.k < 128 && !any) return {};
-  // A line's one lossy element fails it, as one of 500 normal lines has one: half the product again. Three bf16 parts have no
-  // such.
+  // One lossy element fails a line of so short a K. About one in 500 lines of normal data has one, so that half of the product
+  // would be computed again. Three bf16 parts have no lossy elements.
   if (plan.parts == 2 && p.k < 256 && !any && !p.batch_invariant && !p.gated && !p.prepared_b) return {};
   plan.a = place(p, lines_of_a(p), fp32, p.gated);
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, lines_of_b(p), fp32, p.gated);
@@ -344,10 +344,10 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     const double lines_a = fp32 ? 1 : lines_a_row(a), lines_b = fp32 ? 1 : lines_a_row(b);
     const Choice choice = choose(plan.parts, b.k_major, p, splits, gpu.sm_count, forced, lines_a, lines_b);
     if (choice.cycles < 1e30) return choice;
-    return choose(plan.parts, b.k_major, p, splits, gpu.sm_count, {}, lines_a, lines_b);  // that tile cannot do it
+    return choose(plan.parts, b.k_major, p, splits, gpu.sm_count, {}, lines_a, lines_b);  // the named tile cannot do it
   };
   Choice choice = choose_for(plan.a, plan.b);
-  if (!fp32 && !p.gated) {  // rows that straddle lines of L2: copies where they pay
+  if (!fp32 && !p.gated) {  // rows that straddle cache lines: pack them if that pays
     const TensorOperand as_they_lie[2] = {plan.a, plan.b};
     double least = half_seconds(p, choice, plan.a, plan.b, machine);
     for (int copies = 1; copies < 4; ++copies) {
@@ -385,12 +385,12 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
       many.a = place(q, lines_of_a(q), true, p.gated);
       plan.seconds = fp32_seconds(many, q, choose(plan.parts, plan.b.k_major, q, splits, gpu.sm_count, {}), machine);
     }
-    Problem ieee = p;  // what CUDA cores do
+    Problem ieee = p;  // the product on CUDA cores
     ieee.precision = Precision::ieee;
     const auto fallback = [&](const Problem& r) {
-      // Of few rows gemv would be faster, but it does whole products only.
+      // For few rows gemv would be faster, but it computes whole products only.
       SimtPlan simt = plan_simt(r, gpu, std::min(r.m, r.n) <= kGemvLines ? info(SimtTile::t16x128).name : "");
-      simt.splits = 1, simt.workspace_bytes = 0;  // its check must cost little where nothing failed
+      simt.splits = 1, simt.workspace_bytes = 0;  // the launch must be short if nothing failed
       return simt;
     };
     plan.fallback = fallback(ieee);

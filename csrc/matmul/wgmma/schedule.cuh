@@ -13,8 +13,7 @@ struct Item {
   int tile, split, begin, end;
 };
 
-/// What a CTA does at a time: k-blocks [begin, end) of a tile. `rank`: of its cluster, which is its split; -1: it does all of k,
-/// or an item is a split.
+/// Item `index`. `rank`: this CTA's in a cluster that splits K, which is its split; -1: none.
 template <class Config>
 __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int rank, int blocks) {
   Item item{index, rank, 0, blocks};
@@ -31,9 +30,9 @@ __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int 
   return item;
 }
 
-/// Tile `index`: column by column inside groups of `group` rows of tiles, so that the operands of the tiles in flight stay in L2.
-/// `rank`: this CTA's of a pair. A K-major operand's last tiles begin at last_row, last_column and overlap the ones before rather
-/// than end out of bounds: TMA takes longer for lines there. What is computed twice has the same bits.
+/// Tile `index`: column by column inside groups of `group` rows of tiles, so that the operands of the tiles in flight stay in
+/// L2. `rank`: this CTA's in a multicast pair. The last tiles of a K-major operand begin at last_row or last_column and overlap
+/// their neighbours, because TMA is slower for lines out of bounds. Elements that are computed twice have the same bits.
 template <class Config>
 __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int rank = 0) {
   constexpr WgmmaConfig kConfig = Config::kValue;
@@ -49,8 +48,8 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int r
   return {min(row * kConfig.tile_m, g.tiles.last_row), min(column * g.tiles.width, g.tiles.last_column), batch};
 }
 
-/// By a warp: prefetches to L2 the first bytes of the lines of b that this CTA reads first. No warp sees the data yet, so this
-/// need not wait for the kernel before.
+/// Called by a warp: prefetches to L2 the first bytes of b's lines that this CTA reads. No thread sees the data, so this need
+/// not wait for the previous kernel.
 __device__ __forceinline__ void prefetch_b(const WgmmaArguments& g, const Item& item, const Tile& tile) {
   const int begin = item.begin * kWgmmaTileK, bytes = min(g.prefetch.bytes, 2 * (static_cast<int>(g.problem.k) - begin)) & ~15;
   const int lines = min(g.tiles.width, static_cast<int>(g.problem.n) - tile.column);

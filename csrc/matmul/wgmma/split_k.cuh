@@ -1,5 +1,5 @@
-// How the sums of a tile's splits of K are added, always in order, and stored by store_rows: through distributed shared memory
-// where a cluster has one CTA a split, through global memory where each split is an item of work. (Words: wgmma/arguments.cuh.)
+// Adds the sums of a tile's splits of K in order, and stores the total by store_rows: through distributed shared memory if a
+// cluster has one CTA per split, through global memory if each split is a work item. (Terms: wgmma/arguments.cuh.)
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/warpgroup.cuh"
@@ -8,14 +8,14 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// A cluster's warps meet, each as a whole, at different places; nothing that they wrote is made visible.
+/// Cluster barrier for warps at different places in the code; each warp arrives as a whole. It makes no writes visible.
 __device__ __forceinline__ void sync_cluster() {
   __syncwarp();
   ptx::cluster_arrive_relaxed();
   ptx::cluster_wait();
 }
 
-/// Every consumer thread of every CTA of the cluster calls it with its sums when no load is under way in this CTA's slots; the
+/// Every consumer thread of every CTA of the cluster calls it with its sums when no load is in flight to this CTA's slots; the
 /// producer's warps match its cluster barrier. The CTAs share the tile's columns, eight at a time (a slice). Sums go to the CTA
 /// that owns their slice by stores that count on its `arrived`, because a cluster barrier's release would wait for all memory.
 /// `parity`: of this CTA's calls. Arrives at `merged` when the slots may be loaded again.
@@ -26,7 +26,7 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
   float4* const partials = reinterpret_cast<float4*>(slots);  // [split][own slice][warp][lane]
   const int lane = thread % 32, warp = thread / 32;
-  const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // that have rows
+  const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // with rows of C
   const int slices = (g.tiles.width + 7) / 8, each = (slices + g.k.cluster_splits - 1) / g.k.cluster_splits, first = split * each;
   const int own = max(0, min(each, slices - first));
   if (thread == 0) ptx::barrier_arrive_expect(arrived, static_cast<unsigned>(g.k.cluster_splits * own * warps) * 512);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
                                                  MeetingShare* share) {
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kSlices = Config::kValue.tile_n / 8;
   const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
-  // As accumulators lie, whole cache lines a warp: [split][slice][warp][lane]
+  // In the accumulators' layout, whole cache lines per warp: [split][slice][warp][lane]
   float4* const partials =
       reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * (kSlices * kStep);
   if (16 * warp < rows) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
   ptx::named_barrier_sync(kSplitBarrier, 32 * kWarps);
   const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
   if (of > 0) {
-    // Units of two rows, eight apart, by 64 columns, two columns a lane.
+    // Units of two rows, eight apart, by 64 columns, two columns per lane.
     constexpr int kRounds = (kSlices + 7) / 8;
     const int units = kRounds * 8 * ((rows + 15) / 16);
     const LaneColumns columns(g.problem, lane);

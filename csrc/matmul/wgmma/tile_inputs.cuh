@@ -1,5 +1,5 @@
-// What the epilogue reads beside the sums: the factors that take the lines' scales out of an fp32 tile, or a half-precision
-// tile's bias. The producer's idle warps bring it to shared memory while the tile is multiplied.
+// Inputs of the epilogue beside the sums: the factors that undo the scaling of an fp32 tile's lines, or a half-precision tile's
+// bias. Idle warps of the producer's warpgroup copy them to shared memory while the tile is multiplied.
 #pragma once
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/wgmma/arguments.cuh"
@@ -10,8 +10,9 @@ namespace xgemm::matmul::wgmma_detail {
 /// scaled fp16 parts are of 2^-48, promotion adds 2^-23 of one): the first product is exact, the second rounds, as unscale().
 inline constexpr int kModerate = 60;
 
-/// By fillers() threads: the factors that take the scales out of a tile's rows, then of its columns, as 2^e's bits (outside a
-/// float's range: e + 127 in the bits from 23 on, sign included); then for each warp whether all it saw are moderate.
+/// Called by fillers() threads. Writes the factors that undo the scaling of a tile's rows, then of its columns, as 2^e's bits
+/// (outside a float's range: e + 127 in the bits from 23 on, sign included); then for each warp whether all its factors are
+/// moderate.
 template <class Config>
 __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, int column, int batch, int thread, int* scales) {
   constexpr int kTileM = Config::kValue.tile_m, kLines = kTileM + Config::kValue.tile_n;

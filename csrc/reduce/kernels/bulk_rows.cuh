@@ -1,5 +1,5 @@
 // Reduces many rows of about a strip's step each through shared memory, in the order of reduce_runs. A warp loads all rows that
-// it reduces together by one bulk copy: loads in flight take no registers and no issue slots, and a target's logit is at hand.
+// it reduces together by one bulk copy: loads in flight take no registers and no issue slots, and a target's logit is on chip.
 //
 // Layouts: rows of stride 1, evenly spaced; every row is whole 16-byte vectors at aligned addresses; results are contiguous.
 // Limits: one strip; a warp's rows fit kBulkBytes. Architectures: sm_90 (bulk copies).

@@ -33,11 +33,11 @@ using Part = typename PartOf<Op>::type;
 template <class Op>
 inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<typename Op::T>::kCount);
 
-/// Steps of kUnroll 16-byte loads that a thread keeps in flight: two where its parts take few registers.
+/// Steps of kUnroll 16-byte loads that a thread keeps in flight: two if its parts take few registers.
 template <class Op>
 inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 && sizeof(typename Op::T) > 1 ? 2 : 1;
 
-/// CTAs per SM that the register budget must allow: 1024 threads, fewer where a thread's parts alone need more registers.
+/// CTAs per SM that the register budget must allow: 1024 threads, fewer if a thread's parts alone need more registers.
 template <class Op, bool kBlocks>
 inline constexpr int kColumnBlocks = [] {
   using T = typename Op::T;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
     return partials + (static_cast<std::int64_t>(of.outer) * plan.tiles + of.tile) * plan.strips * plan.results;
   };
 
-  int next = 0;  // of this CTA's parts; with other loads it takes one, as registers allow
+  int next = 0;  // index of this CTA's part; without kBlocks it takes one, as registers allow
 #pragma unroll 1
   do {
     const Place here = place();
@@ -225,10 +225,10 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
       shift = static_cast<int>(misalignment(p) / sizeof(T));
       p -= shift;
       if (column - shift < min(plan.columns, (here.tile + std::int64_t{1}) * columns)) {
-        // Where tiles start at any address the last position's block may reach past the tensor; the blocks of other positions end
+        // If tiles start at any address, the last position's block may reach past the tensor; the blocks of other positions end
         // in the next position's elements.
         const std::int64_t step = stride << (31 - __clz(rows));
-        // Nor is the last position's block whole where fewer positions are left than stand side by side.
+        // The last position's block is also incomplete if fewer positions are left than lie side by side.
         const bool is_cut = kFolds && plan.cut < plan.columns && begin + first + (count - 1) * rows == plan.positions - 1;
         const int whole = is_cut || (plan.span < lanes && p + (count - 1) * step + kWidth > last) ? count - 1 : count;
         int k = 0;
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
     const bool folded = kFolds && plan.fold_lanes > 0;
     parts.join(lanes, columns, shift, sums, [&](int c, const Part<Op>& sum) {
       if (folded)
-        sums[c] = sum;  // in place of the first of those that were joined
+        sums[c] = sum;  // overwrites the first of the joined states
       else
         store(c, state(sum, 0));
     });

@@ -1,10 +1,10 @@
-// What the row and the column kernel share: reading 16-byte vectors of any alignment, padding, and the last CTA's turn.
+// Shared by the row and the column kernel: loads of 16-byte vectors of any alignment, padding, and the test for the last CTA.
 #pragma once
 #include "reduce/kernels/operators/operator.cuh"
 
 namespace xgemm::reduce {
 
-/// Raw elements that change no result, for places where a row has no element.
+/// Raw elements that change no result, for places past a row's end.
 template <class Op>
 __device__ __forceinline__ uint4 padding(const Plan& plan) {
   return {plan.fill[0], plan.fill[1], plan.fill[2], plan.fill[3]};
@@ -56,7 +56,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
     convert_all(x);
-    // Of several vectors each exists as a whole or not at all.
+    // If there are several vectors, each is wholly in or out of bounds.
     Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
     forget();
   }
@@ -91,7 +91,7 @@ __device__ __forceinline__ void push_single(const Convert<typename Op::T>& conve
     Op::push(s, x, x[0], [&](int) { return position + e; });
 }
 
-/// `count` elements at p, where no whole vector follows, then `fill`.
+/// Loads `count` elements at p, fewer than a vector, then `fill`.
 template <class T>
 __device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill) {
   Pack<T> pack = as_pack<T>(fill);
@@ -152,7 +152,7 @@ struct ShiftedRows {
       if (step == vectors) behind = front;
     }
   }
-  /// Shifts the loaded blocks into vectors; vectors that do not exist become `fill`.
+  /// Shifts the loaded blocks into vectors; vectors out of bounds become `fill`.
   __device__ __forceinline__ void take(unsigned shift, int from, int vectors, uint4 (&raw)[kUnroll], const uint4& behind,
                                        const uint4& fill) const {
     shift_lanes<T>(raw, behind, lane, lanes, shift);

@@ -1,4 +1,4 @@
-// Reduces short rows whose elements are not neighbours, an element at a time: a row by 1 to 32 lanes, a row's lanes side by side.
+// Reduces short rows whose elements are not neighbours, one element at a time: 1 to 32 neighbouring lanes per row.
 //
 // Layouts: any strides. A lane adds elements lane, lane + lanes, ... in order, eight as a tree; then the lanes are joined.
 // Architectures: sm_80 and later. Limits: IndexMap's dims.

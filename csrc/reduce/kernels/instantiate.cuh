@@ -41,7 +41,7 @@ template <class Op>
 void launch_rows(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using T = typename Op::T;
   const auto go = [&]<auto kKernel>() {
-    if (plan.cluster > 8)  // a promise of this GPU, not of every one
+    if (plan.cluster > 8)  // not every GPU supports such clusters
       once_a_device<kKernel>(
           [](int) { return cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess; });
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),

@@ -1,13 +1,13 @@
-// Reduces rows. A short row is one strip, of `lanes` (1 to 32) threads; a longer one is cut into strips, a warp each, whose
-// states are joined in order: by the row's block, or, when blocks share a row, by the last of them to finish.
+// Reduces rows. A short row is one strip, of `lanes` (1 to 32) threads; a longer one is divided into strips, one warp each,
+// whose states are joined in order: by the row's block or, if blocks share a row, by the last of them to finish.
 //
 // Layouts: any strides. With plan.vector the row is made of runs of stride 1 and is read 16 bytes at a time at any alignment;
 //   otherwise element by element. With plan.pieces a strip is part of one run. Which thread reads which element depends on the
-//   row's length and strides only, not on its address, and the order of additions not on how strips (or short rows) are shared
-//   out over warps and blocks.
+//   row's length and strides only, not on its address. The order of additions does not depend on which warp or block reduces
+//   which strip (or short row).
 // Architectures: sm_80 and later. Limits: none but IndexMap's dims; 64-bit positions, 32-bit ones within a strip.
-// Floor: length * sizeof(T) bytes a row read once; one operation an element (logsumexp: one exp). Loads and arithmetic overlap
-//   between warps: 32 an SM, each with 2 KB under way.
+// Floor: length * sizeof(T) bytes per row read once; one operation per element (logsumexp: one exp). Loads and arithmetic
+//   overlap between warps: 32 per SM, each with 2 KB in flight.
 #pragma once
 #include "reduce/kernels/strips.cuh"
 
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int teams = static_cast<int>(blockDim.x) / lanes;
-  const bool whole = plan.strips == 1;  // the units of a block's work are rows of one strip, else strips of one row
+  const bool whole = plan.strips == 1;  // a block's units of work are rows of one strip, else strips of one row
   const auto [row, first, units] = share_of(plan, whole);
   State* const kept_states = place_of_states(plan, states, partials, row, first);
   const bool run = plan.vector && plan.reduced.dims == 1;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     const int steps_end = static_cast<int>(max(min(plan.full - start, plan.chunk), std::int64_t{0})),
               count = exists ? steps_end : 0;
     const bool aligned = misalignment(base) == 0;
-    // Vectors v, v + lanes, ... of the row below `limit`, at any alignment; or the one that may be incomplete.
+    // Loads vectors v, v + lanes, ... of the row below `limit`, at any alignment; or the one that may be incomplete.
     const auto fetch_full = [&](uint4(&raw)[kUnroll], std::int64_t v, std::int64_t limit) {
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     };
 
     // argmax and argmin look for the position once in all of a warp's strips.
-    const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // look at once: reading again costs more
+    const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // find it at once: reading again costs more
     const int origin = joint ? unit * static_cast<int>(plan.chunk) : 0;
     if (!joint) s = Op::start();
     if (whole && lane == 0 && exists) extra.aim(plan, at.out);

@@ -9,8 +9,8 @@
 
 namespace xgemm::reduce {
 
-/// kRowBlocks while the next row's vectors are loaded beside this row's state. ptxas converts all fp16 values at once, before
-/// their exponentials; before sm_90 that is one register too many for three CTAs.
+/// kRowBlocks for a kernel that loads the next row's vectors while it holds this row's state. ptxas converts all fp16 values at
+/// once, before their exponentials; before sm_90 that is one register too many for three CTAs.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr int kHalfRowBlocks = 2;
 #else
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kRowThreads,
   const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
             teams = static_cast<int>(blockDim.x) >> log2_lanes;
-  // Where addresses matter the short rows of a warp are eight rows apart, so that all have the same misalignment.
+  // If addresses matter, the short rows of a warp are eight rows apart, so that all have the same misalignment.
   const int slot = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
   const int team = kShifted ? slot * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
   // The units of a block's work are short rows, else strips of one row.
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kRowThreads,
   IndexMap::Pair at{row * pitch, row};
   if constexpr (kAnywhere) at = plan.kept.offsets(row);
   const T* const begin_of_row = in + at.in;
-  // A strip's place within its run, where a row has several runs.
+  // A strip's index within its run, if a row has several runs.
   const auto piece_of = [&](int unit) {
     const std::int64_t strip = first + unit;
     return kAnywhere && plan.pieces > 0 ? strip - strip / plan.pieces * plan.pieces : strip;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kRowThreads,
     if (unit >= units) return 0;
     return static_cast<int>(whole ? plan.full : min(plan.chunk, plan.full - piece_of(unit) * plan.chunk));
   };
-  const int rest = kShifted ? static_cast<int>(plan.run % kWidth) : 0;  // elements behind a run's last whole vector
+  const int rest = kShifted ? static_cast<int>(plan.run % kWidth) : 0;  // elements after a run's last whole vector
   const std::int64_t last_piece = (kAnywhere && plan.pieces > 0 ? plan.pieces : plan.strips) - 1;
   const auto rest_of = [&](int unit) { return unit < units && (whole || piece_of(unit) == last_piece) ? rest : 0; };
 
@@ -106,12 +106,12 @@ __global__ void __launch_bounds__(kRowThreads,
       }
     }
   };
-  typename Op::Extra extra{};  // of whole rows, that of the row that this lane finishes
+  typename Op::Extra extra{};  // for whole rows, of the row that this lane finishes
   if (whole ? lane == 0 && team < units : threadIdx.x == 0) extra.aim(plan, whole ? first + team : at.out);
   int vectors = vectors_of(team);
   fetch(base, 0, vectors);
 
-  const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // as reduce_rows has it
+  const bool joint = Op::kFindsLater && !whole, now = plan.strips <= 4;  // as in reduce_rows
   typename Op::Local s = Op::start();
   State kept = Op::identity();
   // Lanes of a warp may work on different rows; all take as many units and steps as the first.

@@ -1,5 +1,5 @@
-// How a row's strips are shared out over CTAs, and how their states become the row's: joined in order by the row's CTA, or, where
-// CTAs share a row, by the first of their cluster or by the last of them to finish.
+// Distributes a row's strips over CTAs, and joins their states in order: in the row's CTA or, if CTAs share a row, in the first
+// of their cluster or in the last of them to finish.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/grid.cuh"
@@ -9,7 +9,7 @@ namespace xgemm::reduce {
 
 inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
 
-/// CTAs per SM that the register budget must allow: four, fewer where a step's values alone need more registers.
+/// CTAs per SM that the register budget must allow: four, fewer if a step's values alone need more registers.
 template <class Op>
 inline constexpr int kRowBlocks = [] {
   using T = typename Op::T;
@@ -57,7 +57,7 @@ template <class Op>
 struct Meeting {
   using State = typename Op::State;
   ptx::Barrier* arrived;
-  /// Before anything else.
+  /// Call it before anything else.
   __device__ __forceinline__ void open([[maybe_unused]] const Plan& plan) const {
 #if __CUDA_ARCH__ >= 900
     if (plan.cluster == 1) return;
@@ -67,7 +67,7 @@ struct Meeting {
       const auto others = static_cast<std::uint32_t>(plan.strips - plan.per_block);
       ptx::barrier_arrive_expect(arrived, others * static_cast<std::uint32_t>(sizeof(State)));
     }
-    __syncwarp();  // a warp arrives as one
+    __syncwarp();  // the warp arrives converged
     ptx::cluster_arrive_relaxed();
 #endif
   }
@@ -139,7 +139,7 @@ __device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
   return {row, first, static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first))};
 }
 
-/// Where the states of strips `first` and on of `row` are kept until finish_row: `states` is the CTA's shared memory.
+/// Memory for the states of strips from `first` on of `row` until finish_row; `states` is the CTA's shared memory.
 template <class State>
 __device__ __forceinline__ State* place_of_states(const Plan& plan, State* states, State* partials, std::int64_t row,
                                                   std::int64_t first) {

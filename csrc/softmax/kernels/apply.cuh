@@ -8,7 +8,7 @@
 
 namespace xgemm::softmax {
 
-/// A thread takes kPieces pieces of 16 bytes: of a row, one in plan.tiles; of columns, those of as many positions.
+/// A thread takes kPieces pieces of 16 bytes: every plan.tiles-th piece of a row, or the same columns at kPieces positions.
 template <class T, class O>
 __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
     softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out,
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
   const T* p = in + plan.kept.offset(outer) + n * plan.length_stride + at;
   O* q = out + (rows ? outer : outer * plan.length + n) * inner + at;
   const bool aligned = plan.aligned && misalignment(in) == 0;
-  // Elements of piece k that exist.
+  // Elements of piece k that are in bounds.
   const auto count_of = [&](int k) {
     return static_cast<int>(min(static_cast<std::int64_t>(kWidth), inner - at - (rows ? k * step : 0)));
   };
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
     const std::int64_t pair = rows ? outer : outer * plan.columns + at + min(e, count_of(0) - 1);
     m[e] = pairs[2 * pair];
     d[e] = pairs[2 * pair + 1];
-    if (m[e] == minus_infinity<V>() || m[e] == -minus_infinity<V>()) d[e] = m[e] - m[e];  // NaN, as torch has it
+    if (m[e] == minus_infinity<V>() || m[e] == -minus_infinity<V>()) d[e] = m[e] - m[e];  // NaN, as in torch
     if constexpr (sizeof(O) == 2)
       if (!plan.log) d[e] *= V{1ull << 32} * V{1ull << 32};  // 2^kBias
     r[e] = plan.log ? log(d[e]) : V{1} / d[e];

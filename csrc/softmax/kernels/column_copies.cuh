@@ -10,12 +10,12 @@ namespace xgemm::softmax {
 template <class T>
 struct ShiftedPieces {
   uint4 *mine, *behind;  ///< slots of position 0: this thread's; of the block behind the tile's last
-  int steps, most;       ///< positions that exist; of any thread
+  int steps, most;       ///< positions in bounds; the most of any thread
   bool last;             ///< no thread has the next 16 bytes
   const T* row;          ///< this thread's first element
   std::int64_t stride;
 
-  /// Sixteen bytes, of which `left` belong to the tensor; by elements where a copy would reach past its end.
+  /// Copies 16 bytes, of which `left` belong to the tensor; single elements if a copy would reach past its end.
   static __device__ __forceinline__ void ask_block(uint4* slot, const char* block, std::int64_t left) {
     if (left >= 16) return cp_async<16>(slot, block, 16);
     for (int e = 0; e < static_cast<int>(left) / 2; ++e)

@@ -1,12 +1,12 @@
-// Softmax over columns: how a column's cells, then a cluster's CTAs, are joined, as balanced trees over their number; the layout
-// of the shared memory for it.
+// Softmax over columns: joins a column's cells, then a cluster's CTAs, as balanced trees over their number; the layout of the
+// shared memory for it.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
 
-/// Joins get(0) to get(n - 1) as a balanced tree. Values from `count` on do not exist and do not change the result.
+/// Joins get(0) to get(n - 1) as a balanced tree. Values from `count` on are not read and do not change the result.
 template <int n, int kFirst = 0, class V, class Get, class F>
 __device__ __forceinline__ V join_tree(int count, const V& identity, const Get& get, const F& op) {
   if constexpr (n == 1)
@@ -15,7 +15,7 @@ __device__ __forceinline__ V join_tree(int count, const V& identity, const Get& 
     return op(join_tree<n / 2, kFirst>(count, identity, get, op), join_tree<n / 2, kFirst + n / 2>(count, identity, get, op));
 }
 
-/// The same where `count` is often small: skips the second half of the tree if it is empty.
+/// The same if `count` is often small: skips the second half of the tree if it is empty.
 template <int n, class V, class Get, class F>
 __device__ __forceinline__ V join_up_to(int count, const V& identity, const Get& get, const F& op) {
   const V joined = join_tree<n / 2>(count, identity, get, op);

@@ -40,7 +40,7 @@ __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
 /// A thread's part of the problem.
 struct Share {
   std::int64_t outer, n, tile_column, column;  ///< group; first position; first column of its tile and its own
-  int steps, whole;                            ///< positions that exist, and those of them where its own columns do
+  int steps, whole;                            ///< positions in bounds; the same, or 0 if its columns are out of bounds
   /// `rank` of `cluster` blocks; the block's items are neighbouring tiles.
   __device__ __forceinline__ Share(const Plan& plan, int width, unsigned thread, unsigned cluster, unsigned rank) {
     const int t = static_cast<int>(thread), in_tile = t & (plan.team - 1);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
-  constexpr bool kInPlace = std::is_same_v<T, V>;               // exp takes the place of x
+  constexpr bool kInPlace = std::is_same_v<T, V>;               // exp overwrites x
   constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);  // results are stored from the slots
   constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;             // positions, as registers allow
   extern __shared__ uint4 slots[];
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
     }
   }
 #endif
-  const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(plan.cell)));  // positions a cell
+  const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(plan.cell)));  // positions per cell
   char* const base = reinterpret_cast<char*>(slots);
   uint4* const mine = slots + thread;  // position k: mine[k * threads]
   const auto rows_of = [&](const Share& share) {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                     .stride = plan.length_stride};
       pieces.ask(end, lanes);
       pieces.finish(lanes);
-      if (team > kWarpSize) __syncthreads();  // `behind` lies where threads combine values
+      if (team > kWarpSize) __syncthreads();  // `behind` overlaps the memory in which threads combine values
     }
   }
 
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                 reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
   join_cells(d, V{0}, plan, place, sums, [](V a, V b) { return add(a, b); });
 
-  [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // of the whole column's maximum
+  [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // e^(this CTA's maximum - the column's)
 #pragma unroll
   for (V& p : part) p = 1;
 #if __CUDA_ARCH__ >= 900

@@ -23,8 +23,8 @@ __device__ __forceinline__ V minus_infinity() {
 /// The part of a plan that the row kernels read. It is small because a short launch waits for its arguments.
 struct Rows {
   std::int64_t outer, length;
-  int lanes, steps;    ///< rows: threads a row, vectors a thread
-  int chunk, cluster;  ///< shared: 16-byte vectors a block, blocks a row
+  int lanes, steps;    ///< rows: threads per row, vectors per thread
+  int chunk, cluster;  ///< shared: 16-byte vectors per block, blocks per row
   bool log;
 };
 inline Rows rows_of(const Plan& plan) {
@@ -243,7 +243,7 @@ struct Place {
   }
 };
 
-/// n values of one input vector as output vectors at p (aligned to 16 bytes). kStreaming: the first to leave the L2 cache.
+/// Stores the values of one input vector as output vectors at p (aligned to 16 bytes). kStreaming: L2 evicts them first.
 template <class T, bool kStreaming = false, class O, class V>
 __device__ __forceinline__ void store_aligned(O* p, const V (&y)[Pack<T>::kCount]) {
   constexpr int kCount = Pack<T>::kCount, kOut = Pack<O>::kCount;
@@ -274,7 +274,7 @@ __device__ __forceinline__ void store_anywhere(O* p, const V (&y)[Pack<T>::kCoun
   }
 }
 
-/// n / d where d is a power of two.
+/// n / d for a power of two d.
 __device__ __forceinline__ int divide_pow2(int n, int d) { return n >> (31 - __clz(d)); }
 
 }  // namespace xgemm::softmax

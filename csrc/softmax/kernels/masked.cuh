@@ -3,7 +3,7 @@
 // Architectures: sm_80 and later. Output contiguous.
 // softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
 //   thread holds which element does not depend on it). A lane holds 16 logits (8 in fp64) in registers: rows of up to 16384
-//   elements. Floor: one read of x, one of the mask as far as it is not broadcast, one write.
+//   elements. Floor: one read of x, one of the mask without broadcast dims, one write.
 // softmax_masked_elements: other rows of up to 16384 elements, of any strides: a lane takes single elements. The same floor.
 // softmax_masked_any: any strides, dim and length: a block passes three times over a tile. Floor: three reads, one write.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace xgemm::softmax {
 
-/// scale * x + mask; where a bool mask is false, -inf whatever x is.
+/// scale * x + mask; -inf if a bool mask is false, whatever x is.
 template <class V, class M>
 __device__ __forceinline__ V logit(V x, V scale, M mask) {
   if constexpr (std::is_same_v<M, bool>)

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer, kSize = static_cast<int>(sizeof(T));
-  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp overwrites x
   ptx::grid_release();
   in = ptx::grid_wait(in);
   const Place place(rows.lanes, rows.outer);

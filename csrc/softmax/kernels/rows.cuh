@@ -1,4 +1,4 @@
-// Softmax of rows that stay in registers: 1 to 32 lanes a row, or a block of up to 1024 threads.
+// Softmax of rows that stay in registers: 1 to 32 lanes per row, or a block of up to 1024 threads.
 //
 // Layouts: the row has stride 1, rows lie anywhere; output contiguous; any alignment (which thread holds which element does not
 //   depend on it). Limits: 1024 threads x kRowSteps 16-byte vectors. Architectures: sm_80 and later.
@@ -14,7 +14,7 @@ namespace xgemm::softmax {
 template <class T, class Map>
 inline constexpr int kRowRegisters = std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? 40 : 64;
 
-/// Map = OneStride: and each row lies at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
+/// Map = OneStride: each row also starts at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
 template <class T, class O, class Map>
 __global__ void __maxnreg__((kRowRegisters<T, Map>))
     softmax_rows(const __grid_constant__ Rows rows, const __grid_constant__ Map map, const T* __restrict__ in,
@@ -23,7 +23,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer, kSteps = kRowSteps;
   constexpr bool kPlain = std::is_same_v<Map, OneStride>;
-  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp overwrites x
   __shared__ V warps[2][kWarpSize];
 
   ptx::grid_release();

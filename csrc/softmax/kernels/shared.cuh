@@ -36,7 +36,7 @@ struct Staged {
     if constexpr (kOdd) return __byte_perm(words[i], words[i + 1], 0x5432);
     return words[i];
   }
-  /// The same without writing a neighbour's byte: beside set().
+  /// The same without reading a neighbouring unit, which another thread may set() meanwhile.
   __device__ __forceinline__ Unit<T> get_alone(int i) const {
     if constexpr (kOdd) {
       const auto* halves = reinterpret_cast<const unsigned short*>(words) + 2 * i;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
     // The CTAs of a cluster exchange maximum and sum once; until then terms are relative to their own CTA's maximum.
     V scale = 1;
     if (cluster > 1) {
-      ptx::cluster_wait();  // the others' barriers exist from here on
+      ptx::cluster_wait();  // the other CTAs' barriers are initialised
       const V of_block = all.maximum;
       all = join_blocks(all, cluster, rank, slots, &exchanged);
       scale = scaled_exp<V>(of_block - all.maximum, V{0});

@@ -23,10 +23,10 @@ __global__ void __maxnreg__(40)
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer, kSteps = kShortSteps;
-  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp takes the place of x
+  constexpr bool kInPlace = std::is_same_v<T, V>;  // exp overwrites x
   const int lanes = rows.lanes, log2_lanes = 31 - __clz(lanes), lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const unsigned row = blockIdx.x * (blockDim.x >> log2_lanes) + (threadIdx.x >> log2_lanes);
-  const int held = row < rows.outer ? rows.vectors - lane : 0;  // vector k exists if k * lanes < held
+  const int held = row < rows.outer ? rows.vectors - lane : 0;  // vector k is in bounds if k * lanes < held
   const uint4* p = reinterpret_cast<const uint4*>(in) + static_cast<std::uint64_t>(row) * rows.pitch + lane;
   ptx::grid_release();
   p = ptx::grid_wait(p);

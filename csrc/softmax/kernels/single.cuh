@@ -1,4 +1,4 @@
-// Softmax over one element: 1 (log: 0), and NaN for NaN and infinities, as a copy would run.
+// Softmax over one element, at the speed of a copy: 1 (log: 0), and NaN for NaN and infinities.
 //
 // Layouts: contiguous input of any alignment, contiguous output. Architectures: sm_80 and later. Limits: none.
 // Floor: one read, one write; two 16-byte loads of a thread are in flight.

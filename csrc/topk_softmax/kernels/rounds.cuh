@@ -1,7 +1,7 @@
 // Top k of short rows, several rows per warp. A group of up to 32 lanes keeps a row's keys in registers and finds one maximum per
 // round. Each lane knows its own best key; only the lane whose element was taken looks for its next one.
 //
-// Layouts: any strides; 16-byte loads where the row has stride 1. Limits: 32 lanes x kValues elements per row.
+// Layouts: any strides; 16-byte loads if the row has stride 1. Limits: 32 lanes x kValues elements per row.
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row; k rounds of about
 // 5 * kValues + 4 * log2(lanes) operations per group.
 #pragma once

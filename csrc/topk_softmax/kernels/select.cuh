@@ -5,7 +5,7 @@
 // queue in shared memory and merged into the list, 32 at a time, by a bitonic sort. Entries are totally ordered, so the result
 // does not depend on which warp saw which threshold when.
 //
-// Layouts: any strides; 16-byte loads where the row has stride 1. Limits: length < 2^31, k <= 64, and k <= 32 for a single warp.
+// Layouts: any strides; 16-byte loads if the row has stride 1. Limits: length < 2^31, k <= 64, and k <= 32 for a single warp.
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row. An element costs one
 // maximum (and an exponential unless renormalize). A tile with elements above the threshold costs about 30 operations per
 // step, and as many steps as the most such elements of one lane.
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
 
       const V bound = value_of(threshold);  // NaN if there is no threshold yet: everything passes
       if (!__any_sync(kFullWarp, !(most < bound))) continue;
-      unsigned passes = 0;  // a bit an element
+      unsigned passes = 0;  // one bit per element
 #pragma unroll
       for (int i = 0; i < kTileSteps * kWidth; ++i) passes |= !(element<T>(raw, i) < bound) ? 1u << i : 0u;
       // Each lane's next element, read again from L1: registers cannot be indexed.

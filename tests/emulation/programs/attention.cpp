@@ -1,4 +1,4 @@
-// csrc/attention/kernels against attention in double: ragged sizes, causal masks and windows, splits of the keys, softcap, sinks,
+// csrc/attention/simt against attention in double: ragged sizes, causal masks and windows, splits of the keys, softcap, sinks,
 // strided rows, several dtypes.
 #include "attention/simt/launch.cuh"
 #include "attention/simt/merge.cuh"
@@ -13,7 +13,7 @@ struct Keys {
   int first, last;  ///< row i sees keys i + first to i + last - 1
 };
 
-/// `sm_count`: on few multiprocessors a block walks through the splits of the keys; on many each part has its own.
+/// `sm_count`: with few SMs a block goes through all splits of the keys; with many each split has its own block.
 template <class T, int kTile>
 void check(int heads, int sq, int sk, int d, int dv, Keys seen, double softcap, bool sunk, int sm_count, std::uint64_t seed) {
   const auto n = [](int x, int y, int z) {

@@ -1,5 +1,4 @@
-// What the programs of the attention kernels share: the sizes of a case, its mask, its last outer batch alone, the loop over
-// cases.
+// Shared by the programs of the attention kernels: a case's sizes, its mask, its last outer batch alone, the loop over cases.
 #pragma once
 #include <algorithm>
 #include <iostream>
@@ -12,7 +11,7 @@ namespace xgemm::attention {
 
 inline std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// As attention_wgmma.cpp has it.
+/// The case of an input line; the fields: attention_wgmma.cpp.
 struct Case {
   std::string dtype;
   std::uint64_t seed;

@@ -1,9 +1,9 @@
-// csrc/attention/decode against attention in double. Each line of the standard input is a case in the terms of
+// csrc/attention/decode against attention in double. Each line of the standard input is a case with the fields of
 // attention_wgmma.cpp, of dtype fp32, with these differences. bshd: 2 columns are not adjacent, 3 no row is aligned. mask: 0
 // none, 1 boolean, 3 additive. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the lowest number in every third
 // row, 4 a NaN value. sinks: 1 a float for each query head, 2 for each query head and outer batch. sm_count, aligned and shared
-// count nothing. The same bits must come of the last outer batch alone, of the first query head of each group alone, and from
-// copies by elements.
+// are not used. The last outer batch alone, the first query head of each group alone, and element-wise copies must give the
+// same bits.
 #include "attention/decode/launch.h"
 #include "programs/attention_case.h"
 
@@ -53,7 +53,7 @@ void check(const Case& c) {
   a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
   a.first = c.first, a.last = c.last;
 
-  // What lies between the elements is NaN.
+  // The memory between the elements is NaN.
   const auto operand = [&](Buffer<float>& x, int heads, int length, int columns, int group) {
     const int pitch = c.bshd == 3 ? columns + 1 : columns, base = c.bshd == 3 ? 1 : 0;
     Operand o{.data = x.data() + base, .column = c.bshd == 2 ? length : 1};

@@ -1,13 +1,14 @@
-// csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line of
-// the standard input is a case:
+// csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line
+// of the standard input is a case:
 //   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts
 // bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
-// position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values in
-// [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and large
-// rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is 2^40 at one
-// key, 5 an additive mask of the lowest number in every third row. parts: of a number, 2 or 1. Prints the tile, heads left to
-// CUDA cores and the Frobenius error over that of plain fp32 arithmetic; with one part, on operands and weights rounded to TF32.
-// The last outer batch alone, under another seed and on another number of multiprocessors, must give the same bits.
+// position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values
+// in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and
+// large rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is
+// 2^40 at one key, 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. Prints the tile, the
+// number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with one part, on
+// operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
+// bits.
 #include "attention/fp16_split/launch.h"
 #include "attention/wgmma/instances.h"
 #include "device/numeric.cuh"
@@ -39,7 +40,7 @@ struct SplitCase {
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts;
 };
 
-/// Of an operand: `kind` 0 query, 1 key, 2 value.
+/// Draws an operand: `kind` 0 query, 1 key, 2 value.
 Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns) {
   std::mt19937_64 random(c.seed * 3 + static_cast<unsigned>(kind));
   std::normal_distribution<double> normal;
@@ -203,14 +204,14 @@ void check(const SplitCase& c) {
       }
       const std::int64_t at = row * c.dv + x;
       y = sum == 0 ? 0 : y / sum, plain = plain_sum == 0 ? 0 : plain / plain_sum;
-      // Errors of scores make errors of weights; values are summed in fp32.
+      // Errors of scores cause errors of weights; values are summed in fp32.
       expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
       if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
         require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
         output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
       } else if (c.special == 3 && last_head && x == 1) {
         output[place(at)] = 0, expected[place(at)] = 0,
-        allowed[place(at)] = 0;  // NaN through a value behind the causal edge, in rows of the same tile
+        allowed[place(at)] = 0;  // NaN from a value past the causal edge, in rows of the same tile
       } else {
         errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
       }

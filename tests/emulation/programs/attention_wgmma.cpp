@@ -1,13 +1,12 @@
 // csrc/attention/wgmma against attention in double. Each line of the standard input is a case:
 //   dtype seed sm_count outer inner group sq sk d dv bshd first last mask heads rows special softcap sinks aligned shared
 // dtype: bf16 or fp16. bshd: positions before heads in memory. Row i sees keys i + first to i + last - 1. mask: 0 none, 1
-// boolean, 2 additive of the operands' dtype, 3 additive fp32; heads, rows: does it differ by query head, by position? Where both
-// do, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of the
-// lowest number in every third row, 4 one of -1.5 2^29 (fp16: -1.5 2^14), beside which fp32 has no
-// digits left for a score. sinks: 1 a
-// float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the mask's rows begin at
-// multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, under another seed and on another
-// number of multiprocessors, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma.
+// boolean, 2 additive of the operands' dtype, 3 additive fp32; heads, rows: does it differ by query head, by position? If by
+// both, keys of other documents (100 positions each) are masked. special: 1 a NaN key, 2 a score of +inf, 3 an additive mask of
+// the lowest number in every third row, 4 one of -1.5 2^29 (fp16: -1.5 2^14), next to which fp32 has no digits left for a
+// score. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the
+// mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
+// seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
@@ -41,7 +40,7 @@ template <class T>
 void check(const Case& c) {
   constexpr bool kHalf = std::is_same_v<T, half>;
   const int all_heads = c.inner * c.group;
-  // Poisoned beyond what the op may read: a few elements behind each operand.
+  // Poisoned out of bounds: a few elements after each operand.
   const auto fill = [&](std::int64_t count, std::uint64_t seed) { return random_numbers<T>(place(count), seed); };
   const Buffer<T> query = fill(std::int64_t{c.outer} * all_heads * c.sq * c.d, c.seed),
                   key = fill(std::int64_t{c.outer} * c.inner * c.sk * c.d, c.seed + 1),
@@ -183,7 +182,7 @@ void check(const Case& c) {
     const bool seen = o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
                       (!c.mask || bias_of(o, head, i, c.sk / 2) != -INFINITY);
     const bool poisoned = (c.special == 1 || (c.special == 2 && c.softcap == 0)) && seen;  // tanh(inf) is 1
-    // A key that the row does not see, but its tile of rows does: the score is masked, the value is not touched.
+    // A key that the row does not see, but another row of its tile does: the score is masked, the value is not changed.
     if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys)
       weights[place(c.sk / 2)] = -INFINITY;
     const double keys_largest = largest;

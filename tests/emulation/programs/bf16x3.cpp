@@ -1,5 +1,5 @@
-// csrc/matmul/bf16x3/launch.cu, host code and kernels (not the fallback's), against products in double: random sizes, strides,
-// batches and epilogues, swapped and not, k-blocks of a tile in one CTA and in several that meet.
+// csrc/matmul/bf16x3/launch.cu, host code and kernels (except the fallback's), against products in double: random sizes,
+// strides, batches and epilogues, with and without swap_ab, a tile's k-blocks in one CTA and split over several.
 #include "matmul/bf16x3/launch.cu"
 #include "random_product.h"
 

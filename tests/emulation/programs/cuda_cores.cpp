@@ -1,6 +1,6 @@
 // csrc/matmul/simt, gemv and sliced, host code and kernels, against products in double: random sizes, strides, batches and
-// epilogues. The bits of simt, and of gemv where it is not more exact, are those of the order that simt/plan.h promises, whatever
-// the tile and the splits.
+// epilogues. The bits of simt, and of gemv unless gemv_is_exact, are those of the order that simt/plan.h promises, whatever the
+// tile and the splits.
 #include "matmul/gemv/launch.h"
 #include "matmul/launch.h"
 #include "matmul/simt/launch.h"
@@ -25,13 +25,13 @@ bool equal(const Buffer<T>& x, const Buffer<T>& y) {
   return true;
 }
 
-/// Half of the sizes are such that vectors may be loaded.
+/// A random size; half of them allow vector loads.
 int size(Random& random, int most) {
   const int x = random(1, most);
   return random.one_in(2) ? (x + 3) / 4 * 4 : x;
 }
 
-/// A share of the chunks a CTA, any.
+/// A random number of splits of the chunks.
 std::int64_t some_splits(Random& random, std::int64_t chunks) {
   const std::int64_t each = random(1, static_cast<int>(chunks));
   return (chunks + each - 1) / each;

@@ -38,7 +38,7 @@ struct Matrix {
     if (kind < 4) return {1, lines + more + (lines + more) % 2 * (kind % 2), std::int64_t{k} * (lines + 4)};
     return {2 * k + 1, 2, std::int64_t{lines} * (2 * k + 1)};
   }
-  /// The last element, or the one behind it, is the last of its page: nothing behind may be read.
+  /// The last element, or the one after it, is the last of its page: nothing after it may be read.
   Matrix(const Layout& l, int behind, int batches, int lines, int k, std::uint64_t seed)
       : line_stride(l.line_stride),
         k_stride(l.k_stride),
@@ -56,7 +56,7 @@ Buffer<double> product(const Problem& asked, std::string_view tile, std::int64_t
   const DeviceProperties gpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   auto plan = plan_fp64(p, gpu, tile);
   require(plan.has_value(), "plan");
-  // As many segments a CTA as asked, where the tile has room for their totals.
+  // As many segments per CTA as requested, if the tile has room for their totals.
   const std::int64_t segments = std::max<std::int64_t>(1, (plan->blocks + plan->segment - 1) / plan->segment);
   if (share < segments || info(plan->tile).slots_beside_totals > 0) {
     plan->split_blocks = std::min(plan->blocks, share * plan->segment), plan->splits = (segments + share - 1) / share;

@@ -1,6 +1,5 @@
-// Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, pairs of CTAs with
-// multicast, K split over a cluster), matmul/mma/kernel.cuh and the copies of operands (pack.cuh), through csrc's own plans and
-// host code.
+// Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, multicast CTA pairs, split-K
+// over a cluster), matmul/mma/kernel.cuh and packed operands (pack.cuh), through csrc's own plans and host code.
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/mma/launch.cuh"
 #include "matmul/wgmma/launch.cuh"
@@ -87,7 +86,7 @@ void check_mma(std::uint64_t seed) {
   });
 }
 
-/// Copies of both operands in one launch, as wgmma wants them: the same bits, contiguous along k or along their lines.
+/// Packs both operands in one launch, as for wgmma: the same bits, contiguous along k or along their lines.
 void check_copies(std::uint64_t seed) {
   Random random{seed * 7919 + 9};
   const int m = random(1, 40), n = random(1, 40), k = random(1, random.one_in(2) ? 1200 : 80);

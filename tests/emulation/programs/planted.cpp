@@ -1,5 +1,5 @@
-// A small pipelined product (TMA, ring of slots, wgmma, TMA store) and copies of it with one mistake each, which the emulator has
-// to find. Prints a line for each mistake and seed: "<mistake> <seed>: right", "wrong" or the error.
+// A small pipelined product (TMA, ring of slots, wgmma, TMA store) and variants of it with one mistake each, which the emulator
+// must find. Prints a line for each mistake and seed: "<mistake> <seed>: right", "wrong" or the error.
 #include "check.h"
 #include "device/pipeline.cuh"
 #include "device/ptx/tma.cuh"

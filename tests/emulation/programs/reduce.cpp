@@ -15,7 +15,7 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { retur
 
 namespace {
 
-/// Compute capability 8.0, where the CTAs that share a row meet through counters, and 9.0, where they form clusters.
+/// Compute capability 8.0, on which the CTAs that share a row use counters, and 9.0, on which they form clusters.
 DeviceProperties gpu_of(std::uint64_t seed) {
   return {.major = seed / 2 % 2 == 0 ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
 }
@@ -143,7 +143,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
   Problem one = p;
   one.sizes[0] = 1;
   const Plan alone = make_plan("test", p.kind, {in, dtype, one.sizes, one.strides}, p.reduced, to, gpu_of(seed));
-  // Rows that are neighbours of one another in memory as columns are not a batch.
+  // Rows that are adjacent in memory as columns are not a batch.
   if (plan.kernel == Kernel::columns && (alone.kernel != Kernel::columns || alone.column_outputs != plan.column_outputs)) return;
   const Buffer<Out> row = run<Op, Out>(one, alone, in, outputs / p.sizes[0], seed);
   if (std::memcmp(got.data(), row.data(), row.size() * sizeof(Out)) != 0)
@@ -190,8 +190,8 @@ int main(int argc, char** argv) {
     std::vector<std::int64_t> sizes;
     std::uint64_t reduced;
   };
-  // Shapes of each plan: folded runs (one tile, several), folded positions with a cut last one, both, rows of runs, many parts a
-  // CTA, elements, copies, clusters, bulk copies of rows.
+  // Shapes of each plan: folded runs (one tile, several), folded positions with an incomplete last one, both, rows of runs,
+  // many parts per CTA, elements, copies, clusters, bulk copies of rows.
   const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
                          {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},

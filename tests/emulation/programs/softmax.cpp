@@ -34,7 +34,7 @@ struct Problem {
   bool log = false;
   bool early_gpu = false;          ///< compute capability 8.0
   std::optional<MaskKind> mask{};  ///< scaled_masked_softmax
-  Sizes mask_strides{};            ///< 0 where the mask is broadcast
+  Sizes mask_strides{};            ///< 0 if the mask is broadcast
   double scale = 1;
 };
 
@@ -75,7 +75,7 @@ std::string text_of(const Problem& p, const std::string& more) {
 
 int ran[6], ran_masked[3];  // of each kernel: all must have been tested
 
-/// A copy of `numbers` whose first element is `offset` elements behind a multiple of 128 bytes.
+/// A copy of `numbers` whose first element is `offset` elements after a multiple of 128 bytes.
 template <class T>
 struct Placed {
   Buffer<T> memory;
@@ -123,7 +123,7 @@ std::vector<O> run(const Problem& p, const T* in, const void* mask, std::uint64_
   return {out, out + count};
 }
 
-/// NaN is NaN: a CPU's have signs that a GPU's do not.
+/// All NaN are equal: a CPU's have signs that a GPU's do not.
 template <class O>
 bool same_bits(const std::vector<O>& a, const std::vector<O>& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -252,7 +252,7 @@ void check(const Problem& p, std::int64_t offset, std::uint64_t seed) {
   const Placed<T> moved(numbers, other);
   if (!same_bits(got, run<T, O>(p, moved.first, mask, seed)))
     throw std::runtime_error(what + ": other bits at offset " + std::to_string(other));
-  // Fewer columns beside it leave a column its bits.
+  // With fewer neighbouring columns, a column has the same bits.
   if (!p.mask && p.dim + 2 == p.sizes.size() && p.sizes.back() > 2 && plan.starts_with("kernel 1 ")) {
     Problem narrow = p;
     narrow.sizes.back() = 2 + static_cast<std::int64_t>(random() % static_cast<unsigned>(p.sizes.back() - 2));

@@ -1,5 +1,5 @@
-// csrc/matmul/tf32/launch.cu, host code and kernels, against products in double: ragged sizes, all layouts (of two operands along
-// their lines one is copied), K split over CTAs that meet, every epilogue; and random ones, also of what TMA cannot load.
+// csrc/matmul/tf32/launch.cu, host code and kernels, against products in double: ragged sizes, all layouts (of two MN-major
+// operands one is packed), split-K over CTAs, every epilogue; and random problems, also with operands that TMA cannot load.
 #include "matmul/tf32/launch.cu"
 #include "random_product.h"
 
@@ -61,7 +61,7 @@ void check(const Case& c, std::uint64_t seed) {
 void check_any(std::uint64_t seed) {
   Random random{seed * 7919 + 4};
   const int k = random(1, random.one_in(2) ? 400 : 40);
-  // All CTAs run at once, also those that copy: not too many of them.
+  // All CTAs run at once, including those that pack: so there must not be too many.
   const RandomProduct<float> product(random, {.few_batches = k < 128}, random(1, 150), random(1, 150), k, seed);
   Problem asked = product.problem;
   asked.precision = Precision::high;

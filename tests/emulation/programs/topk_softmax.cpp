@@ -61,7 +61,7 @@ Result<O> run(const Problem& p, const T* in, std::uint64_t seed, std::string* te
   return {{values.data(), values.data() + count}, {indices.data(), indices.data() + count}};
 }
 
-/// NaN is NaN: a CPU's have signs that a GPU's do not.
+/// All NaN are equal: a CPU's have signs that a GPU's do not.
 template <class O>
 bool same(const Result<O>& a, const Result<O>& b) {
   for (std::size_t i = 0; i < std::min(a.values.size(), b.values.size()); ++i) {

@@ -1,7 +1,7 @@
-// Whole products on Hopper's tensor cores (launch_wgmma_product: copies or splits of the operands, wgmma/kernel.cuh or
-// few_rows.cuh, the fp32 elements that fp16 parts cannot carry) against double: random sizes, strides, batches and epilogues;
-// each tile, also those that compute C^T; K split in registers, over a cluster and through memory; multicast; narrower tiles;
-// gated products; prepared weights. Plans that promise the same bits must give them.
+// Whole products on Hopper's tensor cores against double (launch_wgmma_product: copies or splits of the operands,
+// wgmma/kernel.cuh or few_rows.cuh, the fp32 elements that fp16 parts cannot represent): random sizes, strides, batches and
+// epilogues; each tile, also those that compute C^T; K split in registers, over a cluster and through memory; multicast;
+// narrower tiles; gated products; prepared weights. Plans that promise the same bits must give them.
 #include "device/integer.h"
 #include "matmul/wgmma/launch.h"
 #include "random_product.h"
@@ -19,7 +19,7 @@ DeviceProperties random_gpu(Random& random) {
   return {.major = 9, .sm_count = random(2, 12), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
 }
 
-/// What a plan gives a launch; the counters must be zeros again.
+/// Launches a product with the plan's memory; the counters must be zero again after it.
 void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t seed) {
   const Buffer<unsigned char> workspace(static_cast<std::size_t>(plan.workspace_bytes) + 16, 0xff),
       counters(static_cast<std::size_t>(plan.counter_bytes) + 16);
@@ -27,7 +27,7 @@ void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t
   emulation::launch_options() = {
       .seed = seed,
       .concurrent_ctas = plan.memory_splits > 1 ? 16u : 0u,
-      .proxy_fences = !plan.b_as_it_lies};  // few_rows.cuh uses a slot's last element before its release
+      .proxy_fences = !plan.b_as_it_lies};  // few_rows.cuh uses a slot's values before it releases the slot
   require(launch_wgmma_product(p, plan, workspace.data(), counters.data(), partials.data(), sm_count, nullptr), "a launch");
   for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
 }
@@ -46,7 +46,7 @@ void require_same_bits(const Buffer<T>& got, const Buffer<T>& first, const std::
             "same bits: " + what + " at " + std::to_string(i));
 }
 
-/// `splits` parts of K of equal length, or fewer so that none is empty.
+/// Sets `splits` equal splits of K, or fewer so that none is empty.
 std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
   const auto blocks = [&] { return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple); };
   while (splits > 1 && (splits - 1) * blocks() * kWgmmaTileK >= k) splits /= 2;
@@ -54,7 +54,7 @@ std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
   return plan.splits = splits;
 }
 
-/// Alters what the plan chose for speed alone, as far as the kernel allows.
+/// Varies the plan's choices for speed, as far as the kernel allows.
 void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) {
   const WgmmaTileInfo& tile = info(plan.tile);
   if (plan.splits == 1 && !tile.swap_ab && random.one_in(2)) {
@@ -65,7 +65,7 @@ void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) 
       plan.memory_splits = splits;
       plan.partial_bytes = tiles * splits * tile.m * tile.n * 4, plan.counter_bytes = tiles * 8;
     } else if (tile.n > 128) {
-      set_splits(plan, p.k, 1);  // no room for a second sum
+      set_splits(plan, p.k, 1);  // no registers for a second sum
     } else if (splits <= sm_count && random.one_in(2)) {
       plan.cluster = splits;
     }
@@ -110,7 +110,7 @@ void check_few_rows(std::uint64_t seed) {
   product.check(name_of(*plan, seed), k * 0x1p-24, [&](const Problem& p) { launch(p, *plan, gpu.sm_count, seed); });
 }
 
-/// Scales some lines of an operand, or elements within them, so that fp16 parts carry some and not others.
+/// Scales some lines of an operand, or elements within them, so that fp16 parts can represent some and not others.
 void change_ranges(Random& random, const RandomProduct<float>& product, const Operand& x, std::int64_t lines,
                    std::int64_t line_stride, std::int64_t k_stride) {
   const int step = random(1, 7), range = random(1, 60), shift = random.one_in(2) ? 0 : random(-140, 40);

@@ -70,7 +70,7 @@ struct SmoothCrossEntropy : SimpleLocal<SmoothCrossEntropy<Element>, LossState<V
   static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position position) {
     Exponentials::push(s.pair, x, best, position);
   }
-  /// The plain sum of the same values, without those that only pad.
+  /// The plain sum of the same values, without padding.
   template <int n, class Exists>
   static __device__ __forceinline__ void push_total(State& s, const V (&x)[n], Exists exists) {
     s.total += tree<n>([&](int i) { return exists(i) ? x[i] : V{0}; }, [](V a, V b) { return a + b; });

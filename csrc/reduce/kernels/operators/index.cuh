@@ -26,7 +26,7 @@ struct MaximumIndex {
     std::int64_t index;
     V value;
   };
-  // The step that holds the thread's maximum. The place within the step is looked up once per strip, by reading the step again;
+  // The step that holds the thread's maximum. The position within the step is found once per strip, by reading the step again;
   // in a row of one strip, with few steps, at once.
   struct Local {
     V value;

@@ -1,6 +1,6 @@
-// What an operator is: a struct over the element type, whose values are float, double, int32 or int64. A State is kept for a part
-// of an output, a Local by a thread for a strip of a row. push() takes n values, their maximum (not computed where unused) and
-// the position of each; merge() joins two states. Merging in a fixed order gives the same bits on every run.
+// An operator is a struct over the element type; its values are float, double, int32 or int64. A State is kept for a part of an
+// output, a Local by a thread for a strip of a row. push() takes n values, their maximum (not computed if unused) and the
+// position of each; merge() joins two states. Merging in a fixed order gives the same bits on every run.
 #pragma once
 #include "reduce/kernels/operators/values.cuh"
 
@@ -9,7 +9,7 @@ namespace xgemm::reduce {
 /// 16-byte loads that a thread keeps in flight: a step.
 inline constexpr int kUnroll = 4;
 
-/// Data that an output needs beside its elements, loaded ahead of its use: a part before and a part after the row is read.
+/// Data that an output needs beside its elements, loaded ahead of its use: by aim() before and by look() after the row is read.
 struct NoExtra {
   __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
   template <bool kPlain, class T>

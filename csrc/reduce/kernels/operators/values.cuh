@@ -1,4 +1,4 @@
-// Elements as values: float, double, int32 or int64. How values are converted, compared, joined over lanes and stored.
+// Elements as values (float, double, int32 or int64): conversion, comparison, joins over lanes, stores.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -125,7 +125,7 @@ __device__ __forceinline__ V maximum_of(const V (&x)[n]) {
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, half> || std::is_same_v<T, bf16>;
 
-/// The maximum of n vectors of 16-bit floats (flipped where kOrdered), two values an instruction.
+/// The maximum of n vectors of 16-bit floats (flipped if kOrdered), two values per instruction.
 template <class T, bool kOrdered, int n>
 __device__ __forceinline__ float maximum_of_pairs(const uint4 (&raw)[n], const Convert<T>& convert) {
   const unsigned flip = kOrdered ? convert.flip & 0x80008000u : 0u;

@@ -40,7 +40,7 @@ void wgmma_wait(emulation::Where where = emulation::Where::current()) {
 }
 template <class T, int kCount>
 void wgmma_pin(T (&)[kCount]) {}
-inline void stay_behind(float) {}  // about ptxas alone
+inline void stay_behind(float) {}  // only for ptxas
 
 template <class Element>
 inline constexpr emulation::MmaType kMmaType = [] {
