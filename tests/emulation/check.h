@@ -92,3 +92,15 @@ int run_checks(const F& checks) {
   std::printf("passed\n");
   return 0;
 }
+
+/// The exit status of a program whose arguments are how many seeds (default: 4) and the first of them (0).
+template <class F>
+int run_seeds(int argc, char** argv, const F& check) {
+  const auto argument = [&](int i, std::uint64_t otherwise) {
+    return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
+  };
+  const std::uint64_t first = argument(2, 0), end = first + argument(1, 4);
+  return run_checks([&] {
+    for (std::uint64_t seed = first; seed < end; ++seed) check(seed);
+  });
+}

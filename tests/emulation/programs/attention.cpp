@@ -94,16 +94,13 @@ void check(int heads, int sq, int sk, int d, int dv, Keys seen, double softcap, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
-  return run_checks([&] {
-    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-      check<float, 1>(2, 75, 300, 60, 64, {-75, 300}, 0, false, 4, seed);
-      check<half, 1>(1, 130, 131, 64, 40, {-130, 1}, 0, seed % 2, 4, seed);
-      check<bf16, 4>(1, 5, 140, 128, 128, {-5, 140}, 2, seed % 2, 4, seed);
-      check<float, 4>(1, 9, 33, 37, 31, {-9, 1}, 0, false, 4, seed);
-      check<float, 1>(1, 130, 300, 64, 64, {-40, 20}, 3, true, 4, seed);
-      check<half, 4>(1, 9, 400, 64, 64, {150, 201}, 0, true, 4, seed);
-      for (const int sm_count : {0, 4}) check<float, 4>(2, 4, 3500, 8, 8, {1030, 2900}, 5, true, sm_count, seed);
-    }
+  return run_seeds(argc, argv, [&](std::uint64_t seed) {
+    check<float, 1>(2, 75, 300, 60, 64, {-75, 300}, 0, false, 4, seed);
+    check<half, 1>(1, 130, 131, 64, 40, {-130, 1}, 0, seed % 2, 4, seed);
+    check<bf16, 4>(1, 5, 140, 128, 128, {-5, 140}, 2, seed % 2, 4, seed);
+    check<float, 4>(1, 9, 33, 37, 31, {-9, 1}, 0, false, 4, seed);
+    check<float, 1>(1, 130, 300, 64, 64, {-40, 20}, 3, true, 4, seed);
+    check<half, 4>(1, 9, 400, 64, 64, {150, 201}, 0, true, 4, seed);
+    for (const int sm_count : {0, 4}) check<float, 4>(2, 4, 3500, 8, 8, {1030, 2900}, 5, true, sm_count, seed);
   });
 }

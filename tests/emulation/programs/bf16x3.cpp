@@ -31,10 +31,4 @@ void check(std::uint64_t seed) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4,
-                      first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
-  return run_checks([&] {
-    for (std::uint64_t seed = first; seed < first + seeds; ++seed) check(seed);
-  });
-}
+int main(int argc, char** argv) { return run_seeds(argc, argv, check); }

@@ -107,14 +107,10 @@ void check_fp32(std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4,
-                      first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
-  return run_checks([&] {
-    for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-      check_fp32(seed);
-      check_in_order<float>(seed);
-      check_in_order<half>(seed);
-      check_in_order<double>(seed);
-    }
+  return run_seeds(argc, argv, [&](std::uint64_t seed) {
+    check_fp32(seed);
+    check_in_order<float>(seed);
+    check_in_order<half>(seed);
+    check_in_order<double>(seed);
   });
 }

@@ -123,20 +123,16 @@ void check_copies(std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4;
-  return run_checks([&] {
-    const auto as_planned = [](WgmmaPlan&) {};
-    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-      check_wgmma<half, WgmmaTile::t128x128, true, true>(150, 140, 200, false, seed, as_planned);
-      check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed,
-                                                         [](WgmmaPlan& plan) { plan.multicast = true; });
-      check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
-      check_copies(seed);
-      check_mma<half, MmaTile::t16x64>(seed);
-      check_mma<bf16, MmaTile::t32x32>(seed);
-      check_mma<half, MmaTile::t32x64>(seed);
-      check_mma<bf16, MmaTile::t64x64>(seed);
-      check_mma<half, MmaTile::t128x32>(seed);
-    }
+  const auto as_planned = [](WgmmaPlan&) {};
+  return run_seeds(argc, argv, [&](std::uint64_t seed) {
+    check_wgmma<half, WgmmaTile::t128x128, true, true>(150, 140, 200, false, seed, as_planned);
+    check_wgmma<half, WgmmaTile::t128x128, true, true>(270, 136, 260, true, seed, [](WgmmaPlan& plan) { plan.multicast = true; });
+    check_wgmma<bf16, WgmmaTile::t128x64, false, false>(70, 136, 300, false, seed, as_planned);
+    check_copies(seed);
+    check_mma<half, MmaTile::t16x64>(seed);
+    check_mma<bf16, MmaTile::t32x32>(seed);
+    check_mma<half, MmaTile::t32x64>(seed);
+    check_mma<bf16, MmaTile::t64x64>(seed);
+    check_mma<half, MmaTile::t128x32>(seed);
   });
 }

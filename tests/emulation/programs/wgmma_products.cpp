@@ -227,15 +227,11 @@ void check_gated(std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4,
-                      first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
-  return run_checks([&] {
-    for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-      check_half(seed);
-      check_few_rows(seed);
-      check_fp32(seed);
-      check_gated<half>(seed);
-      check_gated<float>(seed);
-    }
+  return run_seeds(argc, argv, [&](std::uint64_t seed) {
+    check_half(seed);
+    check_few_rows(seed);
+    check_fp32(seed);
+    check_gated<half>(seed);
+    check_gated<float>(seed);
   });
 }
