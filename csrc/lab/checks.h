@@ -27,4 +27,12 @@ inline void check_cuda(const TensorView& v) {
   check(v.cuda, v.op, "expected ", v.name, " on cuda, got ", device_name(v), "; the lab measures CUDA kernels only");
 }
 
+/// a (m, k) and b (n, k): m and n in multiples of `multiple`, k of `multiple_k`, and so few that gridDim.y counts the tiles.
+inline void check_whole_tiles(const TensorView& a, const TensorView& b, std::int64_t multiple, std::int64_t multiple_k) {
+  const auto whole = [](std::int64_t size, std::int64_t of) { return size > 0 && size % of == 0 && size < (1 << 20); };
+  check(whole(a.size(0), multiple) && whole(b.size(0), multiple) && whole(a.size(1), multiple_k), a.op,
+        "expected m and n in multiples of ", multiple, ", k of ", multiple_k, ", all below 2^20, got ", to_string(a.sizes),
+        " and ", to_string(b.sizes));
+}
+
 }  // namespace xgemm::lab

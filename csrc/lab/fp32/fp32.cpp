@@ -29,10 +29,7 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
 #ifdef XGEMM_WITH_CUDA
   using namespace fp32;
   const std::int64_t m = va.size(0), n = vb.size(0), k = va.size(1);
-  check(m > 0 && n > 0 && k > 0 && m % tensor::kMultiple == 0 && n % tensor::kMultiple == 0 && k % tensor::kMultipleK == 0 &&
-            m < (1 << 20) && n < (1 << 20) && k < (1 << 20),
-        kOp, "expected m and n in multiples of ", tensor::kMultiple, ", k of ", tensor::kMultipleK, ", all below 2^20, got ",
-        to_string(va.sizes), " and ", to_string(vb.sizes));
+  check_whole_tiles(va, vb, tensor::kMultiple, tensor::kMultipleK);
   CudaScope scope(va);
   check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0, got ", scope.properties().major, ".",
         scope.properties().minor);

@@ -28,10 +28,7 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
 #ifdef XGEMM_WITH_CUDA
   using namespace tensor;
   const std::int64_t m = va.size(0), n = vb.size(0), k = va.size(1);
-  check(m > 0 && n > 0 && k > 0 && m % kMultiple == 0 && n % kMultiple == 0 && k % kMultipleK == 0 && m < (1 << 20) &&
-            n < (1 << 20) && k < (1 << 20),
-        kOp, "expected m and n in multiples of ", kMultiple, ", k of ", kMultipleK, ", all below 2^20, got ", to_string(va.sizes),
-        " and ", to_string(vb.sizes));
+  check_whole_tiles(va, vb, kMultiple, kMultipleK);
   for (const TensorView* v : {&va, &vb})
     check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name,
           " at an address that is a multiple of 16");
