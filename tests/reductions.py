@@ -134,8 +134,7 @@ LAYOUTS = {
 
 
 # For the sanitizers: rows of a few lanes, a warp, a block and several blocks, of whole vectors and not; columns, split
-# or
-# not.
+# or not.
 SMALL_CASES = [
     ((5, 77), 1),
     ((19, 80), 1),
