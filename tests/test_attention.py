@@ -86,6 +86,7 @@ class Reference:
             scores = scores.masked_fill(distance < -left, -torch.inf)
         if right >= 0:
             scores = scores.masked_fill(distance > right, -torch.inf)
+        self.unmasked = scores
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=torch.float64).masked_fill(~attn_mask, -torch.inf)
@@ -102,6 +103,7 @@ class Reference:
         self.lse = self.lse.expand(self.output.shape[:-1])  # some batch dims may be the value's alone
         self.scale = weights @ v.abs()
         self.values = v.abs().nan_to_num(0.0, 0.0, 0.0)
+        self.infinite = ~v.isfinite()
         used = weights > 0
         spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
         self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]

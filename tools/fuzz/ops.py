@@ -43,6 +43,15 @@ def widened(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return g
 
 
+def with_tails(x: Tensor, activation: str) -> Tensor:
+    """gelu whose tails do not round to 0, as half precision's do not: a tail times Inf is Inf, 0 times Inf is NaN."""
+    if activation == "gelu":
+        return 0.5 * x * torch.erfc(-x * math.sqrt(0.5))
+    if activation == "gelu_tanh":
+        return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return ACTIVATIONS[activation](x)
+
+
 def rounded_once(draw: Draw, f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """torch's own result; of Inf and NaN the one in fp32, where its gelu(inf) is not that of half precision."""
     return widened(f) if draw.theme == "special" else f
@@ -204,7 +213,9 @@ def gated_linear(draw: Draw) -> Case:
     def torchs(
         input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
     ) -> Tensor:
-        return ACTIVATIONS[activation](F.linear(input, weight_gate, bias_gate)) * F.linear(input, weight_up, bias_up)
+        gate, up = F.linear(input, weight_gate, bias_gate), F.linear(input, weight_up, bias_up)
+        exact = dtype in HALVES and input.dtype is torch.float64
+        return (with_tails(gate, activation) if exact else ACTIVATIONS[activation](gate)) * up
 
     def bound(
         input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
@@ -597,17 +608,29 @@ def attention(draw: Draw, op: str = "attention") -> Case:
             largest = 1e307 if dtype is torch.float64 else 1e37
             overflow = 0.0 if draw.theme == "special" else math.inf  # of infinite operands, or in fp64
             open_rows = open_rows | (size.nan_to_num(0.0, overflow, 0.0).amax(-1, True) > largest)
+        # Nor whether a key that a mask hides spreads its NaN and Inf.
+        mask = options.get("attn_mask")
+        hidden = (reference.lse == -math.inf).unsqueeze(-1)
+        if mask is not None:
+            masked = ~mask if mask.dtype is torch.bool else mask == -math.inf
+            open_rows = open_rows | (masked & reference.unmasked.isnan()).any(-1, True)
+            hidden = hidden | masked
+        hidden = hidden.expand(*hidden.shape[:-1], sk).double()
+        open_values = open_rows | (hidden @ reference.infinite.double() > 0)
         unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
-        output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure))
+        unsure_values = torch.zeros_like(error).masked_fill(open_values, math.inf)
+        output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure_values))
         if op == "attention":
             return output
         exact = size_of(reference.lse)
         return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
 
     case = Case(op, inputs, torchs, bound)
-    weight = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    if not draw.cuda:  # torch's kernel makes denormal weights 0
-        weight = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).smallest_normal
+    weight = torch.finfo(dtype).smallest_normal
+    if draw.cuda and dtype in (torch.float16, torch.float64):
+        weight *= torch.finfo(dtype).eps
+    elif not draw.cuda and dtype is torch.float16:  # torch's kernel has fp32 weights
+        weight = torch.finfo(torch.float32).smallest_normal
     full = "attn_mask" not in inputs and "is_causal" not in inputs
     if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head

@@ -171,6 +171,28 @@ void check_fp32(std::uint64_t seed) {
   }
 }
 
+/// Integers, whose products and sums fp32 holds: the result is exact.
+void check_integers(std::uint64_t seed) {
+  Random random{seed * 7919 + 15};
+  const int m = random(1, 150), n = random(1, 150), k = random(1, 600);
+  Buffer<float> a(static_cast<std::size_t>(m) * k), b(static_cast<std::size_t>(n) * k), out(static_cast<std::size_t>(m) * n);
+  for (Buffer<float>* const x : {&a, &b})
+    for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>(random(-8, 8));
+  Problem p;
+  p.dtype = DType::f32, p.m = m, p.n = n, p.k = k;
+  p.a = {a.data(), k, 1, {}}, p.b = {b.data(), 1, k, {}}, p.out = out.data();
+  const DeviceProperties gpu = random_gpu(random);
+  const auto plan = plan_wgmma(p, gpu, random.one_in(2) ? "wgmma_128x128" : "wgmma_64x64");
+  require(plan.has_value(), "a plan");
+  launch(p, *plan, gpu.sm_count, seed);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int l = 0; l < k; ++l) sum += a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(j * k + l)];
+      require(out[static_cast<std::size_t>(i * n + j)] == sum, "integers, " + name_of(*plan, seed));
+    }
+}
+
 template <class T>
 void check_gated(std::uint64_t seed) {
   Random random{seed * 7919 + 14};
@@ -231,6 +253,7 @@ int main(int argc, char** argv) {
     check_half(seed);
     check_few_rows(seed);
     check_fp32(seed);
+    check_integers(seed);
     check_gated<half>(seed);
     check_gated<float>(seed);
   });
