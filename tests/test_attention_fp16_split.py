@@ -93,7 +93,7 @@ def test_heads_that_the_parts_cannot_represent_go_to_cuda_cores(attend: Callable
 
 
 def test_one_part_is_as_accurate_as_tf32(attend: Callable[[list[Case]], list[Served]]) -> None:
-    sizes = dict(zip((NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL), 4 * (64, 128), strict=False))
+    sizes = dict(zip((NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL), 3 * (64, 128, 256), strict=False))
     served = attend([Case(data, sk=500, d=d, dv=d, data=data, parts=1) for data, d in sizes.items()])
     assert not any(s.failed for s in served) and max(s.error for s in served) < 1.05, served
 
@@ -107,11 +107,13 @@ def test_heads_that_one_part_cannot_represent_go_to_cuda_cores(attend: Callable[
 def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Served]]) -> None:
     cases = [
         Case(seed, 3, 1, 2, 2, 200, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
-        for seed, (d, dv, mask) in enumerate((d, dv, mask) for d, dv in ((64, 40), (100, 128)) for mask in (0, 1, 2))
+        for seed, (d, dv, mask) in enumerate(
+            (d, dv, mask) for d, dv in ((64, 40), (100, 128), (256, 133)) for mask in ((0, 1, 2) if d <= 128 else (0,))
+        )
     ]
     cases.append(Case(sm_count=7, sq=70, sk=8300, dv=50, causal=1, shift=8230, parts=1))
     served = attend(cases)
-    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 3] and served[-1].splits == 5
+    assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 6, 3] and served[-1].splits == 5
     assert not any(s.failed for s in served)
 
 
@@ -211,12 +213,14 @@ def to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
 def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
     """TF32's error, except in the head with a NaN, which CUDA cores compute."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for sm_90")
+    if mask is not None and d > 128:
+        pytest.skip("masks with large heads stay on CUDA cores")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
     k[1, 1, 100, 3] = math.nan
     seen = torch.rand(300, 300, device="cuda") < 0.7
@@ -251,5 +255,3 @@ def test_equal_bits_on_repeat(d: int, precision: str) -> None:
     first = torch_ext.attention(q, k, v, precision=precision)
     for _ in range(100):
         assert torch.equal(torch_ext.attention(q, k, v, precision=precision), first)
-    if d > 128:
-        assert torch.equal(first, torch_ext.attention(q, k, v, precision="highest"))

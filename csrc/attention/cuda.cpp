@@ -88,9 +88,8 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Pr
                                   std::array<std::optional<Tensor>, 2>& memory) {
   constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
   if (k.sk < kFewestKeys) return nullptr;
-  std::optional<SplitPlan> plan;
-  if (precision != Precision::highest) plan = plan_fp16_split(k, scope.properties().sm_count, 1);
-  if (!plan) plan = plan_fp16_split(k, scope.properties().sm_count, 2);
+  const int parts = precision == Precision::highest ? 2 : 1;
+  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
   memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
   MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);

@@ -613,7 +613,8 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         hidden = (reference.lse == -math.inf).unsqueeze(-1)
         if mask is not None:
             masked = ~mask if mask.dtype is torch.bool else mask == -math.inf
-            open_rows = open_rows | (masked & reference.unmasked.isnan()).any(-1, True)
+            no_number = reference.unmasked.isnan() | (reference.unmasked == math.inf)
+            open_rows = open_rows | (masked & no_number).any(-1, True)
             hidden = hidden | masked
         hidden = hidden.expand(*hidden.shape[:-1], sk).double()
         open_values = open_rows | (hidden @ reference.infinite.double() > 0)
@@ -631,6 +632,8 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         weight *= torch.finfo(dtype).eps
     elif not draw.cuda and dtype is torch.float16:  # torch's kernel has fp32 weights
         weight = torch.finfo(torch.float32).smallest_normal
+    elif draw.cuda and dtype is torch.float32 and sk >= 64 and inputs["precision"] != "ieee":  # fp16 parts of weights
+        weight = 2.0**-39 if inputs["precision"] == "highest" else 2.0**-28
     full = "attn_mask" not in inputs and "is_causal" not in inputs
     if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head
