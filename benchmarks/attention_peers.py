@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from benchmarks.common import Contender, Options, compiled
+from benchmarks.matmul import tf32
 
 BACKENDS = {
     "sdpa_math": SDPBackend.MATH,
@@ -43,6 +44,8 @@ class Problem:
     causal: bool = False
     mask: str = ""  # one of MASKS
     scores: str = ""  # one of SCORES: other data than normal
+    window: int = 0  # keys that a causal query sees, its own position's among them; 0: no limit
+    precision: str = "highest"  # of fp32
 
     @property
     def dv(self) -> int:
@@ -60,13 +63,18 @@ class Problem:
         parts = [] if standard and not self.gqa else [f"B{self.batch} H{heads}"]
         parts.append(f"S{self.rows}" if self.rows == self.keys else f"Q{self.rows} KV{self.keys}")
         parts.append(f"D{self.size}" + (f"/{self.dv}" if self.dv != self.size else ""))
-        parts += ["causal"] * self.causal + [f"{self.mask} mask"] * bool(self.mask)
+        parts += ["causal"] * self.causal + [f"window {self.window}"] * bool(self.window)
+        parts += [f"{self.mask} mask"] * bool(self.mask)
         parts += [f"{self.scores} scores"] * bool(self.scores)
         return " ".join(parts)
 
     @property
     def kept(self) -> float:
-        """The part of the scores that the causal edge, the documents or the padding leave."""
+        """The part of the scores that the causal edge, the window, the documents or the padding leave."""
+        if self.window:
+            earlier = self.keys - self.rows
+            seen = sum(min(earlier + row + 1, self.window) for row in range(self.rows))
+            return seen / (self.rows * self.keys)
         if self.causal:
             return 1 - self.rows / (2 * self.keys)
         return {"document": 1 / DOCUMENTS, "padding": sum(self.lengths) / (self.batch * self.keys)}.get(self.mask, 1.0)
@@ -107,7 +115,13 @@ MASKS: dict[str, Callable[[Problem, torch.dtype, torch.device], torch.Tensor]] =
 
 
 def reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, *, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    causal: bool,
+    window: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """softmax(q k^T / sqrt(d) + mask) v in float64 and the same with |v|, some rows of one batch entry at a time."""
     result = torch.empty(*q.shape[:-1], v.shape[-1], dtype=torch.float64, device=q.device)
@@ -123,7 +137,10 @@ def reference(
             scores = q[entry, :, block].double().mul_(q.shape[-1] ** -0.5) @ k64.mT
             if causal:
                 row = torch.arange(first, first + scores.shape[-2], device=q.device) + keys - queries
-                scores.masked_fill_(torch.arange(keys, device=q.device) > row[:, None], float("-inf"))
+                key = torch.arange(keys, device=q.device)
+                scores.masked_fill_(key > row[:, None], float("-inf"))
+                if window:
+                    scores.masked_fill_(key <= row[:, None] - window, float("-inf"))
             if mask is not None and mask.dtype == torch.bool:
                 scores.masked_fill_(~mask[entry, :, block], float("-inf"))
             elif mask is not None:
@@ -142,10 +159,17 @@ def backend(which: SDPBackend) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def math_in_tf32() -> Iterator[None]:
+    with backend(SDPBackend.MATH), tf32():
+        yield
+
+
 @functools.lru_cache(maxsize=1)
-def bottom_right(rows: int, keys: int, device: torch.device) -> torch.Tensor:
-    """The causal edge as a mask, for what knows the top left one only; made once, outside the timing."""
-    return torch.ones(rows, keys, dtype=torch.bool, device=device).tril_(keys - rows)
+def bottom_right(rows: int, keys: int, window: int, device: torch.device) -> torch.Tensor:
+    """Causal edge and window as a mask, for what knows the top left edge only; made once, outside the timing."""
+    mask = torch.ones(rows, keys, dtype=torch.bool, device=device).tril_(keys - rows)
+    return mask.triu_(keys - rows - window + 1) if window else mask
 
 
 def sdpa(
@@ -155,18 +179,28 @@ def sdpa(
     mask: torch.Tensor | None = None,
     *,
     causal: bool,
+    window: int = 0,
     flash: bool = False,
 ) -> torch.Tensor:
-    """torch's function; it aligns `is_causal` to the top left, so that short queries need a mask, or flash's bias."""
+    """torch's function. It aligns `is_causal` to the top left: short queries need a mask, or flash's bias.
+
+    It has no window: that is a mask too.
+    """
     rows, keys = q.shape[2], k.shape[2]
-    if causal and rows != keys:
-        mask = causal_lower_right(rows, keys) if flash else bottom_right(rows, keys, q.device)
-    causal = causal and rows == keys
+    if causal and (rows != keys or window):
+        mask = causal_lower_right(rows, keys) if flash else bottom_right(rows, keys, window, q.device)
+    causal = causal and rows == keys and not window
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def math_backend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, *, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    causal: bool,
+    window: int = 0,
 ) -> torch.Tensor:
     """The math backend's result, a few heads at a time: the error that ours is compared with."""
     groups, kv_heads = q.shape[1] // k.shape[1], k.shape[1]
@@ -178,7 +212,8 @@ def math_backend(
             mask_one = mask[one] if mask is not None and mask.dim() == 4 and mask.shape[0] > 1 else mask
             for head in range(0, kv_heads, step):
                 some, queries = slice(head, head + step), slice(head * groups, (head + step) * groups)
-                result[one, queries] = sdpa(q[one, queries], k[one, some], v[one, some], mask_one, causal=causal)
+                inputs = q[one, queries], k[one, some], v[one, some], mask_one
+                result[one, queries] = sdpa(*inputs, causal=causal, window=window)
     return result
 
 
@@ -188,9 +223,11 @@ def fa3_call() -> Callable[..., torch.Tensor]:
     return importlib.import_module(FA3).flash_attn_with_kvcache
 
 
-def fa3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
+def fa3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window: int = 0) -> torch.Tensor:
     """FlashAttention-3: (batch, sequence, heads, head size), causal at the bottom right, key heads by their number."""
-    return fa3_call()(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal=causal).transpose(1, 2)
+    size = (window - 1, 0) if window else (-1, -1)
+    inputs = (x.transpose(1, 2) for x in (q, k, v))
+    return fa3_call()(*inputs, causal=causal, window_size=size).transpose(1, 2)
 
 
 @functools.cache
@@ -209,6 +246,23 @@ def document_blocks(keys: int, device: torch.device) -> object:
     return create_block_mask(lambda b, h, i, j: i // length == j // length, None, None, keys, keys, device=device)
 
 
+@functools.lru_cache(maxsize=1)
+def window_blocks(rows: int, keys: int, window: int, device: torch.device) -> object:
+    """flex_attention's form of the causal window; made once, outside the timing."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def seen(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        distance = i + keys - rows - j
+        return (distance >= 0) & (distance < window)
+
+    return create_block_mask(seen, None, None, rows, keys, device=device)
+
+
+def flex_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, window: int) -> torch.Tensor:
+    blocks = window_blocks(q.shape[2], k.shape[2], window, q.device)
+    return flex()(q, k, v, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1])
+
+
 def flex_documents(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return flex()(q, k, v, block_mask=document_blocks(k.shape[2], q.device))
 
@@ -219,7 +273,7 @@ def backends(p: Problem, dtype: torch.dtype, options: Options) -> list[str]:
         return ["sdpa_math"]
     names = []
     if dtype != torch.float32:
-        names += ["sdpa_flash"] * (not p.mask and p.dv == p.size) + ["sdpa_cudnn"]
+        names += ["sdpa_flash"] * (not p.mask and not p.window and p.dv == p.size) + ["sdpa_cudnn"]
     if not p.gqa:
         names.append("sdpa_efficient")
     return names + ["sdpa_math"] * (options.all or not names)
@@ -227,12 +281,18 @@ def backends(p: Problem, dtype: torch.dtype, options: Options) -> list[str]:
 
 def peers(p: Problem, dtype: torch.dtype, options: Options) -> list[Contender]:
     """Everyone else who computes the problem; one that refuses it after all is noted when its turn comes."""
+    limits = {"causal": p.causal, "window": p.window}
     found = [
-        Contender(name, partial(sdpa, causal=p.causal, flash=name == "sdpa_flash"), partial(backend, BACKENDS[name]))
+        Contender(name, partial(sdpa, **limits, flash=name == "sdpa_flash"), partial(backend, BACKENDS[name]))
         for name in backends(p, dtype, options)
     ]
-    if options.cuda and dtype == torch.bfloat16 and not p.mask and importlib.util.find_spec(FA3):
-        found.append(Contender("fa3", partial(fa3, causal=p.causal)))
+    if options.cuda and options.all and p.precision in ("high", "medium"):
+        found.append(Contender("sdpa_math_tf32", partial(sdpa, **limits), math_in_tf32, tolerance=2.0**-8))
+    has_fa3 = options.cuda and dtype == torch.bfloat16 and not p.mask and importlib.util.find_spec(FA3)
+    if has_fa3:
+        found.append(Contender("fa3", partial(fa3, **limits)))
     if options.cuda and p.mask == "document":
         found.append(Contender("flex_attention", flex_documents))
-    return found + compiled(partial(sdpa, causal=p.causal), options)
+    if options.cuda and p.window and not has_fa3:  # SDPA computes all scores; compiling flex_attention takes long
+        found.append(Contender("flex_attention", partial(flex_window, window=p.window)))
+    return found + compiled(partial(sdpa, **limits), options)

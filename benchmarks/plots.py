@@ -124,18 +124,18 @@ def plot_sum(results: Results, figure: Figure) -> None:
 
 def plot_attention(results: Results, figure: Figure) -> None:
     panels = [
-        (dtype, d, causal, groups)
-        for dtype in ("float32", "bfloat16", "float16")
+        (f"{dtype} {mode or ''}".strip(), d, causal, groups)
+        for dtype, mode in (("float32", None), ("float32", "high"), ("bfloat16", None), ("float16", None))
         for causal in (False, True)
         for d in (64, 128, 256)
-        if (groups := prefill(results.groups("attention", dtype), d, causal))
+        if (groups := prefill(results.groups("attention", dtype, mode), d, causal))
     ]
     across = min(len(panels), 3) or 1
     down = -(-len(panels) // across)
     figure.set_size_inches(4.6 * across, 3.6 * max(down, 1))
-    for index, (dtype, d, causal, groups) in enumerate(panels):
+    for index, (kind, d, causal, groups) in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)
-        title = f"attention, {dtype}, head size {d}" + (", causal" if causal else "")
+        title = f"attention, {kind}, head size {d}" + (", causal" if causal else "")
         lines(axes, groups, lambda row: row["shape"]["q"], "tflops", title, "sequence length")
 
 
@@ -147,7 +147,7 @@ def headline_panels(results: Results) -> list[tuple[list[Group], Callable[[dict]
         (tall(results.groups("softmax", "float32")), columns, "gbps", "softmax, float32", "columns"),
     ]
     for dtype in ("float32", "bfloat16"):
-        heads = prefill(results.groups("attention", dtype), 128, False)
+        heads = prefill(results.groups("attention", dtype, None), 128, False)
         title = f"attention, {dtype}, head size 128"
         panels.append((heads, lambda row: row["shape"]["q"], "tflops", title, "sequence length"))
     return [panel for panel in panels if panel[0]]

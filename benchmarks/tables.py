@@ -50,7 +50,7 @@ OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
 COLD_GROUPS = {"few rows", "layers", "decode"}  # of cases: a layer's weights or cache are not in L2 when its turn comes
-RANDOM = "random"  # the group of random cases: its 5th percentile is shown too
+RANDOM_GROUPS = {"random", "random fp32"}  # groups of random cases: their 5th percentile is shown too
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
 
@@ -204,7 +204,7 @@ def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
             worst = min(ratios, default=None)
             values = [ratio for ratio, _ in ratios]
             cell = f"{geomean(values):.2f}, " if worst else ""
-            if worst and name == RANDOM:
+            if worst and name in RANDOM_GROUPS:
                 cell += f"5 %: {fifth_percentile(values):.2f}, "
             cell += f"{worst[0]:.2f}" if worst else ""
             line.append(cell + (f" ({worst[1]})" if worst and name_worst else ""))
@@ -259,11 +259,11 @@ def random_report(results: Results) -> str:
 def accuracy(rows: list[dict]) -> str:
     """Our errors over those of torch's math backend (the baseline of a case) and of cuDNN; empty without a baseline."""
     largest, frobenius = [], []
-    cases = {(row["case"], row["dtype"]): group for group in grouped(rows) for row in group.values()}
+    cases = {(row["case"], row["dtype"], row["mode"]): group for group in grouped(rows) for row in group.values()}
     for group in cases.values():
         ours, cudnn = group.get(OURS, {}), group.get("sdpa_cudnn")
         if "baseline_error" in ours:
-            name = f"{ours['case']} {ours['dtype']}"
+            name = f"{ours['case']} {ours['dtype']} {ours['mode'] or ''}".strip()
             if ours["baseline_error"]["max"]:
                 largest.append((ours["error"]["max"] / ours["baseline_error"]["max"], name))
             if cudnn and cudnn["error"]["fro"]:

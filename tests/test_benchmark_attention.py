@@ -5,6 +5,7 @@ import importlib.machinery
 import json
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def visible(p: Problem) -> torch.Tensor:
         for i in range(p.rows):
             for j in range(p.keys):
                 if p.causal:
-                    seen[entry, 0, i, j] = j <= i + p.keys - p.rows
+                    last = i + p.keys - p.rows
+                    seen[entry, 0, i, j] = j <= last and (not p.window or j > last - p.window)
                 if p.mask == "document":
                     seen[entry, 0, i, j] = i * 8 // p.keys == j * 8 // p.keys
                 if p.mask == "padding":
@@ -44,6 +46,10 @@ def visible(p: Problem) -> torch.Tensor:
         Problem(2, 6, 3, 11, 11, 8),
         Problem(2, 6, 3, 11, 11, 8, causal=True),
         Problem(1, 4, 2, 5, 13, 8, 6, causal=True),
+        Problem(2, 6, 3, 11, 11, 8, causal=True, window=4),
+        Problem(1, 4, 2, 5, 13, 8, 6, causal=True, window=7),
+        Problem(1, 2, 2, 9, 12, 8, causal=True, window=1),
+        Problem(1, 2, 2, 9, 9, 8, causal=True, window=20),
         Problem(3, 2, 2, 16, 16, 8, mask="padding"),
         Problem(1, 2, 2, 16, 16, 8, mask="document"),
     ],
@@ -52,14 +58,18 @@ def visible(p: Problem) -> torch.Tensor:
 def test_reference_and_peers_mean_the_same(p: Problem) -> None:
     q, k, v, *mask = inputs_of(p)
     expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), visible(p), enable_gqa=p.gqa)
-    result, scale = attention.reference(q, k, v, *mask, causal=p.causal)
+    case = attention.case(p, FP32, CPU)
+    result, scale = case.reference(q, k, v, *mask)
     torch.testing.assert_close(result, expected)
     assert (scale >= result.abs() - 1e-12).all()
-    for call in (attention_peers.sdpa, attention_peers.math_backend):
-        torch.testing.assert_close(call(q, k, v, *mask, causal=p.causal).double(), expected, atol=1e-5, rtol=1e-5)
+    limits = {"causal": p.causal, "window": p.window}
+    calls = [partial(call, **limits) for call in (attention_peers.sdpa, attention_peers.math_backend)]
+    for call in (*calls, case.contenders[0].call, case.baseline):
+        torch.testing.assert_close(call(q, k, v, *mask).double(), expected, atol=1e-5, rtol=1e-5)
     if p.causal or p.mask:
         kept = visible(p).double().mean().item()
-        assert p.kept == pytest.approx(kept, abs=1 / p.keys), "operations are counted for unmasked scores"
+        assert p.kept == pytest.approx(kept, abs=1e-9 if p.window else 1 / p.keys), "operations of unmasked scores"
+        assert case.flops == pytest.approx(2 * p.kept * p.batch * p.heads * p.rows * p.keys * (p.size + p.dv))
 
 
 @pytest.mark.parametrize("kind", ["boolean", "additive"])
@@ -98,6 +108,37 @@ def test_time_without_a_mask() -> None:
         torch.testing.assert_close(plain.call(*inputs), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_time_of_a_window_without_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """xgemm_unmasked of a window: blocks of queries with the keys of the window and of a tile; sizes of the output."""
+    monkeypatch.setattr(attention, "TILE", 8)
+    p = Problem(1, 2, 2, 64, 64, 16, causal=True, window=16)
+    case = attention.case(p, FP32, CPU)
+    inputs = case.make(torch.device("cpu"))
+    ours, blocks = case.contenders[:2]
+    assert (ours.name, blocks.name) == ("xgemm", "xgemm_unmasked")
+    for contender in (ours, blocks):
+        common.check(case, contender, contender.call(*inputs), inputs, case.reference(*inputs))
+    q, k, v = inputs
+    starts = (0, 13, 26, 39)  # of 24 keys each
+    expected = [
+        F.scaled_dot_product_attention(q[:, :, 16 * i : 16 * i + 16], *(x[:, :, s : s + 24] for x in (k, v)))
+        for i, s in enumerate(starts)
+    ]
+    torch.testing.assert_close(blocks.call(*inputs).view(4, 2, 16, 16), torch.cat(expected), atol=1e-5, rtol=1e-5)
+
+
+def test_flex_attention_keeps_to_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(attention_peers, "flex", lambda: flex_attention)  # not compiled
+    p = Problem(1, 4, 2, 200, 256, 16, causal=True, window=70)
+    q, k, v = inputs_of(p)
+    expected, _ = attention.reference(q, k, v, causal=True, window=70)
+    with torch.inference_mode():
+        result = attention_peers.flex_window(q, k, v, window=70)
+    torch.testing.assert_close(result.double(), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_flex_attention_keeps_to_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -117,10 +158,19 @@ def fa3(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """A stand-in for FlashAttention-3's module with its layout and causal alignment; returns the list of calls."""
     calls: list[dict] = []
 
-    def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, causal: bool = False):
-        calls.append({"q": q.shape, "k": k_cache.shape, "causal": causal})
+    def flash_attn_with_kvcache(
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        causal: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+    ) -> torch.Tensor:
+        calls.append({"q": q.shape, "k": k_cache.shape, "causal": causal, "window": window_size})
         q, k, v = (x.transpose(1, 2).double() for x in (q, k_cache, v_cache))
-        edge = torch.ones(q.shape[2], k.shape[2]).tril(k.shape[2] - q.shape[2]).bool() if causal else None
+        shift = k.shape[2] - q.shape[2]
+        edge = torch.ones(q.shape[2], k.shape[2]).tril(shift).bool() if causal else None
+        if window_size[0] >= 0:
+            edge = edge.triu(shift - window_size[0])
         out = F.scaled_dot_product_attention(q, k, v, edge, enable_gqa=True)
         return out.to(q_dtype).transpose(1, 2)
 
@@ -134,15 +184,22 @@ def fa3(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     attention_peers.fa3_call.cache_clear()
 
 
-@pytest.mark.parametrize("p", [Problem(2, 4, 2, 5, 24, 16, causal=True), Problem(1, 2, 2, 8, 8, 16, 8)])
+@pytest.mark.parametrize(
+    "p",
+    [
+        Problem(2, 4, 2, 5, 24, 16, causal=True),
+        Problem(1, 2, 2, 8, 8, 16, 8),
+        Problem(1, 4, 2, 8, 12, 16, causal=True, window=5),
+    ],
+)
 def test_fa3_gets_its_own_layout(p: Problem, fa3: list[dict]) -> None:
     case = attention.case(p, BF16, CPU)
     inputs = case.make(torch.device("cpu"))
     contender = next(peer for peer in attention_peers.peers(p, BF16, CUDA) if peer.name == "fa3")
     common.check(case, contender, contender.call(*inputs), inputs, case.reference(*inputs))
-    assert fa3 == [
-        {"q": (p.batch, p.rows, p.heads, p.size), "k": (p.batch, p.keys, p.kv_heads, p.size), "causal": p.causal}
-    ]
+    queries, keys = (p.batch, p.rows, p.heads, p.size), (p.batch, p.keys, p.kv_heads, p.size)
+    window = (p.window - 1, 0) if p.window else (-1, -1)
+    assert fa3 == [{"q": queries, "k": keys, "causal": p.causal, "window": window}]
 
 
 def test_who_takes_what(fa3: list[dict]) -> None:
@@ -158,7 +215,14 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(dataclasses.replace(plain, value_size=32), BF16) == {"sdpa_cudnn", "sdpa_efficient", "fa3"}
     assert names(dataclasses.replace(plain, mask="boolean"), BF16) == {"sdpa_cudnn", "sdpa_efficient"}
     assert "flex_attention" in names(dataclasses.replace(plain, mask="document"), BF16)
-    assert "sdpa_math" in names(plain, BF16, dataclasses.replace(CUDA, set="all"))
+    window = dataclasses.replace(plain, causal=True, window=8)
+    assert names(window, BF16) == {"sdpa_cudnn", "sdpa_efficient", "fa3"}, "flash takes no mask"
+    assert names(window, FP16) == {"sdpa_cudnn", "sdpa_efficient", "flex_attention"}, "a peer that skips tiles"
+    every = dataclasses.replace(CUDA, set="all")
+    assert "sdpa_math" in names(plain, BF16, every)
+    high = dataclasses.replace(plain, precision="high")
+    assert names(high, FP32) == {"sdpa_efficient"}
+    assert names(high, FP32, every) == {"sdpa_efficient", "sdpa_math", "sdpa_math_tf32"}
     assert names(plain, BF16, CPU) == {"sdpa_math"}
 
 
@@ -200,6 +264,38 @@ def test_groups_hold_what_is_to_be_measured() -> None:
     assert {(c.shape["scores"], c.dtype) for c in groups["scores"]} == {
         (kind, dtype) for kind in ("peaked", "large") for dtype in (BF16, FP16)
     }
+    (window,) = groups["window"]
+    assert (window.name, window.dtype) == ("S16384 D128 causal window 1024", BF16)
+    assert window.flops / (4 * 16 * 16384 * 1024 * 128) == pytest.approx(1, abs=0.04), "1024 keys for each query"
+    assert {(c.shape["q"], c.shape["d"], c.dtype) for c in groups["short"]} == {(s, 64, FP32) for s in (197, 512, 1024)}
+    assert all(c.shape["batch"] * c.shape["heads"] >= 2 * 132 for c in groups["short"]), "the GPU is full"
+    high = [case for case in found if case.mode]
+    assert {c.mode for c in high} == {"high"} and {c.dtype for c in high} == {FP32}
+    assert {(c.shape["q"], c.shape["d"], c.shape["causal"]) for c in high} == {
+        (s, d, causal) for s in (2048, 8192) for d in (64, 128, 256) for causal in (False, True)
+    }
+    order = list(groups)
+    assert max(map(order.index, ("short", "window", "random"))) < order.index("random fp32") < len(order) - 1
+    assert order[-1] == "other lengths"
+
+
+def test_precisions() -> None:
+    """`--modes` says which cases of fp32 are measured; "highest" is no mode of a row, as in older files."""
+
+    def found(*modes: str) -> set[str | None]:
+        return {c.mode for c in attention.cases(dataclasses.replace(CUDA, modes=modes)) if c.dtype == FP32}
+
+    assert found() == {None, "high"} and found("highest") == {None} and found("medium", "ieee") == {"medium", "ieee"}
+    p = Problem(1, 2, 2, 16, 16, 8, precision="high")
+    case = attention.case(p, FP32, CPU)
+    assert case.key == f"{p.name} fp32 high" and case.contenders[0].call.keywords["precision"] == "high"
+    assert case.contenders[0].tolerance == 2.0**-8 and case.contenders[1].tolerance == 0, "only ours may be TF32"
+    highest = attention.case(dataclasses.replace(p, precision="highest"), FP32, CPU)
+    assert "precision" not in highest.contenders[0].call.keywords
+    before = torch.get_float32_matmul_precision()
+    inputs = case.make(torch.device("cpu"))
+    torch.testing.assert_close(case.baseline(*inputs).double(), case.reference(*inputs)[0], atol=5e-3, rtol=0)
+    assert torch.get_float32_matmul_precision() == before
 
 
 def test_random_cases_follow_their_seed() -> None:
@@ -210,8 +306,23 @@ def test_random_cases_follow_their_seed() -> None:
         assert p.rows <= p.keys, "no row is without keys"
         assert p.size % 8 == 0 and p.heads % p.kv_heads == 0
         assert not (p.causal and p.mask)
-    drawn = attention.cases(dataclasses.replace(CUDA, seed=7, groups=("random",)))
-    assert {case.shape["seed"] for case in drawn if case.groups == ("random",)} == {7}
+    fp32 = attention.random_problems_fp32(7)
+    assert len(fp32) == 30 and fp32 == attention.random_problems_fp32(7) != attention.random_problems_fp32(8)
+    for p, dtype in fp32:
+        assert dtype == FP32 and p.rows <= p.keys
+        assert p.rows == 1 or 1e9 <= 4 * p.batch * p.heads * p.rows * p.keys * p.size <= 1e11
+        assert (1 << 22) <= 8 * p.batch * p.kv_heads * p.keys * p.size <= (1 << 29), "bytes of keys and values"
+    drawn = attention.cases(dataclasses.replace(CUDA, seed=7))
+    for group, count in (("random", 40), ("random fp32", 30)):
+        of_group = [case for case in drawn if case.groups == (group,)]
+        assert len(of_group) == count and {case.shape["seed"] for case in of_group} == {7}
+        assert all(case.name.startswith("random ") for case in of_group)
+
+
+def test_random_cases_of_a_seed_stay_what_they_are() -> None:
+    """The figures of `random` and of `random_shapes` in the result files are of seeds."""
+    p, dtype = attention.random_problems(0)[0]
+    assert (p.name, dtype) == ("B26 H1 Q6210 KV6914 D96 causal", BF16)
 
 
 def test_estimate_names_every_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,16 +339,16 @@ def test_estimate_names_every_group(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_run_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--quick", "--device", "cpu", "--out", str(tmp_path), "--groups", "chunked,head sizes,masks"]
-    assert attention.main(options) == 0
+    groups = "chunked,head sizes,masks,window"
+    assert attention.main(["--quick", "--device", "cpu", "--out", str(tmp_path), "--groups", groups]) == 0
     document = json.loads((tmp_path / "attention.json").read_text())
-    assert {name for row in document["rows"] for name in row["groups"]} == {"chunked", "head sizes", "masks"}
+    assert {name for row in document["rows"] for name in row["groups"]} == set(groups.split(","))
     for row in document["rows"]:
         assert row["clock_mhz"] is None and row["watts"] is None
         assert 0 < row["baseline_error"]["fro"] < 0.01
     printed = capsys.readouterr().out
     assert "| chunked | 1 |" in printed and "| masks | 4 |" in printed
-    assert "at most twice that of torch's math backend in the same dtype: 6 of 6 cases" in printed
+    assert "at most twice that of torch's math backend in the same dtype: 7 of 7 cases" in printed
 
 
 def row(case: str, contender: str, us: float, **changes: object) -> dict:
@@ -274,6 +385,10 @@ def test_table_of_groups_has_the_fifth_percentile_of_random_cases(tmp_path: Path
     # (40!)^(1/40) / 20; between the second and the third of 0.05, 0.10, 0.15, ...; the first
     table = tables.case_groups_table("attention", results_of(rows, tmp_path), name_worst=True)
     assert "| random | 40 | 0.79, 5 %: 0.15, 0.05 (random 1) |" in table
+    for one in rows:
+        one |= {"groups": ["random fp32"], "dtype": "float32"}
+    table = tables.case_groups_table("attention", results_of(rows, tmp_path), name_worst=True)
+    assert "| random fp32 | 40 | 0.79, 5 %: 0.15, 0.05 (random 1) |" in table
 
 
 def test_a_second_build_or_a_call_without_mask_is_no_peer() -> None:
@@ -291,6 +406,10 @@ def test_accuracy_counts_cases_once() -> None:
     lines = tables.accuracy(rows).splitlines()
     assert lines[0].endswith("1 of 2 cases; worst 2.50 (b bfloat16).")
     assert lines[1].endswith("2 of 2 cases; worst 1.00 (b bfloat16).")
+    high = row("b", "xgemm", 1.0, **errors | {"error": {"fro": 1e-3, "max": 6e-3}}, dtype="float32", mode="high")
+    highest = high | {"mode": None, "error": {"fro": 1e-3, "max": 1e-3}}
+    lines = tables.accuracy([*rows, high, highest]).splitlines()
+    assert lines[0].endswith("2 of 4 cases; worst 3.00 (b float32 high).")
     assert tables.accuracy([row("a", "xgemm", 1.0)]) == ""
 
 
@@ -311,5 +430,9 @@ def test_plots_show_standard_cases_only(tmp_path: Path) -> None:
     rows = [row("S64 D64", "xgemm", 1.0, **same), row("B1 H8/2 S64 D64", "xgemm", 2.0, groups=["grouped heads"])]
     kept = plots.prefill(results_of(rows, tmp_path).groups("attention"), 64, False)
     assert [group["xgemm"]["case"] for group in kept] == ["S64 D64"]
+    fp32 = same | {"dtype": "float32"}
+    rows = [row("S64 D64", name, 1.0, **fp32, mode=mode) for mode in (None, "high") for name in ("xgemm", "fa3")]
+    titles = [axes.get_title() for axes in plots.figures(results_of(rows, tmp_path))["attention"].axes]
+    assert titles == [f"attention, {kind}, head size 64" for kind in ("float32", "float32 high")]
     older = [row("S64 D64", "xgemm", 1.0)]
     assert len(plots.prefill(results_of(older, tmp_path).groups("attention"), 64, False)) == 1

@@ -88,7 +88,7 @@ def parser(description: str = "") -> argparse.ArgumentParser:
     found.add_argument("--set", choices=["peers", "all"], default="peers", help="all: the extra shapes too")
     found.add_argument("--dtypes", default=(), type=some_of(*DTYPES), help="comma-separated: fp32,bf16,fp16,fp64")
     modes = some_of("highest", "ieee", "high", "medium")
-    help_of_modes = "fp32 precisions of matmul, of highest,ieee,high,medium (highest,high)"
+    help_of_modes = "fp32 precisions of matmul and attention, of highest,ieee,high,medium (highest,high)"
     found.add_argument("--modes", default=(), type=modes, help=help_of_modes)
     help_of_groups = "comma-separated: cases of these groups only (matmul, attention)"
     found.add_argument("--groups", default=(), type=some_of(), help=help_of_groups)
