@@ -5,6 +5,7 @@ On a GPU of compute capability 9.0, calls that it serves against float64.
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,8 +64,23 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         Case(seed=22, group=2, sq=3, sk=5000, d=256, dv=200, sinks=1),
         Case("fp16", seed=23, group=2, sk=70000, d=16, dv=136),
     ]
-    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
+    results = attend([replace(case, sm_count=132) for case in cases])
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in results]
     assert splits == [10, 10, 2, 1, 3, 35, 10, 35]
+
+
+def test_a_cta_computes_all_splits_if_there_are_enough(attend: Attend) -> None:
+    """With the bits of splits that are merged in memory, which the last batch alone has."""
+    cases = [
+        Case("bf16", seed=31, sm_count=1, outer=5, group=4, sk=1300, last=1300, sinks=1),
+        Case("fp16", seed=32, sm_count=4, outer=4, inner=3, group=2, sq=3, sk=2100, d=128, dv=104, first=0, last=2098),
+        Case("bf16", seed=33, sm_count=1, outer=6, sq=2, sk=3000, d=128, dv=128, first=700, last=1901, softcap=4),
+        Case("bf16", seed=34, sm_count=1, outer=3, sk=9000, d=40, dv=24, special=1),
+        Case("bf16", seed=35, sm_count=1, outer=6, sk=1300, d=200, dv=200),  # larger heads: never
+        Case("bf16", seed=36, sm_count=1, outer=6, sk=1300, last=1300, mask=1),  # nor with a mask
+    ]
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
+    assert splits == [1, 1, 1, 1, 3, 3]
 
 
 PROGRAM = r"""
@@ -82,7 +98,7 @@ int main() {
     const WgmmaTile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
               << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
-              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << std::endl;
+              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << ' ' << q->own_splits << std::endl;
   }
 }
 """
@@ -99,7 +115,7 @@ PLAN = [
         "shares_items",
         "head_size",
     ),
-    *("value_size", "shared_bytes"),
+    *("value_size", "shared_bytes", "own_splits"),
 ]
 H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
 
@@ -137,12 +153,30 @@ def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str,
     for sk in (1, 1000, 5000, 65536):
         for d in (64, 128, 256):
             found = {
-                (p["tile"], p["splits"], p["split_keys"])
+                (p["tile"], p["splits"] * p["own_splits"], p["split_keys"])
                 for batches in (1, 1000)
                 for sq, group in ROWS
                 if (p := plan(sq, sk, d, batches=batches, group=group))
             }
             assert len(found) == 1, (sk, d, found)
+
+
+def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Callable[..., dict[str, int] | None]) -> None:
+    """On 132 SMs, two CTAs at a time each."""
+    for batches, all_splits in [
+        (1, False),
+        (100, False),
+        (110, True),
+        (264, True),
+        (280, False),
+        (500, True),
+        (5000, True),
+    ]:
+        for d in (64, 128):
+            p = plan(1, 5000, d, batches=batches, group=4)
+            assert (p["splits"], p["own_splits"]) == ((1, 10) if all_splits else (10, 1)), (batches, d, p)
+            assert p["ctas"] == batches * p["splits"]
+        assert plan(1, 5000, 256, batches=batches)["own_splits"] == 1
 
 
 def test_two_ctas_per_sm(plan: Callable[..., dict[str, int] | None]) -> None:

@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __gr
   ptx::grid_wait();
   merge_row(
       g,
-      [&](const RowTile& tile, int row, float maximum) {
-        return [maximum, scale = softmax_scale<kMasking>(g, tile, tile.row + row, true)](float of_split) {
-          return rescale_factor(of_split, maximum, scale);
+      [&](const RowTile& tile, int row) {
+        return [scale = softmax_scale<kMasking>(g, tile, tile.row + row, true)](float before, float maximum) {
+          return rescale_factor(before, maximum, scale);
         };
       },
       [&](const RowTile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {

@@ -11,6 +11,7 @@ struct MmaArguments : WgmmaArguments {
     std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
   } queries, keys, values;
   int d;
+  int own_splits;  ///< splits that a CTA computes: 1, or all
 };
 
 }  // namespace xgemm::attention

@@ -10,6 +10,31 @@
 
 namespace xgemm::attention {
 
+/// The tiles of keys of all splits that a CTA computes.
+template <int kKeys, Masking kMasking>
+struct SplitWalk {
+  RowTile tile;
+  KeyWalk<kKeys, kMasking> walk;
+  int left;  ///< splits after the current one
+  __device__ __forceinline__ SplitWalk(const MmaArguments& g, const RowTile& first, int splits)
+      : tile(first), walk(g, first), left(splits - 1) {
+    find(g);
+  }
+  __device__ __forceinline__ bool valid() const { return walk.valid(); }
+  __device__ __forceinline__ void next(const MmaArguments& g) {
+    walk.next();
+    find(g);
+  }
+
+ private:
+  __device__ __forceinline__ void find(const MmaArguments& g) {
+    for (; !walk.valid() && left > 0; --left) {
+      ++tile.split;
+      walk = KeyWalk<kKeys, kMasking>(g, tile);
+    }
+  }
+};
+
 template <int kKeys, int kColumns>
 struct TileCopies {
   static constexpr int kRowBytes = 2 * kColumns;

@@ -3,12 +3,12 @@
 // Computes  out = softmax(scale Q K^T + mask) V  and, if asked, the natural log-sum-exp of each row; causal with any shift,
 // windows, masks, soft capping, sinks.
 //   Operands   as wgmma/kernel.cuh; at most 16 packed rows per key head. D and Dv up to kTile's, zeros beyond; scale > 0.
-//   CTA        one split of one key head's keys. Four warps share the keys, 16 at a time: each has its own maximum, sum and
-//              outputs (warp.cuh).
+//   CTA        one split of one key head's keys, or all splits in turn if there are enough key heads. Four warps share the
+//              keys, 16 at a time: each has its own maximum, sum and outputs (warp.cuh).
 //   Loop       a ring of stages, filled by cp.async (copies.cuh); one barrier per stage.
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype and the kind of mask: 16 keys at a time, by
 //              slices (the index of the 16 modulo 4), from the last to the first of a split; slices, then splits are merged in
-//              order (merge.cuh).
+//              order (merge.cuh), in the CTA or in memory with the same bits.
 //   Floor      K and V once through memory, 2 Sk (D + Dv) bytes per key head.
 #pragma once
 #include "attention/mma/merge.cuh"
@@ -24,16 +24,17 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
   ptx::grid_release();
   ptx::grid_wait();
 
-  const RowTile tile(g, static_cast<int>(blockIdx.x));
-  KeyWalk<kKeys, kMasking> walk(g, tile), ahead = walk;
+  RowTile tile(g, static_cast<int>(blockIdx.x));
+  const int splits = mma_gathers(kTile) ? g.own_splits : 1;
+  SplitWalk<kKeys, kMasking> ahead(g, tile, splits);
   const TileCopies<kKeys, kTile.head_size> keys(g.keys, tile, g.d);
   const TileCopies<kKeys, kTile.value_size> values(g.values, tile, g.dv);
   const auto copy = [&](int slot) {
     if (ahead.valid()) {
       unsigned char* const to = attention_ring + slot * kStageBytes;
-      keys.issue(to, ahead.n * kKeys, g.sk);
-      values.issue(to + kTile.key_bytes(), ahead.n * kKeys, g.sk);
-      ahead.next();
+      keys.issue(to, ahead.walk.n * kKeys, g.sk);
+      values.issue(to + kTile.key_bytes(), ahead.walk.n * kKeys, g.sk);
+      ahead.next(g);
     }
     cp_async_commit();  // an empty group too: the wait counts groups
   };
@@ -44,20 +45,26 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
   warp.load_queries(tile, attention_ring + kStages * kStageBytes);
   const int rows[2] = {tile.row + warp.row(0), tile.row + warp.row(1)};
   UnitMask<kKeys / kMmaUnitKeys, kMasking> mask(g, tile, rows);
+  MergedTile<Element, kIndex, kMasking> merged(g);
   int slot = 0, before = kStages - 1;
 #pragma unroll 1
-  for (; walk.valid(); walk.next()) {
-    cp_async_wait<kStages - 2>();
-    __syncthreads();  // all threads' copies of this stage have arrived, and all have read the previous one
-    copy(before);
-    const unsigned char* const stage = attention_ring + slot * kStageBytes;
-    warp.attend(walk, mask, stage, stage + kTile.key_bytes());
-    before = slot;
-    slot = slot + 1 == kStages ? 0 : slot + 1;
+  for (int done = 0; done < splits; ++done, ++tile.split) {
+#pragma unroll 1
+    for (KeyWalk<kKeys, kMasking> walk(g, tile); walk.valid(); walk.next()) {
+      cp_async_wait<kStages - 2>();
+      __syncthreads();  // all threads' copies of this stage have arrived, and all have read the previous one
+      copy(before);
+      const unsigned char* const stage = attention_ring + slot * kStageBytes;
+      warp.attend(walk, mask, stage, stage + kTile.key_bytes());
+      before = slot;
+      slot = slot + 1 == kStages ? 0 : slot + 1;
+    }
+    if constexpr (!mma_gathers(kTile)) cp_async_wait<0>();
+    __syncthreads();  // no thread reads stage `before` any more; nor, with one split, does a copy fill another
+    merged.add(warp, tile, attention_ring + (mma_gathers(kTile) ? before * kStageBytes : 0));
+    warp.clear();
   }
-  cp_async_wait<0>();
-  __syncthreads();
-  finish_tile(warp, g, tile, attention_ring);
+  merged.store(tile);
 }
 
 }  // namespace xgemm::attention

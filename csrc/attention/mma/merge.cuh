@@ -1,68 +1,102 @@
-// The end of a tile: merges the warps' slices of the keys in shared memory, in order; writes splits to memory
-// (wgmma/merge.cuh).
+// The end of a split: merges the warps' slices of the keys in shared memory, in order. The split is merged with the CTA's earlier
+// ones, or written to memory (wgmma/merge.cuh).
 #pragma once
 #include "attention/mma/warp.cuh"
 #include "attention/wgmma/finish.cuh"
-#include "attention/wgmma/splits.cuh"
+#include "attention/wgmma/merge.cuh"
 
 namespace xgemm::attention {
 
-/// The warps' results in shared memory, where keys and values were.
-template <int kValueSize>
-struct WarpResults {
-  static constexpr int kPitch = kValueSize + 8;  // floats per row: the rows of a store are in different banks
-  static constexpr int kBytes = kMmaWarps * kMmaRows * (4 * kPitch + 8);
-  float* outputs;  ///< [warp][row], not normalised
-  float2* states;  ///< [warp][row]: maximum and sum
-  __device__ __forceinline__ explicit WarpResults(unsigned char* memory)
-      : outputs(reinterpret_cast<float*>(memory)), states(reinterpret_cast<float2*>(outputs + kMmaWarps * kMmaRows * kPitch)) {}
-};
-
-/// Called by the whole CTA when nothing accesses keys and values in shared memory any more.
+/// A tile's results, four columns of a row at a time, over the CTA's threads.
 template <class Element, int kIndex, Masking kMasking>
-__device__ __forceinline__ void finish_tile(WarpRows<Element, kIndex, kMasking>& warp, const MmaArguments& g, const RowTile& tile,
-                                            unsigned char* memory) {
-  constexpr int kValueSize = kMmaTiles[kIndex].value_size, kQuads = kValueSize / 4;
-  using Results = WarpResults<kValueSize>;
-  static_assert(Results::kBytes <= mma_shared_bytes(kMmaTiles[kIndex]));
-  const Results results(memory);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  warp.softmax.finish();
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int at = thread / 32 * kMmaRows + lane / 4 + 8 * h;
-    if (lane % 4 == 0) results.states[at] = {warp.softmax.maximum[h], warp.softmax.sum[h]};
-#pragma unroll
-    for (int j = 0; j < kValueSize / 8; ++j)
-      store_vector(results.outputs + at * Results::kPitch + 8 * j + 2 * (lane % 4),
-                   Vector<float, 2>{{warp.outputs[4 * j + 2 * h], warp.outputs[4 * j + 2 * h + 1]}});
-  }
-  __syncthreads();
+class MergedTile {
+  static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  static constexpr int kValueSize = kTile.value_size, kQuads = kValueSize / 4, kMine = kMmaRows * kQuads / kMmaThreads;
+  static constexpr bool kGathers = mma_gathers(kTile);
+  static_assert(mma_result_bytes(kTile) <= mma_shared_bytes(kTile));
 
-  const bool whole = g.splits.divisor == 1;
-#pragma unroll 1
-  for (int i = thread; i < g.partial_rows * kQuads; i += kMmaThreads) {
-    const int row = i / kQuads, column = i % kQuads * 4;
-    float maximum = -INFINITY, sum = 0;
-    for (int at = row; at < kMmaWarps * kMmaRows; at += kMmaRows) maximum = fmaxf(maximum, results.states[at].x);
-    const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
-    Vector<float, 4> output = {};
-    for (int at = row; at < kMmaWarps * kMmaRows; at += kMmaRows) {
-      const float2 state = results.states[at];
-      const auto value = load_vector<4>(results.outputs + at * Results::kPitch + column);
-      const float factor = exponentials.factor(state.x, g.scale_log2);
-      sum = fmaf(state.y, factor, sum);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) output[c] = fmaf(value[c], factor, output[c]);
-    }
-    if (whole) {
-      store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum, sum, output);
-    } else {
-      const std::int64_t to = partial_row(g, tile.index, tile.split, row);
-      if (column == 0) g.partial_states[to] = {maximum, sum};
-      store_vector(g.partial_outputs + to * kValueSize + column, output);
+  const MmaArguments& g;
+  float maximum[kGathers ? kMine : 1];  ///< of the splits so far
+  MergedSplits splits[kGathers ? kMine : 1];
+
+  /// Calls f(which of this thread's quads, row, column).
+  template <class F>
+  __device__ __forceinline__ void each(const F& f) const {
+#pragma unroll(kGathers ? kMine : 1)
+    for (int q = 0; q < kMine; ++q) {
+      const int i = q * kMmaThreads + static_cast<int>(threadIdx.x), row = i / kQuads;
+      if (row < g.partial_rows) f(q, row, i % kQuads * 4);
     }
   }
-}
+  /// Offset of a warp's row and column in shared memory. The exclusive or spreads the rows of a store over the banks.
+  static __device__ __forceinline__ int place(int warp_row, int column) {
+    return warp_row * kValueSize + (column ^ warp_row % 4 * 8);
+  }
+
+ public:
+  __device__ __forceinline__ explicit MergedTile(const MmaArguments& arguments) : g(arguments) {
+#pragma unroll
+    for (float& m : maximum) m = -INFINITY;
+  }
+
+  /// Adds split tile.split. Called by the whole CTA; `memory`: mma_result_bytes() that nothing else accesses until the CTA's
+  /// next barrier.
+  __device__ __forceinline__ void add(WarpRows<Element, kIndex, kMasking>& warp, const RowTile& tile, unsigned char* memory) {
+    __shared__ float2 states[kMmaWarps * kMmaRows];  // [warp][row]: maximum and sum
+    float* const outputs = reinterpret_cast<float*>(memory);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    warp.softmax.finish();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int at = static_cast<int>(threadIdx.x) / 32 * kMmaRows + lane / 4 + 8 * h;
+      if (lane % 4 == 0) states[at] = {warp.softmax.maximum[h], warp.softmax.sum[h]};
+#pragma unroll
+      for (int j = 0; j < kValueSize / 8; ++j)
+        store_vector(outputs + place(at, 8 * j + 2 * (lane % 4)),
+                     Vector<float, 2>{{warp.outputs[4 * j + 2 * h], warp.outputs[4 * j + 2 * h + 1]}});
+    }
+    __syncthreads();
+
+    each([&](int q, int row, int column) {
+      float largest = -INFINITY, sum = 0;
+#pragma unroll
+      for (int w = 0; w < kMmaWarps; ++w) largest = fmaxf(largest, states[w * kMmaRows + row].x);
+      const Exponentials<kMasking> exponentials(largest, g.scale_log2);
+      Vector<float, 4> output = {};
+#pragma unroll
+      for (int w = 0; w < kMmaWarps; ++w) {
+        const int at = w * kMmaRows + row;
+        const float factor = exponentials.factor(states[at].x, g.scale_log2);
+        sum = fmaf(states[at].y, factor, sum);
+        const auto value = load_vector<4>(outputs + place(at, column));
+#pragma unroll
+        for (int c = 0; c < 4; ++c) output[c] = fmaf(value[c], factor, output[c]);
+      }
+      if (g.splits.divisor > 1) {
+        const std::int64_t to = partial_row(g, tile.index, tile.split, row);
+        if (column == 0) g.partial_states[to] = {largest, sum};
+        store_vector(g.partial_outputs + to * kValueSize + column, output);
+      } else if constexpr (kGathers) {
+        const float before = maximum[q];
+        maximum[q] = fmaxf(before, largest);
+        const Exponentials<kMasking> merged(maximum[q], g.scale_log2);
+        splits[q].add(merged.factor(before, g.scale_log2), merged.factor(largest, g.scale_log2), sum, output);
+      } else {
+        store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, largest, sum, output);
+      }
+    });
+  }
+
+  /// Stores the rows, if all splits have been added.
+  __device__ __forceinline__ void store(const RowTile& tile) {
+    if constexpr (kGathers) {
+      if (g.splits.divisor > 1) return;
+      each([&](int q, int row, int column) {
+        store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum[q], splits[q].sum,
+                                      splits[q].output);
+      });
+    }
+  }
+};
 
 }  // namespace xgemm::attention

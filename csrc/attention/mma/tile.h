@@ -17,6 +17,10 @@ inline constexpr std::array kMmaTiles = {
 constexpr int mma_stage_bytes(const WgmmaTile& tile) { return tile.key_bytes() + tile.value_bytes(); }
 /// Queries are in shared memory if registers cannot hold them beside the outputs.
 constexpr int mma_query_bytes(const WgmmaTile& tile) { return tile.head_size <= 128 ? 0 : kMmaRows * 2 * tile.head_size; }
+/// The warps' results, which the CTA merges.
+constexpr int mma_result_bytes(const WgmmaTile& tile) { return 4 * kMmaWarps * kMmaRows * tile.value_size; }
+/// Can a CTA compute several splits? The results of one are merged in the stage that the next copy will fill.
+constexpr bool mma_gathers(const WgmmaTile& tile) { return mma_result_bytes(tile) <= mma_stage_bytes(tile); }
 constexpr int mma_shared_bytes(const WgmmaTile& tile) { return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile); }
 
 }  // namespace xgemm::attention

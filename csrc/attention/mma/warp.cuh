@@ -25,6 +25,11 @@ struct WarpRows {
 
   __device__ __forceinline__ explicit WarpRows(const MmaArguments& arguments) : g(arguments) {
     slice = warp_uniform(static_cast<int>(threadIdx.x) / 32);
+    clear();
+  }
+  /// Before the first key of a split.
+  __device__ __forceinline__ void clear() {
+    softmax = {};
 #pragma unroll
     for (float& output : outputs) output = 0;
   }

@@ -3,7 +3,8 @@
 //   Operands   WgmmaArguments::partial_states and partial_outputs of all splits of a row, which has `partial_columns` outputs.
 //   CTA        four warps, one row each. Its first instructions run while the previous kernel ends (programmatic dependent
 //              launch).
-//   Order      a row's sum by a tree over 32 splits at a time, from the first split that some row sees; outputs split by split.
+//   Order      split by split, from the first one that some row sees, each relative to the maximum so far (MergedSplits): one
+//              CTA that computes all splits in turn gets the same bits (mma/merge.cuh).
 //   Floor      reads 4 partial_columns + 8 bytes per row and split.
 #pragma once
 #include "attention/wgmma/splits.cuh"
@@ -13,8 +14,20 @@ namespace xgemm::attention {
 
 inline constexpr int kMergeWarps = 4, kLoadsTogether = 8;
 
-/// Merges the warp's row: calls store(tile, row, column, maximum, sum, outputs) for four columns at a time. `factors(tile, row,
-/// maximum)` returns a function from a split's maximum to the factor of its sum and outputs.
+/// Results of splits that are merged one after another, at four columns of a row. `before` and `now`: the factors of the sums
+/// so far and of the split's, for the new maximum.
+struct MergedSplits {
+  float sum = 0;
+  Vector<float, 4> output = {};
+  __device__ __forceinline__ void add(float before, float now, float split_sum, const Vector<float, 4>& split_output) {
+    sum = fmaf(split_sum, now, __fmul_rn(sum, before));
+#pragma unroll
+    for (int c = 0; c < 4; ++c) output[c] = fmaf(split_output[c], now, __fmul_rn(output[c], before));
+  }
+};
+
+/// Merges the warp's row: calls store(tile, row, column, maximum, sum, outputs) for four columns at a time. `factors(tile, row)`
+/// returns a function from an earlier maximum and the new one to the factor of sums relative to the earlier one.
 template <class Arguments, class Factors, class Store>
 __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& factors, const Store& store) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kMergeWarps + threadIdx.x / 32;
@@ -27,46 +40,52 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
 
   const float2* const states = g.partial_states + first_place;
   const std::int64_t step = std::int64_t{g.partial_rows} * g.partial_columns;  // from a split's outputs to the next's
-  float4 values[kLoadsTogether];
+  Vector<float, 4> values[kLoadsTogether];
   const auto load = [&](int split, int column) {
     const float* const from =
         g.partial_outputs + first_place * g.partial_columns + split * step + min(column, g.partial_columns - 4);
 #pragma unroll
-    for (int i = 0; i < kLoadsTogether; ++i)
-      if (split + i < splits) values[i] = __ldcg(reinterpret_cast<const float4*>(from + i * step));
+    for (int i = 0; i < kLoadsTogether; ++i) {
+      if (split + i >= splits) continue;
+      const float4 loaded = __ldcg(reinterpret_cast<const float4*>(from + i * step));
+      values[i] = {{loaded.x, loaded.y, loaded.z, loaded.w}};
+    }
   };
 
   const float2 mine = lane < splits ? __ldcg(states + lane * g.partial_rows) : float2{-INFINITY, 0.f};
-  load(0, 4 * lane);  // before the maximum, on which no address depends
-  float maximum = mine.x;
-#pragma unroll 1
-  for (int split = lane + 32; split < splits; split += 32) maximum = fmaxf(maximum, __ldcg(&states[split * g.partial_rows].x));
-  maximum = warp_reduce(maximum, [](float a, float b) { return fmaxf(a, b); });
-  const auto factor_of = factors(tile, row, maximum);
+  load(0, 4 * lane);  // before the factors, on which no address depends
+  const auto factor_of = factors(tile, row);
 
 #pragma unroll 1
   for (int column = 4 * lane; column - 4 * lane < g.partial_columns; column += 128) {
-    float sum = 0;
-    Vector<float, 4> output = {};
+    MergedSplits merged;
+    float maximum = -INFINITY;
 #pragma unroll 1
     for (int first = 0; first < splits; first += 32) {
       float2 state = mine;
-      if (first > 0 && first + lane < splits) state = __ldcg(states + (first + lane) * g.partial_rows);
-      const float factor = first + lane < splits ? factor_of(state.x) : 0.f;
-      sum += warp_reduce(first + lane < splits ? state.y * factor : 0.f, [](float a, float b) { return a + b; });
+      if (first > 0) state = first + lane < splits ? __ldcg(states + (first + lane) * g.partial_rows) : float2{-INFINITY, 0.f};
+      float largest = fmaxf(maximum, state.x);  // of the splits up to this lane's
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const float earlier = __shfl_up_sync(kFullWarp, largest, offset);
+        if (lane >= offset) largest = fmaxf(largest, earlier);
+      }
+      const float earlier = __shfl_up_sync(kFullWarp, largest, 1);
+      const float before = factor_of(lane == 0 ? maximum : earlier, largest), now = factor_of(state.x, largest);
+      maximum = __shfl_sync(kFullWarp, largest, 31);
 #pragma unroll 1
       for (int split = first; split < min(first + 32, splits); split += kLoadsTogether) {
         if (split > 0 || column >= 128) load(split, column);
 #pragma unroll
         for (int i = 0; i < kLoadsTogether; ++i) {
-          const float f = __shfl_sync(kFullWarp, factor, split - first + i);
-          if (split + i >= splits) continue;
-          output[0] = fmaf(values[i].x, f, output[0]), output[1] = fmaf(values[i].y, f, output[1]);
-          output[2] = fmaf(values[i].z, f, output[2]), output[3] = fmaf(values[i].w, f, output[3]);
+          const int from = split - first + i;
+          const float b = __shfl_sync(kFullWarp, before, from), n = __shfl_sync(kFullWarp, now, from),
+                      sum = __shfl_sync(kFullWarp, state.y, from);
+          if (split + i < splits) merged.add(b, n, sum, values[i]);
         }
       }
     }
-    if (column < g.partial_columns) store(tile, row, out, column, maximum, sum, output);
+    if (column < g.partial_columns) store(tile, row, out, column, maximum, merged.sum, merged.output);
   }
 }
 
@@ -76,9 +95,9 @@ __global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_co
   ptx::grid_wait();
   merge_row(
       g,
-      [&](const RowTile&, int, float maximum) {
-        return [&g, exponentials = Exponentials<kMasking>(maximum, g.scale_log2)](float split) {
-          return exponentials.factor(split, g.scale_log2);
+      [&](const RowTile&, int) {
+        return [&g](float before, float maximum) {
+          return Exponentials<kMasking>(maximum, g.scale_log2).factor(before, g.scale_log2);
         };
       },
       [&](const RowTile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {
