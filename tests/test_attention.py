@@ -91,6 +91,8 @@ class Reference:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=torch.float64).masked_fill(~attn_mask, -torch.inf)
             scores = scores + attn_mask
+        finite = scores.masked_fill(~scores.isfinite(), -torch.inf)
+        self.largest = finite.amax(-1, keepdim=True) if sk else scores.sum(-1, keepdim=True)
         with_sink = scores
         if sinks is not None:  # one more key, without a value
             batch = torch.broadcast_shapes(scores.shape[:-2], v.shape[:-2])

@@ -12,6 +12,7 @@ struct MmaArguments : WgmmaArguments {
   } queries, keys, values;
   int d;
   int own_splits;  ///< splits that a CTA computes: 1, or all
+  bool alone;      ///< one CTA per SM
 };
 
 }  // namespace xgemm::attention

@@ -10,9 +10,12 @@ template <class Element, int kIndex, Masking kMasking>
 void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
   constexpr auto kernel = attention_mma<Element, kIndex, kMasking>;
   constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  constexpr int kAlone = WgmmaTile::kSharedBytes / 2 + 1;  // so that no other CTA fits beside it
   constexpr int kBytes = mma_shared_bytes(kTile);
-  allow_shared<kernel, kBytes>();
-  enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = kBytes, .early = true}, stream, g);
+  static_assert(kBytes < kAlone);
+  allow_shared<kernel, kAlone>();
+  const unsigned bytes = g.alone ? kAlone : kBytes;
+  enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = bytes, .early = true}, stream, g);
 }
 
 template <class Element>

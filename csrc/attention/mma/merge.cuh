@@ -48,7 +48,8 @@ class MergedTile {
     warp.softmax.finish();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int at = static_cast<int>(threadIdx.x) / 32 * kMmaRows + lane / 4 + 8 * h;
+      if (warp.row(h) >= g.partial_rows) continue;
+      const int at = static_cast<int>(threadIdx.x) / 32 * kMmaRows + warp.row(h);
       if (lane % 4 == 0) states[at] = {warp.softmax.maximum[h], warp.softmax.sum[h]};
 #pragma unroll
       for (int j = 0; j < kValueSize / 8; ++j)

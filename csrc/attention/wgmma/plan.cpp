@@ -29,8 +29,8 @@ double filled(std::int64_t rows, std::int64_t tile) {
 /// Keys of a split, 0 for all of them. It decides the order of additions, so it depends only on a key head's own rows and keys:
 /// decoding fills the GPU by splits; a few tiles of rows need splits only if there are many keys; more rows never. Measured on
 /// an H100 (docs/log/attention.md): a compromise between one sequence, which favours short splits, and many, which favour none.
-std::int64_t split_keys(std::int64_t rows, std::int64_t sk) {
-  if (rows <= kMmaRows) return sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048;
+std::int64_t split_keys(std::int64_t rows, std::int64_t sk, bool large_heads) {
+  if (rows <= kMmaRows) return (sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048) / (large_heads ? 2 : 1);
   if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
   if (rows <= kTwoTiles) return sk < 4096 ? 0 : sk < 8192 ? 1024 : 2048;
   return rows > kShortRows || sk < 8192 ? 0 : sk < 16384 ? 2048 : 4096;
@@ -62,7 +62,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
-  const std::int64_t keys = split_keys(all_rows, p.sk),
+  const std::int64_t keys = split_keys(all_rows, p.sk, std::max(p.d, p.dv) > 128),
                      split = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
   plan.first_split = static_cast<int>(p.key_begin / split);
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
