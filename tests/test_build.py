@@ -112,6 +112,13 @@ def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpu
     assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
 
 
+def test_no_kernel_uses_local_memory() -> None:
+    """An array that ptxas cannot keep in registers is no spill, of which it warns."""
+    if "9.0a" not in _load.build_info()["architectures"]:
+        pytest.skip("built for other architectures")
+    assert machine_code.frames(LIBRARY) == {}
+
+
 @pytest.mark.parametrize(
     ("wanted", "gencode", "hopper"),
     [

@@ -52,6 +52,12 @@ def digests(file: Path) -> tuple[str, str]:
     return machine_code.digest_of(found, ["csrc/matmul"]), machine_code.digest_of(found, ["csrc/lab/sgemm"])
 
 
+def test_local_memory_is_found(compile_code: Callable[..., Path]) -> None:
+    array = "x[threadIdx.x] *= 3;", "volatile float y[8]; y[int(x[9])] = 1; x[8] = y[int(x[7])];"
+    assert machine_code.frames(compile_code(SOURCE)) == {}
+    assert machine_code.frames(compile_code(SOURCE.replace(*array))) == {"_ZN5xgemm3lab5sgemm5naiveEPf": 32}
+
+
 @pytest.fixture(scope="module")
 def original(compile_code: Callable[..., Path]) -> Path:
     return compile_code(SOURCE)

@@ -39,7 +39,8 @@ ZSTANDARD = bytes.fromhex("28b52ffd")  # how its frames begin
 CUBIN_KIND, COMPRESSED = 2, 0xA000  # an image's kind; its flags for LZ4 and Zstandard
 ELF_CUDA = 190  # e_machine
 NOBITS, RELA, REL = 8, 4, 9  # section types
-SIZED, REGISTER_COUNT = 4, 0x2F  # format and name of an attribute of .nv.info: a symbol's index, its registers
+SIZED = 4  # format of an attribute of .nv.info; of these two: a symbol's index and
+REGISTER_COUNT, FRAME_SIZE = 0x2F, 0x11  # its registers; bytes of local memory per thread
 
 
 class Section(NamedTuple):
@@ -100,25 +101,44 @@ def sections(elf: bytes) -> list[Section]:
     ]
 
 
-def registers(info: bytes) -> Iterator[tuple[int, int]]:
-    """Symbol and registers of each function, from a module's .nv.info."""
+def attributes(info: bytes, wanted: int) -> Iterator[tuple[int, int]]:
+    """Symbol and value of an attribute that functions have, from a module's .nv.info."""
     at = 0
     while at < len(info):
         kind, attribute, size = struct.unpack_from("<BBH", info, at)
-        if (kind, attribute) == (SIZED, REGISTER_COUNT):
+        if (kind, attribute) == (SIZED, wanted):
             yield struct.unpack_from("<II", info, at + 4)
         at += 4 + (size if kind == SIZED else 0)  # the other formats hold their value where SIZED holds its size
+
+
+def values_by_function(elf: bytes, wanted: int) -> dict[str, int]:
+    """Mangled name -> value of an attribute of .nv.info, of every function of a cubin."""
+    named = {part.name: part for part in sections(elf)}
+    info = named[".nv.info"].content if ".nv.info" in named else b""
+    symbols = symbol_names(named)
+    return {symbols[symbol]: value for symbol, value in attributes(info, wanted)}
+
+
+def symbol_names(named: dict[str, Section]) -> list[str]:
+    strings = named[".strtab"].content
+    return [string_at(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", named[".symtab"].content)]
+
+
+def frames(file: Path, arch: int = ARCH) -> dict[str, int]:
+    """Mangled name -> bytes of local memory per thread of every function in a file that has any."""
+    return {
+        name: size
+        for cubin in cubins(file.read_bytes(), arch)
+        for name, size in values_by_function(cubin, FRAME_SIZE).items()
+        if size
+    }
 
 
 def functions(elf: bytes) -> dict[str, str]:
     """Mangled name -> digest of every function of a cubin."""
     parts = sections(elf)
     named = {part.name: part for part in parts}
-    strings = named[".strtab"].content
-    symbols = [string_at(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", named[".symtab"].content)]
-    used = {
-        symbols[symbol]: count for symbol, count in registers(named[".nv.info"].content if ".nv.info" in named else b"")
-    }
+    symbols, used = symbol_names(named), values_by_function(elf, REGISTER_COUNT)
     module = b"".join(part.content for part in parts if re.fullmatch(r"\.nv\.(constant\d+|global\.init)", part.name))
     found = {}
     for index, part in enumerate(parts):
