@@ -34,7 +34,7 @@ OP = "attention"
 SOURCES = ["csrc/attention", "csrc/device"]
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
-RANDOM_CASES, RANDOM_CASES_FP32 = 40, 30
+RANDOM_CASES, RANDOM_CASES_FP32 = 40, 40
 RANDOM_FLOPS = 1e9, 5e11  # of a random case of several queries, the least and the most
 RANDOM_FLOPS_FP32 = 1e9, 1e11  # of one in fp32, whose peers are slow
 RANDOM_BYTES = 1 << 22, 1 << 29  # of its keys and values
