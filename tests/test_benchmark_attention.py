@@ -307,7 +307,7 @@ def test_random_cases_follow_their_seed() -> None:
         assert p.size % 8 == 0 and p.heads % p.kv_heads == 0
         assert not (p.causal and p.mask)
     fp32 = attention.random_problems_fp32(7)
-    assert len(fp32) == 30 and fp32 == attention.random_problems_fp32(7) != attention.random_problems_fp32(8)
+    assert len(fp32) == 40 and fp32 == attention.random_problems_fp32(7) != attention.random_problems_fp32(8)
     for p, dtype in fp32:
         assert dtype == FP32 and p.rows <= p.keys
         assert p.rows == 1 or 1e9 <= 4 * p.batch * p.heads * p.rows * p.keys * p.size <= 1e11
