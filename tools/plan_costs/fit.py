@@ -10,6 +10,7 @@ one by one for the least loss. (D. Marquardt's method as scipy.optimize.least_sq
 import json
 import math
 import random
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from scipy.optimize import least_squares
 from tools.plan_costs.planner import Planner, Product
 
 ERROR = 0.05  # of a prediction, about: what a sample's residual is measured in
-FREEDOM = 0.5  # how far, in logarithms, a cost may well be from its value
+FREEDOM = 0.3  # how far, in logarithms, a cost may well be from its value
 STEP = 0.02  # of a cost, for its derivative: what rounds to whole waves needs more than an infinitesimal one
 MARGINS = [0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0]
 
@@ -79,10 +80,10 @@ def halves(timed: Sequence[Timed], seed: int = 0) -> tuple[list[Timed], list[Tim
 
 
 class Fit:
-    """Fits a planner's costs to products."""
+    """Fits a planner's costs to products, except those whose names `hold` matches."""
 
-    def __init__(self, planner: Planner, timed: Sequence[Timed], workers: int = 2) -> None:
-        self.planner, self.timed, self.workers = planner, list(timed), workers
+    def __init__(self, planner: Planner, timed: Sequence[Timed], workers: int = 2, hold: str = "") -> None:
+        self.planner, self.timed, self.workers, self.hold = planner, list(timed), workers, hold
         self.asked = [(t.product, name) for t in self.timed for name in t.us]
         self.us = np.array([us for t in self.timed for us in t.us.values()])
         best = np.array([t.best for t in self.timed for _ in t.us])
@@ -120,7 +121,7 @@ class Fit:
     def fit(self, rounds: int = 12) -> np.ndarray:
         """The fitted values of all costs."""
         start = np.array(self.planner.initial)
-        every = range(len(start))
+        every = [i for i, cost in enumerate(self.planner.costs) if not self.hold or not re.search(self.hold, cost.name)]
         which = [i for i, column in zip(every, self.derivatives(start, every).T, strict=True) if np.any(column)]
         if not which:
             return start

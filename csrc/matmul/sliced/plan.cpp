@@ -10,7 +10,7 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
-constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;
+constexpr double kLaunch = 1.5e-6, kCluster = 2.4e-6;
 constexpr double kNextBlock = 2500;  // cycles to replace a finished block; kLaunch has that of the first wave
 
 }  // namespace

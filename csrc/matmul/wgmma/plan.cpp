@@ -25,7 +25,7 @@ constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateS
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
 // Half precision, cycles of a tile: storing rows of C that begin unaligned, which TMA cannot; following another tile.
-constexpr double kUnalignedStore = 1500, kNextTile = 400;
+constexpr double kUnalignedStore = 1000, kNextTile = 300;
 
 // wgmma_64x64 with a single row of tiles, cycles: per k-block; fixed.
 constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
