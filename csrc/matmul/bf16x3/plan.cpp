@@ -9,9 +9,9 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
-constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
+constexpr double kLaunch = 2.0e-6, kShare = 1.5e-6, kRead = 0.41e-6;  // kRead: a half warp's up to four pieces
 // Time with element-wise loads of B, relative to TMA; of A, relative to quads.
-constexpr double kWithoutTma = 3, kWithoutQuads = 1.12;
+constexpr double kWithoutTma = 2, kWithoutQuads = 1.12;
 
 /// Least k of "highest": for a smaller k SGEMM rounds so seldom that truncation would show.
 constexpr std::int64_t kLeastDepth = 64;

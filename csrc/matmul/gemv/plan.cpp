@@ -10,12 +10,12 @@ namespace xgemm::matmul {
 namespace {
 
 // Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
-constexpr double kGemvLaunch = 2.5e-6, kDotLaunch = 1.3e-6, kSweepLaunch = 1.5e-6;  // seconds
+constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.0e-6;  // seconds
 // gemv, seconds: a block's start and end; a warp's stage, whose products a lane adds one after another; that times the bytes
 // of an element if the large operand is copied one element at a time.
-constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.65e-6, kGemvSingles = 3.4e-6;
-constexpr double kDotBytesPerSecondAndWarp = 3.5e9;  // few warps do not reach the memory's rate: each has some loads in flight
-constexpr double kDotStridedBytes = 0.7e12;          // per second, if the small operand is not along k: loads of single elements
+constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.7e-6, kGemvSingles = 3.1e-6;
+constexpr double kDotBytesPerSecondAndWarp = 3.3e9;  // few warps do not reach the memory's rate: each has some loads in flight
+constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is not along k: loads of single elements
 constexpr double kDotLine = 80e-9;                   // seconds of an SM for a warp's start and its lanes' sum
 constexpr double kSweepBlocksForMemory = 50;
 
@@ -39,8 +39,8 @@ Estimate gemv_estimate(const Problem& p, std::int64_t chunks, const Machine& mac
     const double blocks = tiles * static_cast<double>(ceil_div(chunks, per_block));
     const double waves = std::max(1.0, blocks / static_cast<double>(kBlocksPerSm * machine.sm_count));
     const auto stages = static_cast<double>(ceil_div(per_block, kWarps) * ceil_div(length, kStageBytes));
-    const double seconds =
-        std::max(bytes / machine.read_bytes, waves * (kGemvBlock + stages * stage)) + (per_block < chunks ? machine.next_launch : 0);
+    const double seconds = std::max(bytes / machine.read_bytes, waves * (kGemvBlock + stages * stage)) +
+                           (per_block < chunks ? machine.next_launch : 0);
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
   return best;

@@ -10,8 +10,9 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
-constexpr double kLaunch = 1.5e-6, kCluster = 2.4e-6;
-constexpr double kNextBlock = 2500;  // cycles to replace a finished block; kLaunch has that of the first wave
+constexpr double kLaunch = 1.5e-6, kCluster = 2.3e-6;
+constexpr double kNextBlock = 1950;  // cycles to replace a finished block; kLaunch has that of the first wave
+constexpr double kApart = 0.8;       // a round of warps with tiles of their own, which wait for no other warp
 
 }  // namespace
 
@@ -31,7 +32,8 @@ std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& 
     if (apart || (!named && p.k <= kSlicedApart)) {
       const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), machine.sm_count) * chunks);
       const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
-      const double seconds = kLaunch + (rounds * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
+      const double seconds =
+          kLaunch + (rounds * kApart * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
       if (!best || seconds < best->seconds) best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, 1, true, seconds};
       if (apart) continue;
     }

@@ -27,7 +27,7 @@ inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a clus
 inline constexpr int kSlicedApart = 512;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTileInfo, 2> kSlicedTiles{{
     {"sliced_32x32", 32, 32, 4, 1750, 2000, 200, 3000},
-    {"sliced_32x64", 32, 64, 3, 3000, 3400, 900, 5000},
+    {"sliced_32x64", 32, 64, 3, 3100, 3500, 800, 5900},
 }};
 constexpr const SlicedTileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
 

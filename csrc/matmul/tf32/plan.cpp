@@ -9,10 +9,10 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
-constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
+constexpr double kLaunch = 1.0e-6, kCopyLaunch = 2.0e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // per level of kTf32Fan sums; reading them
-constexpr double kTransposed = 1.5;  // a copy that transposes writes half sectors of L2 (counted, not measured)
-constexpr double kHidden = 0.2;      // share of the shorter of products and memory that is not hidden
+constexpr double kTransposed = 4;  // time of a copy that transposes, relative to another: it writes half sectors of L2
+constexpr double kHidden = 0.2;    // share of the shorter of products and memory that is not hidden
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);
