@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 from tools.plan_costs.planner import Planner, Product
 
 ERROR = 0.05  # of a prediction, about: what a sample's residual is measured in
-FREEDOM = 0.3  # how far, in logarithms, a cost may well be from its value
+FREEDOM = 0.5  # how far, in logarithms, a cost may well be from its value
 STEP = 0.02  # of a cost, for its derivative: what rounds to whole waves needs more than an infinitesimal one
 MARGINS = [0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0]
 

@@ -27,7 +27,7 @@ inline constexpr std::array<MmaTileInfo, 5> kMmaTiles{{
     {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.33, 0.179, 0.419, 0.147},
     {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
     {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
-    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.50, 0.22},
+    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 
