@@ -1,10 +1,11 @@
 """Costs from measured times: least squares on logarithms, and what a choice by predicted times loses.
 
 A sample is one kernel on one product: the plan that was timed, and its microseconds. Samples whose plan the planners no
-longer make are left out of the fit. Predictions are fitted to samples in proportion, the more closely the nearer a kernel comes to the product's fastest, each cost held near its value by a
-prior. Then the few costs that no prediction depends on, the margins by which one family must beat another, are searched
-one by one for the least loss. (D. Marquardt's method as scipy.optimize.least_squares has it, with the robust loss
-"cauchy": some shapes no model describes.)
+longer make are left out of the fit. Predictions are fitted to samples in proportion, the more closely the nearer a
+kernel comes to the product's fastest, each cost held near its value by a prior. Then the few costs that no prediction
+depends on, the margins by which one family must beat another, are searched one by one for the least loss.
+(D. Marquardt's method as scipy.optimize.least_squares has it, with the robust loss "cauchy": some shapes no model
+describes.)
 """
 
 import json
