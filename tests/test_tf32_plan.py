@@ -47,7 +47,8 @@ def test_one_of_two_operands_that_are_not_k_major_is_copied(plan: Ask) -> None:
 
     assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other is read in place
     assert copied(256, 512, 512) == (True, False, True)
-    assert copied(514, 256, 512) == (True, False, True)  # the unaligned one
+    assert copied(258, 256, 512) == (True, False, True)  # the unaligned one, which is copied anyway
+    assert copied(514, 256, 512) == (True, True, False)  # the smaller one: transposing takes longer than copying rows
     assert copied(514, 254, 512) == (True, True, False)
 
 

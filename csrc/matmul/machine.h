@@ -24,19 +24,24 @@ struct Machine {
   double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
   double bf16x3_bytes = 3.0e12;     ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
   double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
-  double copy_bytes_fp32 = 3.0e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
+  double copy_bytes_fp32 = 3.8e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
 
   // L2, bytes per second of all SMs together.
   double l2_bytes_fp64 = 12.0e12;  ///< cp.async of large tiles ("fp64 on tensor cores")
   double l2_bytes_mma = 5.5e12;    ///< cp.async of small tiles ("Half precision, small or narrow")
 
-  double next_launch = 2.5e-6;  ///< seconds of a second kernel on CUDA cores that depends on the first ("Few rows, fp32")
+  double next_launch = 2.7e-6;  ///< seconds of a second kernel on CUDA cores that depends on the first ("Few rows, fp32")
 };
 
 /// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (measured: 16 clusters of 8 and
-/// 32 of 4 take two waves on 132 SMs; that 40 of 3 do is inferred from 5x10x256x590 alone, 36 do not).
+/// 32 of 4 take two waves on 132 SMs; that 40 of 3 and 16 of 7 do is inferred from 5x10x256x590 and 99x120x4120 alone, 36 of 3
+/// do not).
 constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
-  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1 ? 0 : cluster == 2 ? 1 : cluster == 3 ? 5 : 2));
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1   ? 0
+                                                         : cluster == 2 ? 1
+                                                         : cluster == 3 ? 5
+                                                         : cluster == 7 ? 3
+                                                                        : 2));
 }
 
 constexpr Machine machine_of(const DeviceProperties& gpu) { return {.sm_count = gpu.sm_count}; }

@@ -18,7 +18,7 @@ struct Fastest {
 
 // Measured, docs/log/matmul.md, "Shapes that nobody listed": time of CUDA cores that load single elements, relative to quads;
 // the share of TF32's time that sliced's prediction must stay below if a cluster splits K.
-constexpr double kSimtSingles = 2, kSlicedCluster = 0.8;
+constexpr double kSimtSingles = 2, kSlicedCluster = 0.9;
 constexpr double kWgmmaPays = 1.1;  // CUDA cores must take at least so many times wgmma's time
 
 /// mma and wgmma give the same bits, so the choice between them may look at M.

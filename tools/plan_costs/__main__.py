@@ -128,12 +128,12 @@ def run_fit(arguments: argparse.Namespace) -> int:
         print(f"expected times of at least 4 products, got {len(timed)}", file=sys.stderr)
         return 1
     planner = Planner()
-    whole = Fit(planner, timed, arguments.workers)
+    whole = Fit(planner, timed, arguments.workers, arguments.hold)
     say = lambda lines: print("\n".join(lines), end="\n\n", flush=True)  # noqa: E731
     say(errors(whole, planner.initial))
     say(table(planner, timed, planner.initial, "costs as they are"))
     for train, held_out in (parts := halves(timed)), parts[::-1]:
-        values = Fit(planner, train, arguments.workers).fit(arguments.rounds)
+        values = Fit(planner, train, arguments.workers, arguments.hold).fit(arguments.rounds)
         say(table(planner, held_out, values, f"costs fitted to the other {len(train)} products"))
     values = whole.fit(arguments.rounds)
     say(errors(whole, values))
@@ -158,6 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     fitting = commands.add_parser("fit", help="fit the costs to measured times")
     fitting.add_argument("files", type=Path, nargs="+")
     fitting.add_argument("--rounds", type=int, default=12, help="evaluations of the least-squares solver")
+    fitting.add_argument("--hold", default="", help="a regular expression: names of costs that stay as they are")
     fitting.add_argument("--workers", type=int, default=2, help="processes at a time")
     fitting.add_argument("--write", action="store_true", help="write the costs into csrc/matmul")
     fitting.set_defaults(run=run_fit)

@@ -1,15 +1,17 @@
 """Costs from measured times: least squares on logarithms, and what a choice by predicted times loses.
 
-A sample is one kernel on one product: the plan that was timed, and its microseconds. Predictions are fitted to samples
-in proportion, the more closely the nearer a kernel comes to the product's fastest, each cost held near its value by a
-prior. Then the few costs that no prediction depends on, the margins by which one family must beat another, are searched
-one by one for the least loss. (D. Marquardt's method as scipy.optimize.least_squares has it, with the robust loss
-"soft_l1": some shapes no model describes.)
+A sample is one kernel on one product: the plan that was timed, and its microseconds. Samples whose plan the planners no
+longer make are left out of the fit. Predictions are fitted to samples in proportion, the more closely the nearer a
+kernel comes to the product's fastest, each cost held near its value by a prior. Then the few costs that no prediction
+depends on, the margins by which one family must beat another, are searched one by one for the least loss.
+(D. Marquardt's method as scipy.optimize.least_squares has it, with the robust loss "cauchy": some shapes no model
+describes.)
 """
 
 import json
 import math
 import random
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,14 +81,14 @@ def halves(timed: Sequence[Timed], seed: int = 0) -> tuple[list[Timed], list[Tim
 
 
 class Fit:
-    """Fits a planner's costs to products."""
+    """Fits a planner's costs to products, except those whose names `hold` matches."""
 
-    def __init__(self, planner: Planner, timed: Sequence[Timed], workers: int = 2) -> None:
-        self.planner, self.timed, self.workers = planner, list(timed), workers
+    def __init__(self, planner: Planner, timed: Sequence[Timed], workers: int = 2, hold: str = "") -> None:
+        self.planner, self.timed, self.workers, self.hold = planner, list(timed), workers, hold
         self.asked = [(t.product, name) for t in self.timed for name in t.us]
         self.us = np.array([us for t in self.timed for us in t.us.values()])
         best = np.array([t.best for t in self.timed for _ in t.us])
-        self.weight = best / self.us / ERROR
+        self.weight = np.where(self.as_timed(planner.initial), best / self.us / ERROR, 0)
 
     def predicted(self, values: Sequence[float]) -> np.ndarray:
         """Microseconds of every sample; NaN where the kernel is no longer offered."""
@@ -97,11 +99,15 @@ class Fit:
         """The logarithm of predicted over measured, of every sample."""
         return np.nan_to_num(np.log(self.predicted(values) / self.us))
 
-    def moved(self, values: Sequence[float]) -> int:
-        """Samples whose kernel would now take other splits or clusters than those timed."""
+    def as_timed(self, values: Sequence[float]) -> np.ndarray:
+        """Of every sample: does its kernel take the splits and clusters that were timed?"""
         offers = self.planner.offers(self.asked, values)
         plans = [plan for t in self.timed for plan in t.plans.values()]
-        return sum(offer is None or offer.plan != plan for offer, plan in zip(offers, plans, strict=True))
+        return np.array([offer is not None and offer.plan == plan for offer, plan in zip(offers, plans, strict=True)])
+
+    def moved(self, values: Sequence[float]) -> int:
+        """Samples whose kernel would now take other splits or clusters than those timed."""
+        return int(np.sum(~self.as_timed(values)))
 
     def derivatives(self, values: np.ndarray, which: Sequence[int]) -> np.ndarray:
         """Of the errors by the logarithm of each cost."""
@@ -116,7 +122,7 @@ class Fit:
     def fit(self, rounds: int = 12) -> np.ndarray:
         """The fitted values of all costs."""
         start = np.array(self.planner.initial)
-        every = range(len(start))
+        every = [i for i, cost in enumerate(self.planner.costs) if not self.hold or not re.search(self.hold, cost.name)]
         which = [i for i, column in zip(every, self.derivatives(start, every).T, strict=True) if np.any(column)]
         if not which:
             return start
@@ -133,7 +139,7 @@ class Fit:
             data = self.weight[:, None] * self.derivatives(values(x), which)
             return np.concatenate([data, np.eye(len(which)) / FREEDOM])
 
-        found = least_squares(residuals, np.zeros(len(which)), jacobian, loss="soft_l1", max_nfev=rounds)
+        found = least_squares(residuals, np.zeros(len(which)), jacobian, loss="cauchy", max_nfev=rounds)
         return self.with_margins(values(found.x), [i for i in every if i not in which])
 
     def with_margins(self, values: np.ndarray, which: Sequence[int]) -> np.ndarray:

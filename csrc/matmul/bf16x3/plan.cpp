@@ -9,8 +9,9 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
-constexpr double kLaunch = 2.6e-6, kShare = 1.5e-6, kRead = 0.45e-6;  // kRead: a half warp's up to four pieces
-constexpr double kWithoutTma = 3;                                     // time with element-wise loads of B, relative to TMA
+constexpr double kLaunch = 2.0e-6, kShare = 1.5e-6, kRead = 0.41e-6;  // kRead: a half warp's up to four pieces
+// Time with element-wise loads of B, relative to TMA; of A, relative to quads.
+constexpr double kWithoutTma = 2, kWithoutQuads = 1.12;
 
 /// Least k of "highest": for a smaller k SGEMM rounds so seldom that truncation would show.
 constexpr std::int64_t kLeastDepth = 64;
@@ -67,7 +68,8 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
     }
   }
   if (plan.seconds >= 1e30) return {};
-  if (!plan.b_tma()) plan.seconds *= kWithoutTma;  // here, so that tiles, and with them bits, do not depend on alignment
+  // Here, so that tiles, and with them bits, do not depend on alignment.
+  plan.seconds *= !plan.b_tma() ? kWithoutTma : !plan.a_vectors ? kWithoutQuads : 1;
   return plan;
 }
 

@@ -10,9 +10,13 @@ namespace xgemm::matmul {
 namespace {
 
 // Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
-constexpr double kGemvLaunch = 2.5e-6, kSweepLaunch = 1.5e-6;  // seconds
-constexpr double kGemvBytesPerSecondAndSm = 80e9;              // few blocks do not reach the memory's rate;
-constexpr double kDotBytesPerSecondAndWarp = 3.5e9;            // nor do few warps: each has some loads in flight
+constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.0e-6;  // seconds
+// gemv, seconds: a block's start and end; a warp's stage, whose products a lane adds one after another; that times the bytes
+// of an element if the large operand is copied one element at a time.
+constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.7e-6, kGemvSingles = 3.1e-6;
+constexpr double kDotBytesPerSecondAndWarp = 3.3e9;  // few warps do not reach the memory's rate: each has some loads in flight
+constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is not along k: loads of single elements
+constexpr double kDotLine = 80e-9;                   // seconds of an SM for a warp's start and its lanes' sum
 constexpr double kSweepBlocksForMemory = 50;
 
 struct Estimate {
@@ -20,18 +24,23 @@ struct Estimate {
   std::int64_t splits;
 };
 
-/// gemv reads its large operand at the memory's rate if there are enough blocks; a second launch has to pay for itself.
+/// gemv reads its large operand at the memory's rate if no warp has too many stages; a second launch has to pay for itself.
 Estimate gemv_estimate(const Problem& p, std::int64_t chunks, const Machine& machine) {
+  constexpr std::int64_t kWarps = 4, kStageBytes = 128, kBlocksPerSm = 2;  // as in gemv.cuh
+  const std::int64_t length = std::min(p.k, chunk_length(p.n, p.k)) * static_cast<std::int64_t>(size_of(p.dtype));
+  const OperandLines large = p.m <= kGemvLines ? lines_of_b(p) : lines_of_a(p);
+  const double stage = kGemvStage + (has_vectors(p, large, 4) ? 0 : kGemvSingles / static_cast<double>(size_of(p.dtype)));
   const double tiles = static_cast<double>(ceil_div(std::max(p.m, p.n), 32)) * static_cast<double>(p.batches);
   const double bytes = static_cast<double>(size_of(p.dtype)) * static_cast<double>(std::max(p.m, p.n)) *
                        static_cast<double>(p.k) * static_cast<double>(p.batches);
   Estimate best{1e30, 1};
   for (std::int64_t splits = 1; splits <= chunks; splits *= 2) {
     const std::int64_t per_block = ceil_div(chunks, splits);
-    const double blocks =
-        std::min(tiles * static_cast<double>(ceil_div(chunks, per_block)), static_cast<double>(machine.sm_count));
-    const double seconds =
-        bytes / std::min(machine.read_bytes, blocks * kGemvBytesPerSecondAndSm) + (per_block < chunks ? machine.next_launch : 0);
+    const double blocks = tiles * static_cast<double>(ceil_div(chunks, per_block));
+    const double waves = std::max(1.0, blocks / static_cast<double>(kBlocksPerSm * machine.sm_count));
+    const auto stages = static_cast<double>(ceil_div(per_block, kWarps) * ceil_div(length, kStageBytes));
+    const double seconds = std::max(bytes / machine.read_bytes, waves * (kGemvBlock + stages * stage)) +
+                           (per_block < chunks ? machine.next_launch : 0);
     if (seconds < best.seconds) best = {seconds, ceil_div(chunks, per_block)};
   }
   return best;
@@ -43,9 +52,11 @@ bool dot_serves(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
-double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, const Machine& machine) {
-  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
-  return 4 * all * static_cast<double>(k) / std::min(machine.read_bytes, all * dot_warps(lines, k) * kDotBytesPerSecondAndWarp);
+/// `strided`: the small operand is not along k.
+double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, bool strided, const Machine& machine) {
+  const double all = static_cast<double>(lines) * static_cast<double>(matrices), warps = all * dot_warps(lines, k);
+  const double rate = std::min(strided ? kDotStridedBytes : machine.read_bytes, warps * kDotBytesPerSecondAndWarp);
+  return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * kDotLine);
 }
 
 /// Compares with gemv, which copies its small operand to shared memory once per block whatever its layout, and splits a line
@@ -53,8 +64,9 @@ double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, co
 bool dot_pays(const Problem& p, std::int64_t lines, const Machine& machine) {
   Problem row;
   row.m = 1, row.n = lines, row.k = p.k;
-  return a_along_k(p) && b_along_k(p) &&
-         dot_seconds(lines, p.k, 1, machine) <= gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
+  row.b = {.row_stride = 1, .col_stride = 4};  // vectors, as a row's bits must not depend on strides
+  return dot_seconds(lines, p.k, 1, !(a_along_k(p) && b_along_k(p)), machine) <=
+         kGemvLaunch + gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
 }
 
 }  // namespace
@@ -91,7 +103,8 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
   const std::int64_t lines = stream_b ? p.n : p.m;
   if (dot_serves(p) && (any ? dot_pays(p, lines, machine) : forced == name(GemvKernel::dot))) {
     plan.kernel = GemvKernel::dot;
-    plan.seconds = kGemvLaunch + dot_seconds(lines, p.k, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, machine);
+    const bool strided = !(a_along_k(p) && b_along_k(p));
+    plan.seconds = dot_seconds(lines, p.k, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, strided, machine);
     return plan;
   }
   if (!any && forced != name(GemvKernel::gemv)) return {};

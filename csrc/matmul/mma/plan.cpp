@@ -12,12 +12,12 @@ namespace {
 // Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
 constexpr double kStart = 1.0;
 constexpr double kHidden = 0.01;              // share of the shorter of tiles and memory that counts; breaks ties between tiles
-constexpr double kPays = 0.85;                // of wgmma's prediction, which is 1.1 to 1.3 times the measured time
+constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, which TMA loads best: beyond, 7.4 us instead of 5.9
-// Cost of an operand that is read one element at a time ("Unaligned operands, raw"): per k-block, in k-blocks; of the first
-// tile and of a further one.
-constexpr double kRaw = 1.4, kRawStart = 0.1, kRawMore = 0.1;
+// Cost of an operand that is read one element at a time ("Unaligned operands, raw"): per k-block, in k-blocks, and per tile; of
+// the first tile, which waits for its loads, and of a further one.
+constexpr double kRaw = 2.6, kRawStart = 0.1, kRawBlock = 1.5, kRawMore = 0.1;
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -51,9 +51,9 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
     if (forced.find('_') != forced.npos && forced != t.name) continue;
-    const double block = (1 + kRaw * raw) * blocks;
     const double busy =
-        t.start + t.block * block + (rounds(t.rows, t.columns) - 1) * (t.more + kRawMore * raw + t.more_block * block);
+        t.start + t.block * (1 + kRaw * raw) * blocks +
+        (rounds(t.rows, t.columns) - 1) * (t.more + kRawMore * raw + t.more_block * (1 + kRawBlock * raw) * blocks);
     // Each tile loads its rows and columns, from L2 at best.
     const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +

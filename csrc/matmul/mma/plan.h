@@ -23,11 +23,11 @@ struct MmaTileInfo {
 };
 inline constexpr int kMmaTileK = 64;
 inline constexpr std::array<MmaTileInfo, 5> kMmaTiles{{
-    {"mma_16x64", 16, 64, 1, 4, 6, 4, 1.12, 0.21, 0.31, 0.11},  // few rows (derived from mma_32x32's, not measured)
-    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.10, 0.20, 0.30, 0.10},
-    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.20, 0.26, 0.33, 0.13},
-    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.28, 0.38, 0.42, 0.20},
-    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.47, 0.20},
+    {"mma_16x64", 16, 64, 1, 4, 6, 4, 1.30, 0.199, 0.333, 0.124},  // few rows
+    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.33, 0.179, 0.419, 0.147},
+    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
+    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
+    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 

@@ -9,8 +9,10 @@
 namespace xgemm::matmul {
 namespace {
 
-// Seconds; kCluster: added if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
-constexpr double kLaunch = 1.5e-6, kCluster = 1.4e-6;
+// Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
+constexpr double kLaunch = 1.5e-6, kCluster = 2.3e-6;
+constexpr double kNextBlock = 1950;  // cycles to replace a finished block; kLaunch has that of the first wave
+constexpr double kApart = 0.8;       // a round of warps with tiles of their own, which wait for no other warp
 
 }  // namespace
 
@@ -30,16 +32,18 @@ std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& 
     if (apart || (!named && p.k <= kSlicedApart)) {
       const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), machine.sm_count) * chunks);
       const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
-      const double seconds = kLaunch + (rounds * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
+      const double seconds =
+          kLaunch + (rounds * kApart * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
       if (!best || seconds < best->seconds) best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, 1, true, seconds};
       if (apart) continue;
     }
     for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
       if (splits > 1 && chunks < kSlicedWarps * splits) break;
       const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
-      const double cycles = static_cast<double>(ceil_div(blocks, splits * clusters_at_once(splits, machine.sm_count))) *
-                            (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed);
-      const double seconds = kLaunch + cycles / machine.hertz_cuda_cores + (splits > 1 ? kCluster : 0);
+      const auto waves = static_cast<double>(ceil_div(blocks, splits * clusters_at_once(splits, machine.sm_count)));
+      const double cycles =
+          waves * (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed) + (waves - 1) * kNextBlock;
+      const double seconds = kLaunch + cycles / machine.hertz_cuda_cores + (splits > 1 ? waves * kCluster : 0);
       if (!best || seconds < best->seconds)
         best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, splits, false, seconds};
     }

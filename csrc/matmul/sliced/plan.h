@@ -24,10 +24,10 @@ struct SlicedTileInfo {
 };
 inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
 inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
-inline constexpr int kSlicedApart = 128;                   ///< k up to which warps may have tiles of their own
+inline constexpr int kSlicedApart = 512;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTileInfo, 2> kSlicedTiles{{
-    {"sliced_32x32", 32, 32, 4, 2050, 2600, 200, 2500},
-    {"sliced_32x64", 32, 64, 3, 3300, 4000, 900, 3500},
+    {"sliced_32x32", 32, 32, 4, 1750, 2000, 200, 3000},
+    {"sliced_32x64", 32, 64, 3, 3100, 3500, 800, 5900},
 }};
 constexpr const SlicedTileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
 

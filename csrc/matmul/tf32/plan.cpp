@@ -9,10 +9,10 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
-constexpr double kLaunch = 1.0e-6, kCopyLaunch = 1.6e-6;
+constexpr double kLaunch = 1.0e-6, kCopyLaunch = 2.0e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // per level of kTf32Fan sums; reading them
-constexpr double kTransposed = 1.5;  // a copy that transposes writes half sectors of L2 (counted, not measured)
-constexpr double kHidden = 0.2;      // share of the shorter of products and memory that is not hidden
+constexpr double kTransposed = 4;  // time of a copy that transposes, relative to another: it writes half sectors of L2
+constexpr double kHidden = 0.2;    // share of the shorter of products and memory that is not hidden
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);
@@ -34,8 +34,9 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   plan.a = place(p, lines_of_a(p)), plan.b = place(p, lines_of_b(p));
   const auto bytes_of = [](const TensorOperand& x) { return 4.0 * static_cast<double>(x.ld * x.other * x.batches); };
   const TensorOperand* transposed = nullptr;
-  if (!plan.a.k_major && !plan.b.k_major) {  // an unaligned one, or else the smaller one
-    const bool of_a = plan.a.copied != plan.b.copied ? plan.a.copied : bytes_of(plan.a) < bytes_of(plan.b);
+  if (!plan.a.k_major && !plan.b.k_major) {  // the one whose transposition adds fewer bytes to the other copies
+    const auto added = [&](const TensorOperand& x) { return (kTransposed - (x.copied ? 1 : 0)) * bytes_of(x); };
+    const bool of_a = added(plan.a) < added(plan.b);
     TensorOperand& x = of_a ? plan.a : plan.b;
     x = place(p, of_a ? lines_of_a(p) : lines_of_b(p), true);
     transposed = &x;

@@ -13,9 +13,9 @@ namespace {
 // Constants of the cost model beside machine.h and kWgmmaTiles, in seconds and cycles, fitted to runs of all tiles
 // (docs/log/matmul.md, "Half precision: shapes that cuBLAS was ahead in", "Rows that straddle lines of L2", "Few rows, half
 // precision: waves").
-constexpr double kSplitLaunches = 8e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kSplitLaunches = 11e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
-constexpr double kHalfStart = 1.7e-6, kHalfCopies = 3.15e-6;  // half precision: everything but the tiles; packing
+constexpr double kHalfStart = 1.7e-6, kHalfCopies = 2.4e-6;  // half precision: everything but the tiles; packing
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 constexpr double kMergeCyclesFp32 = 5000, kAddCyclesFp32 = 600;
 // Bytes per cycle: from memory; of one SM's partial sums; from L2, all SMs together.
@@ -24,16 +24,24 @@ constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateS
 // of A, which all SMs read at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
+// Half precision, cycles of a tile: storing rows of C that begin unaligned, which TMA cannot; following another tile.
+constexpr double kUnalignedStore = 700, kNextTile = 600;
+
 // wgmma_64x64 with a single row of tiles, cycles: per k-block; fixed.
 constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
 
 // few_rows.cuh, seconds: per slot of 128 k, by the most rows, or in a split; then per product, copy of A and cluster.
-constexpr double kSlot16 = 0.26e-6, kSlot32 = 0.28e-6, kSlot64 = 0.36e-6, kSlot128 = 0.45e-6, kSlotSplit = 0.90e-6;
-constexpr double kFewRowsStart = 2.4e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
+constexpr double kSlot16 = 0.28e-6, kSlot32 = 0.37e-6, kSlot64 = 0.38e-6, kSlot128 = 0.41e-6, kSlotSplit = 0.50e-6;
+constexpr double kFewRowsStart = 2.3e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
+constexpr double kFewRowsNext = 1.0e-6;  // per further wave
+constexpr double kSlotAcross = 2;        // more than 16 rows: B along n, relative to along k
 
-// The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster.
-constexpr double kSplitRow = 2e-6, kSplitStrip = 5.5e-6;
-constexpr double kSplitSingles = 2;   // single elements, relative to quads (not measured for two parts)
+// The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster. Bytes
+// per second, read and written; of strips in two parts, which the CTAs transpose. Time with single elements, relative to quads,
+// in one and in two parts.
+constexpr double kSplitRow = 2e-6, kSplitStrip = 6e-6;
+constexpr double kSplitBytes = 3.3e12, kSplitStripBytes = 1.9e12;
+constexpr double kSinglesOnePart = 1.6, kSinglesTwoParts = 1.3;
 constexpr double kOnePart = 1.40;     // corrects the model's time of one part, measured against tf32/kernel.cuh
 constexpr double kCopyPays = 0.97;    // a copy must take less than this share of the time without it
 constexpr double kPairCycles = 1200;  // starting a cluster
@@ -180,6 +188,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
                                              : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
+      const double store = half && problem.n % 8 != 0 ? kUnalignedStore : 0;
       const auto consider = [&](std::int64_t cluster, std::int64_t memory_splits, bool pair = false) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
@@ -194,11 +203,11 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
                                                : static_cast<double>(cut - 1) * (half ? kAddCycles : kAddCyclesFp32);
         const std::int64_t waves =
             pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * memory_splits, clusters_at_once(cluster, sm_count));
-        const double cycles =
-            static_cast<double>(waves) *
-                (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * memory_splits) + fixed + extra) +
-            static_cast<double>(blocks) * outside + (memory_splits > 1 ? kMeetCycles + bytes / kPartialRate : 0) +
-            (pair && !always ? kPairCycles : 0);
+        const double cycles = static_cast<double>(waves) *
+                                  (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * memory_splits) +
+                                   fixed + extra + store) +
+                              (half ? static_cast<double>(waves - 1) * kNextTile : 0) + static_cast<double>(blocks) * outside +
+                              (memory_splits > 1 ? kMeetCycles + bytes / kPartialRate : 0) + (pair && !always ? kPairCycles : 0);
         if (cycles < best.cycles) best = {t, cut, cluster, memory_splits, wide, pair, cycles};
       };
       if (splits || cut == 1) {
@@ -246,12 +255,17 @@ double half_seconds(const Problem& p, const Choice& choice, const TensorOperand&
 /// its B.
 double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
   const bool cut = plan.splits > 1;
-  const double slot = cut ? kSlotSplit : p.m <= 16 ? kSlot16 : p.m <= 32 ? kSlot32 : p.m <= 64 ? kSlot64 : kSlot128;
+  const double along = cut         ? kSlotSplit
+                       : p.m <= 16 ? kSlot16
+                       : p.m <= 32 ? kSlot32
+                       : p.m <= 64 ? kSlot64
+                                   : kSlot128,
+               slot = p.m > 16 && !plan.b.k_major ? kSlotAcross * along : along;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
   return kFewRowsStart + (plan.a.copied ? kFewRowsCopy : 0) + (cut ? kFewRowsCluster : 0) +
-         static_cast<double>(waves * ceil_div(part, 128)) * slot;
+         static_cast<double>(waves * ceil_div(part, 128)) * slot + static_cast<double>(waves - 1) * kFewRowsNext;
 }
 
 /// Does wgmma/few_rows.cuh read B in place? With few rows, a copy of a large B costs more than it saves. The choice changes no
@@ -275,8 +289,9 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const Choice& choic
     if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double blocks = x.k_major ? all / (8 * 132) * kSplitRow : all / 32 * 8 / (2 * 132) * kSplitStrip;
-    const double slower = plan.parts == 1 && !vectors ? kSplitSingles : 1;
-    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / machine.wgmma_bytes, blocks);
+    const double slower = vectors ? 1 : plan.parts == 1 ? kSinglesOnePart : kSinglesTwoParts;
+    const double rate = x.k_major || plan.parts == 1 ? kSplitBytes : kSplitStripBytes;
+    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / rate, blocks);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
   const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches +
