@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F32, F64, Ask, plan_fixture
 
-TILES = ["fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_64x64_8_warps", "fp64_32x64", "fp64_16x64"]
+TILES = ["fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_32x64", "fp64_16x64"]
 plan = plan_fixture("fp64")
 
 

@@ -58,7 +58,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];
-    if (forced.find('_') == forced.npos ? tile.counted : forced.substr(0, forced.find('/')) != tile.name) continue;
+    if (forced.find('_') != forced.npos && forced.substr(0, forced.find('/')) != tile.name) continue;
     const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns);
     if (rows > kLimit / columns / p.batches / segments) continue;
     const auto tiles = static_cast<double>(rows * columns * p.batches);

@@ -15,7 +15,7 @@ namespace xgemm::matmul {
 
 inline constexpr int kFp64TileK = 16;  ///< k of a k-block and of an mma
 
-enum class Fp64Tile : std::uint8_t { t128x128, t128x64, t64x64, t64x64_8_warps, t32x64, t16x64 };
+enum class Fp64Tile : std::uint8_t { t128x128, t128x64, t64x64, t32x64, t16x64 };
 
 /// A tile of fp64_mma/kernel.cuh.
 struct Fp64TileInfo {
@@ -27,7 +27,6 @@ struct Fp64TileInfo {
   int slots_beside_totals;        ///< the same beside the sums of finished segments; 0: no room
   double alone, busy;             ///< microseconds of a k-block: of one CTA alone on an SM; of each of several
   double fixed;                   ///< microseconds of a CTA's start and end
-  bool counted = false;           ///< the three figures are estimates, not measured: the tile is chosen by name only
   constexpr int threads() const { return 32 * warps_rows * warps_columns; }
   constexpr int slot_bytes() const { return 8 * kFp64TileK * (rows + columns); }
   /// Shared memory of a CTA; `totals`: it adds up segments.
@@ -35,13 +34,12 @@ struct Fp64TileInfo {
     return 128 + (totals ? slots_beside_totals : slots) * slot_bytes() + (totals ? 8 * rows * columns : 0);
   }
 };
-inline constexpr std::array<Fp64TileInfo, 6> kFp64Tiles{{
+inline constexpr std::array<Fp64TileInfo, 5> kFp64Tiles{{
     {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.17, 1.17, 3.5},  // large products: the least L2 traffic, 16 bytes a cycle
     {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 0.96, 0.55, 2.3},    // two CTAs hide each other's start and end
     {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.51, 0.30, 1.6},      // fewer tiles
-    {"fp64_64x64_8_warps", 64, 64, 4, 2, 2, 6, 5, 0.34, 0.30, 1.6, true},  // the same, one CTA per SM
-    {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 0.41, 0.17, 1.9},                // up to 32 rows
-    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.33, 0.077, 1.0},               // up to 16 rows: limited by memory
+    {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 0.41, 0.17, 1.9},      // up to 32 rows
+    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.33, 0.077, 1.0},     // up to 16 rows: limited by memory
 }};
 constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 
