@@ -34,12 +34,13 @@ struct Machine {
 };
 
 /// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (measured: 16 clusters of 8 and
-/// 32 of 4 take two waves on 132 SMs; that 40 of 3 and 16 of 7 do is inferred from 5x10x256x590 and 99x120x4120 alone, 36 of 3
-/// do not).
+/// 32 of 4 take two waves on 132 SMs; that 40 of 3, 24 of 5 and 16 of 7 do is inferred from one product each, 5x10x256x590,
+/// 16x768x3072 and 99x120x4120; 36 of 3 do not).
 constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1   ? 0
                                                          : cluster == 2 ? 1
                                                          : cluster == 3 ? 5
+                                                         : cluster == 5 ? 4
                                                          : cluster == 7 ? 3
                                                                         : 2));
 }
