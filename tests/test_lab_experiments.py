@@ -342,7 +342,6 @@ def change(rows: list[dict], field: str, factor: float, **match: object) -> list
         ("copy", "starting blocks is its limit", "us", 3, {"grid": "full", "threads": 32, "loads": 4}),
         ("divergence", "the compiler predicates it", "us", 3, {"case": "parity", "contender": "branch"}),
         ("quantisation", "a lone block runs faster", "tflops", 0.8, {"tiles": 397}),
-        ("roofline", "fit every point within", "joules", 2, {"dtype": "float32", "contender": "64 steps"}),
     ],
 )
 def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match):
@@ -351,8 +350,20 @@ def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match
     assert claim not in lab.conclude(change(rows, field, factor, **match)).text
 
 
+def test_an_energy_model_fits_or_misses():
+    rows = [
+        row | {"joules": 1e-6 * row["us"] * (2 * (row["tflops"] or 0) + 0.1 * row["gbps"] + 150)}
+        for row in kept("roofline")
+    ]
+    assert "fit every point within 0%" in lab.conclude(rows).text
+    assert "miss a point by" in lab.conclude(change(rows, "joules", 2, dtype="float32", contender="64 steps")).text
+
+
 def test_the_copys_conclusion_is_of_bytes_in_flight(on_cpu):
-    assert "With one block of 32 threads an SM, 1, 2, 4" in lab.conclude(kept("copy")).text  # kept without the new grid
+    rows = kept("copy")
+    assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
+    of_other_grids = [row for row in rows if row["shape"]["grid"] != "resident"]
+    assert "With one block of 32 threads an SM, 1, 2, 4" in lab.conclude(of_other_grids).text
     rows = lab.run("copy", [1 << 10])
     assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
     in_flight = {
