@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
     if constexpr (!mma_gathers(kTile)) cp_async_wait<0>();
     __syncthreads();  // no thread reads stage `before` any more; nor, with one split, does a copy fill another
     merged.add(warp, tile, attention_ring + (mma_gathers(kTile) ? before * kStageBytes : 0));
-    if constexpr (mma_gathers(kTile)) warp.clear();
+    if constexpr (mma_gathers(kTile)) warp.clear();  // without a further split, it would move outputs to local memory
   }
   merged.store(tile);
 }
