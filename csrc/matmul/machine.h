@@ -37,12 +37,8 @@ struct Machine {
 /// 32 of 4 take two waves on 132 SMs; that 40 of 3, 24 of 5 and 16 of 7 do is inferred from one product each, 5x10x256x590,
 /// 16x768x3072 and 99x120x4120; 36 of 3 do not).
 constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
-  return std::max<std::int64_t>(1, sm_count / cluster - (cluster == 1   ? 0
-                                                         : cluster == 2 ? 1
-                                                         : cluster == 3 ? 5
-                                                         : cluster == 5 ? 4
-                                                         : cluster == 7 ? 3
-                                                                        : 2));
+  constexpr int kFewer[] = {0, 0, 1, 5, 2, 4, 2, 3, 2};  // than SMs over cluster, by the size of a cluster
+  return std::max<std::int64_t>(1, sm_count / cluster - (cluster <= 8 ? kFewer[cluster] : 2));
 }
 
 constexpr Machine machine_of(const DeviceProperties& gpu) { return {.sm_count = gpu.sm_count}; }

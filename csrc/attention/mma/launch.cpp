@@ -13,7 +13,7 @@ void launch_mma(const WgmmaPlan& plan, const Arguments& a, void* counters, void*
   };
   g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
   g.d = a.d;
-  g.own_splits = plan.own_splits, g.alone = plan.ctas_per_sm == 1;
+  g.own_splits = plan.own_splits, g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.scale = 1;  // the masked kernel's scores are in natural units
   (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.tile, plan.masking != Masking::edges, g,
                                                               static_cast<unsigned>(plan.items()), stream);

@@ -15,12 +15,13 @@ bool keep_memory_busy(std::int64_t ctas, std::int64_t slots, int sm_count) {
   return static_cast<double>(ctas) >= kGathersFrom * (static_cast<double>(ctas - rest) + last);
 }
 
-/// CTAs on an SM at a time if each computes all splits of a tile; 0: they do not. Masked tiles differ in length.
-int gathering_ctas(const WgmmaPlan& plan, int sm_count) {
-  if (!mma_gathers(plan.info()) || plan.masking != Masking::edges) return 0;
-  if (plan.tiles <= sm_count) return keep_memory_busy(plan.tiles, sm_count, sm_count) ? 1 : 0;
+/// Does each CTA compute all splits of a tile? Masked tiles differ in length. Between one CTA per SM and two, some SMs would have
+/// one and others two.
+bool gathers(const WgmmaPlan& plan, int sm_count) {
+  if (!mma_gathers(plan.info()) || plan.masking != Masking::edges) return false;
+  if (plan.tiles <= sm_count) return keep_memory_busy(plan.tiles, sm_count, sm_count);
   const std::int64_t slots = std::int64_t{sm_count} * plan.info().ctas;
-  return plan.tiles > slots - slots / 16 && keep_memory_busy(plan.tiles, slots, sm_count) ? plan.info().ctas : 0;
+  return plan.tiles > slots - slots / 16 && keep_memory_busy(plan.tiles, slots, sm_count);
 }
 
 }  // namespace
@@ -30,8 +31,8 @@ std::optional<WgmmaPlan> plan_mma(WgmmaProblem problem, std::int64_t shared_byte
   problem.table = kMmaTiles;
   std::optional<WgmmaPlan> plan = plan_wgmma(problem);
   if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
-  if (const int ctas = gathering_ctas(*plan, problem.sm_count); ctas > 0)
-    plan->own_splits = std::exchange(plan->splits, 1), plan->ctas_per_sm = ctas;
+  if (gathers(*plan, problem.sm_count))
+    plan->own_splits = std::exchange(plan->splits, 1), plan->alone = plan->tiles <= problem.sm_count;
   plan->ctas = static_cast<int>(plan->items());
   plan->through_memory = plan->splits > 1;
   return plan;

@@ -36,7 +36,7 @@ struct WgmmaPlan {
   int splits = 1;          ///< of the keys, those with keys that some row sees
   int first_split = 0;
   int own_splits = 1;           ///< splits that a CTA computes and merges: 1, or (mma/) all, which then count as one
-  int ctas_per_sm = 0;          ///< mma/: at most so many, 0: as many as fit
+  bool alone = false;           ///< mma/: one CTA per SM at a time
   int split_tiles = 0;          ///< tiles of keys of a split
   bool through_memory = false;  ///< several splits, or rows that TMA cannot store
   int partial_rows = 0;         ///< rows of a tile's partial results

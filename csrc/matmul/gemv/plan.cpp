@@ -52,8 +52,9 @@ bool dot_serves(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
-/// `strided`: the small operand is not along k.
-double dot_seconds(std::int64_t lines, std::int64_t k, std::int64_t matrices, bool strided, const Machine& machine) {
+double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t matrices, const Machine& machine) {
+  const std::int64_t k = p.k;
+  const bool strided = !(a_along_k(p) && b_along_k(p));  // the small operand
   const double all = static_cast<double>(lines) * static_cast<double>(matrices), warps = all * dot_warps(lines, k);
   const double rate = std::min(strided ? kDotStridedBytes : machine.read_bytes, warps * kDotBytesPerSecondAndWarp);
   return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * kDotLine);
@@ -65,8 +66,7 @@ bool dot_pays(const Problem& p, std::int64_t lines, const Machine& machine) {
   Problem row;
   row.m = 1, row.n = lines, row.k = p.k;
   row.b = {.row_stride = 1, .col_stride = 4};  // vectors, as a row's bits must not depend on strides
-  return dot_seconds(lines, p.k, 1, !(a_along_k(p) && b_along_k(p)), machine) <=
-         kGemvLaunch + gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
+  return dot_seconds(p, lines, 1, machine) <= kGemvLaunch + gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
 }
 
 }  // namespace
@@ -103,8 +103,7 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
   const std::int64_t lines = stream_b ? p.n : p.m;
   if (dot_serves(p) && (any ? dot_pays(p, lines, machine) : forced == name(GemvKernel::dot))) {
     plan.kernel = GemvKernel::dot;
-    const bool strided = !(a_along_k(p) && b_along_k(p));
-    plan.seconds = dot_seconds(lines, p.k, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, strided, machine);
+    plan.seconds = dot_seconds(p, lines, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, machine);
     return plan;
   }
   if (!any && forced != name(GemvKernel::gemv)) return {};
