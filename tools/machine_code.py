@@ -111,17 +111,16 @@ def attributes(info: bytes, wanted: int) -> Iterator[tuple[int, int]]:
         at += 4 + (size if kind == SIZED else 0)  # the other formats hold their value where SIZED holds its size
 
 
-def values_by_function(elf: bytes, wanted: int) -> dict[str, int]:
-    """Mangled name -> value of an attribute of .nv.info, of every function of a cubin."""
-    named = {part.name: part for part in sections(elf)}
-    info = named[".nv.info"].content if ".nv.info" in named else b""
-    symbols = symbol_names(named)
-    return {symbols[symbol]: value for symbol, value in attributes(info, wanted)}
-
-
 def symbol_names(named: dict[str, Section]) -> list[str]:
     strings = named[".strtab"].content
     return [string_at(strings, name) for name, *_ in struct.iter_unpack("<IBBHQQ", named[".symtab"].content)]
+
+
+def values_by_function(named: dict[str, Section], wanted: int) -> dict[str, int]:
+    """Mangled name -> value of an attribute of .nv.info, of every function of a cubin with these sections."""
+    info = named[".nv.info"].content if ".nv.info" in named else b""
+    symbols = symbol_names(named)
+    return {symbols[symbol]: value for symbol, value in attributes(info, wanted)}
 
 
 def frames(file: Path, arch: int = ARCH) -> dict[str, int]:
@@ -129,7 +128,7 @@ def frames(file: Path, arch: int = ARCH) -> dict[str, int]:
     return {
         name: size
         for cubin in cubins(file.read_bytes(), arch)
-        for name, size in values_by_function(cubin, FRAME_SIZE).items()
+        for name, size in values_by_function({part.name: part for part in sections(cubin)}, FRAME_SIZE).items()
         if size
     }
 
@@ -138,7 +137,7 @@ def functions(elf: bytes) -> dict[str, str]:
     """Mangled name -> digest of every function of a cubin."""
     parts = sections(elf)
     named = {part.name: part for part in parts}
-    symbols, used = symbol_names(named), values_by_function(elf, REGISTER_COUNT)
+    symbols, used = symbol_names(named), values_by_function(named, REGISTER_COUNT)
     module = b"".join(part.content for part in parts if re.fullmatch(r"\.nv\.(constant\d+|global\.init)", part.name))
     found = {}
     for index, part in enumerate(parts):

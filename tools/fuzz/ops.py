@@ -568,6 +568,18 @@ def attention_inputs(draw: Draw) -> tuple[Inputs, list[int], bool]:
     return inputs, batch, more
 
 
+def least_weight(draw: Draw, dtype: torch.dtype, sk: int, precision: str) -> float:
+    """A weight below this may be lost, relative to its row's largest."""
+    if not draw.cuda and dtype is torch.float16:  # torch's kernel has fp32 weights
+        return torch.finfo(torch.float32).smallest_normal
+    info = torch.finfo(dtype)
+    if draw.cuda and dtype in (torch.float16, torch.float64):  # denormal ones are kept
+        return info.smallest_normal * info.eps
+    if draw.cuda and dtype is torch.float32 and sk >= 64 and precision != "ieee":  # fp16 parts
+        return 2.0**-39 if precision == "highest" else 2.0**-28
+    return info.smallest_normal
+
+
 def attention(draw: Draw, op: str = "attention") -> Case:
     inputs, batch, more = attention_inputs(draw)
     query = inputs["query"]
@@ -602,9 +614,9 @@ def attention(draw: Draw, op: str = "attention") -> Case:
                 error = error + torch.finfo(dtype).eps * reference.scale
         # Nothing is asked where roundings decide which score is the largest, or where a score overflows.
         open_rows = step * ulps >= 20
-        if draw.cuda and dtype in HALVES and sk:  # too large for units of log2: docs/attention.md, Range
-            open_rows = open_rows | ((reference.largest.abs() > 5e7) & reference.largest.isfinite())
         if sk:
+            if draw.cuda and dtype in HALVES:  # too large for units of log2: docs/attention.md, Range
+                open_rows = open_rows | ((reference.largest.abs() > 5e7) & reference.largest.isfinite())
             # The CUDA kernels multiply the product by the scale: 0 times one that overflows is NaN there.
             size = reference.products if draw.cuda and options["scale"] == 0 else reference.slack
             largest = 1e307 if dtype is torch.float64 else 1e37
@@ -629,13 +641,7 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
 
     case = Case(op, inputs, torchs, bound)
-    weight = torch.finfo(dtype).smallest_normal
-    if draw.cuda and dtype in (torch.float16, torch.float64):
-        weight *= torch.finfo(dtype).eps
-    elif not draw.cuda and dtype is torch.float16:  # torch's kernel has fp32 weights
-        weight = torch.finfo(torch.float32).smallest_normal
-    elif draw.cuda and dtype is torch.float32 and sk >= 64 and inputs["precision"] != "ieee":  # fp16 parts of weights
-        weight = 2.0**-39 if inputs["precision"] == "highest" else 2.0**-28
+    weight = least_weight(draw, dtype, sk, inputs["precision"])
     full = "attn_mask" not in inputs and "is_causal" not in inputs
     if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head
