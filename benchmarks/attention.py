@@ -17,6 +17,7 @@ import torch
 from benchmarks.attention_peers import (
     DOCUMENTS,
     MASKS,
+    ONE_PART,
     SCORES,
     TOKENS,
     WIDTH,
@@ -40,9 +41,6 @@ RANDOM_FLOPS_FP32 = 1e9, 1e11  # of one in fp32, whose peers are slow
 RANDOM_BYTES = 1 << 22, 1 << 29  # of its keys and values
 
 MODES = "highest", "high"  # precisions of fp32 without `--modes`
-# Rounding operands and weights to TF32's 11 bits changes a normal case by up to 1.6e-3 of its scale in 40 heads of 64
-# causal rows; a case has more heads.
-ONE_PART = {"high": 2.0**-8, "medium": 2.0**-8}
 TILE = 128  # queries and keys of the kernel's tile under a causal limit, at head size 128
 
 Problems = list[tuple[Problem, torch.dtype]]
@@ -107,11 +105,10 @@ def case(
         named["window"] = (p.window - 1, 0)
     if mode:
         named["precision"] = mode
-    limits = {"causal": p.causal, "window": p.window}
 
     def baseline(*inputs: torch.Tensor) -> torch.Tensor:
         with tf32() if mode in ONE_PART else contextlib.nullcontext():
-            return math_backend(*inputs, **limits)
+            return math_backend(*inputs, **p.limits)
 
     call: Callable[..., torch.Tensor] = partial(ours if p.mask else torch.ops.xgemm.attention, **named)
     contenders = [Contender("xgemm", call, tolerance=ONE_PART.get(p.precision, 0.0))]
@@ -145,7 +142,7 @@ def case(
         dtype=dtype,
         make=make,
         contenders=contenders,
-        reference=partial(reference, **limits),
+        reference=partial(reference, **p.limits),
         tolerance=2 * sum_tolerance(p.keys, dtype) + 2 * sum_tolerance(p.size, dtype) + rounding,
         read=p.batch * p.heads * p.rows * p.size * dtype.itemsize + keys_bytes + mask_bytes,
         written=p.batch * p.heads * p.rows * p.dv * dtype.itemsize,

@@ -62,8 +62,7 @@ def test_reference_and_peers_mean_the_same(p: Problem) -> None:
     result, scale = case.reference(q, k, v, *mask)
     torch.testing.assert_close(result, expected)
     assert (scale >= result.abs() - 1e-12).all()
-    limits = {"causal": p.causal, "window": p.window}
-    calls = [partial(call, **limits) for call in (attention_peers.sdpa, attention_peers.math_backend)]
+    calls = [partial(call, **p.limits) for call in (attention_peers.sdpa, attention_peers.math_backend)]
     for call in (*calls, case.contenders[0].call, case.baseline):
         torch.testing.assert_close(call(q, k, v, *mask).double(), expected, atol=1e-5, rtol=1e-5)
     if p.causal or p.mask:
@@ -158,16 +157,10 @@ def fa3(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """A stand-in for FlashAttention-3's module with its layout and causal alignment; returns the list of calls."""
     calls: list[dict] = []
 
-    def flash_attn_with_kvcache(
-        q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        causal: bool = False,
-    ) -> torch.Tensor:
+    def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, causal: bool = False):
         calls.append({"q": q.shape, "k": k_cache.shape, "causal": causal})
         q, k, v = (x.transpose(1, 2).double() for x in (q, k_cache, v_cache))
-        shift = k.shape[2] - q.shape[2]
-        edge = torch.ones(q.shape[2], k.shape[2]).tril(shift).bool() if causal else None
+        edge = torch.ones(q.shape[2], k.shape[2]).tril(k.shape[2] - q.shape[2]).bool() if causal else None
         out = F.scaled_dot_product_attention(q, k, v, edge, enable_gqa=True)
         return out.to(q_dtype).transpose(1, 2)
 
@@ -181,20 +174,15 @@ def fa3(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     attention_peers.fa3_call.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "p",
-    [
-        Problem(2, 4, 2, 5, 24, 16, causal=True),
-        Problem(1, 2, 2, 8, 8, 16, 8),
-    ],
-)
+@pytest.mark.parametrize("p", [Problem(2, 4, 2, 5, 24, 16, causal=True), Problem(1, 2, 2, 8, 8, 16, 8)])
 def test_fa3_gets_its_own_layout(p: Problem, fa3: list[dict]) -> None:
     case = attention.case(p, BF16, CPU)
     inputs = case.make(torch.device("cpu"))
     contender = next(peer for peer in attention_peers.peers(p, BF16, CUDA) if peer.name == "fa3")
     common.check(case, contender, contender.call(*inputs), inputs, case.reference(*inputs))
-    queries, keys = (p.batch, p.rows, p.heads, p.size), (p.batch, p.keys, p.kv_heads, p.size)
-    assert fa3 == [{"q": queries, "k": keys, "causal": p.causal}]
+    assert fa3 == [
+        {"q": (p.batch, p.rows, p.heads, p.size), "k": (p.batch, p.keys, p.kv_heads, p.size), "causal": p.causal}
+    ]
 
 
 def test_who_takes_what(fa3: list[dict]) -> None:
