@@ -347,14 +347,27 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
     return [*batch, sq]
 
 
+def _output(query: Tensor, shape: list) -> Tensor:
+    """As (batch, length, heads, head size) in memory if the query lies so."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # loads sympy
+
+    if query.dim() >= 3 and all(
+        guard_or_false(so)
+        for so in (query.shape[-3] > 1, query.shape[-2] > 1, query.stride(-3) > 0, query.stride(-3) < query.stride(-2))
+    ):
+        *batch, heads, length, size = shape
+        return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
+    return query.new_empty(shape)
+
+
 @torch.library.register_fake("xgemm::attention")
 def _attention(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
     rows = _rows("attention", query, key, value, **options)
-    return query.new_empty([*rows, value.shape[-1]])
+    return _output(query, [*rows, value.shape[-1]])
 
 
 @torch.library.register_fake("xgemm::attention_lse")
 def _attention_lse(query: Tensor, key: Tensor, value: Tensor, **options) -> tuple[Tensor, Tensor]:
     rows = _rows("attention_lse", query, key, value, **options)
     accumulator = torch.float64 if query.dtype is torch.float64 else torch.float32
-    return query.new_empty([*rows, value.shape[-1]]), query.new_empty(rows, dtype=accumulator)
+    return _output(query, [*rows, value.shape[-1]]), query.new_empty(rows, dtype=accumulator)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "attention/output_rows.h"
 #include "attention/simt/plan.h"
 #include "device/dtype.h"
 
@@ -36,7 +37,8 @@ struct Arguments {
   int first_split = 0, splits = 1;   ///< splits of the keys with keys that some row sees
   bool parallel = false;
   const unsigned* failed = nullptr;  ///< a word per batch; batches with 0 are already computed; null: compute all
-  void* output = nullptr;            ///< contiguous (batches, group, Sq, Dv)
+  void* output = nullptr;            ///< (batches, group, Sq, Dv), its rows where output_rows says
+  OutputRows output_rows = {};
   void* lse = nullptr;               ///< contiguous (batches, group, Sq), may be null
   void* partial_output = nullptr;    ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
   void* partial_max = nullptr;       ///< (partials, batches * group * Sq)

@@ -88,7 +88,8 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
          .precision = parse_precision(op, o.precision),
          .softcap = o.softcap,
          .first = 0,
-         .last = 0};
+         .last = 0,
+         .heads_beside = false};
   for (const TensorView* v : {&a.query, &a.key, &a.value}) {
     check_same_device(a.query, *v);
     check_dtype(*v, kFloating);
@@ -116,6 +117,9 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
     check_mask(a.query, *a.mask, scores);
   }
   limit_keys(a, o);
+  // A query that is a transposed projection: torch.transpose(output, -2, -3) is contiguous then, as after torch's fast backends.
+  a.heads_beside = a.query.dim() >= 3 && a.query.size(-3) > 1 && a.sq > 1 && a.query.stride(-3) > 0 &&
+                   a.query.stride(-3) < a.query.stride(-2);
   a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
   check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
   check(std::isfinite(a.softcap) && a.softcap >= 0, op, "expected a finite softcap from 0 on, got ", a.softcap);
@@ -141,7 +145,9 @@ Result empty_result(const Call& a, bool want_lse) {
   Result r{.output = Tensor(), .lse = {}};
   if (want_lse) r.lse = empty(shape, accumulator(a), a.query);
   shape.push_back(a.dv);
+  if (a.heads_beside) std::swap(shape.end()[-2], shape.end()[-3]);
   r.output = empty(shape, a.query.dtype, a.query);
+  if (a.heads_beside) r.output = torch::stable::transpose(r.output, -2, -3);
   return r;
 }
 

@@ -42,6 +42,7 @@ struct Call {
   double softcap;       ///< scores become softcap * tanh(score / softcap); 0: no capping
   /// Row i sees keys max(0, i + first) to min(sk, i + last) - 1. -sq <= first <= sk and -sq <= last <= sk.
   std::int64_t first, last;
+  bool heads_beside;  ///< the output lies as (batch, Sq, heads, Dv), since the query lies so
 
   std::int64_t batches() const {
     std::int64_t n = 1;
@@ -64,7 +65,7 @@ struct Result {
 
 /// The dtype of sums, and of the log-sum-exp.
 ScalarType accumulator(const Call& call);
-/// Uninitialised outputs: (batch..., Sq, Dv) and, if wanted, (batch..., Sq).
+/// Uninitialised outputs: (batch..., Sq, Dv), laid out as heads_beside says, and, if wanted, contiguous (batch..., Sq).
 Result empty_result(const Call& call, bool want_lse);
 
 /// One number for each of query, key, value, mask and sinks.

@@ -246,6 +246,10 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   }
   shape.push_back(call.dv);
   r.output = strided(output, shape, contiguous_strides(shape));
+  if (!call.heads_beside) return r;
+  Result beside = empty_result(call, false);
+  torch::stable::copy_(beside.output, r.output);
+  r.output = beside.output;
   return r;
 }
 
@@ -279,7 +283,6 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
   const double scale = a.softcap == 0 ? a.scale : a.scale / a.softcap;
   Tensor query = aten("mul", "Tensor", flattened(a, a.query, 1, type), scalar(scale, type));
   Tensor key = flattened(a, a.key, a.key_group, type), value = flattened(a, a.value, a.value_group, type);
-  Tensor output = torch::stable::view(r.output, std::array{n, a.sq, a.dv});
   std::optional<Tensor> lse, mask;
   if (r.lse) lse = torch::stable::view(*r.lse, std::array{n, a.sq});
   if (a.mask) {
@@ -324,8 +327,10 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
         torch::stable::copy_(target, block_lse);
       }
     }
-    Tensor target = torch::stable::narrow(output, 1, row, rows);
-    torch::stable::copy_(target, block_output);
+    Tensor target = torch::stable::narrow(r.output, -2, row, rows);
+    Shape block_shape = a.batch;
+    block_shape.insert(block_shape.end(), {rows, a.dv});
+    torch::stable::copy_(target, torch::stable::reshape(block_output, block_shape));
   }
   return r;
 }

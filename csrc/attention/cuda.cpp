@@ -115,7 +115,10 @@ Result attention_cuda(const Call& a, bool want_lse) {
       if (!fit[i]) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
     b.d = b.query.size(-1), b.dv = b.value.size(-1);
     Result r = attention_cuda(b, want_lse);
-    if (b.dv != a.dv) r.output = torch::stable::contiguous(torch::stable::narrow(r.output, -1, 0, a.dv));
+    if (b.dv == a.dv) return r;
+    Result narrow = empty_result(a, false);
+    torch::stable::copy_(narrow.output, torch::stable::narrow(r.output, -1, 0, a.dv));
+    r.output = narrow.output;
     return r;
   }
   Result r = empty_result(a, want_lse);
@@ -147,8 +150,9 @@ Result attention_cuda(const Call& a, bool want_lse) {
   } else {
     k.key_group = static_cast<std::uint32_t>(a.key_group), k.value_group = static_cast<std::uint32_t>(a.value_group);
   }
-  // If key and value share heads differently, the heads stay a separate last dim.
-  const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1);
+  k.output_rows = OutputRows::of(a.sq, a.heads_beside ? a.batch.back() : 0);
+  // If key and value share heads differently, or the output's heads lie beside each other, the heads stay a separate last dim.
+  const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1 || a.heads_beside);
   const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
   k.batch_dims = static_cast<int>(own);

@@ -12,7 +12,7 @@ __device__ __forceinline__ void store_row(const DecodeArguments& a, std::int64_t
   Vector<float, 4> result;
 #pragma unroll
   for (int x = 0; x < 4; ++x) result[x] = normalised(output[x], keys, inverse);
-  float* const to = static_cast<float*>(a.output) + row * a.dv + column;
+  float* const to = static_cast<float*>(a.output) + a.output_rows.place(row) * a.dv + column;
   if (a.dv % 4 == 0) {
     if (column < a.dv) store_vector(to, result);
   } else {
@@ -97,13 +97,13 @@ inline constexpr int kDecodeMergeThreads = 256;
 /// Merges the splits of one row per CTA: slices of the splits (split index modulo kSlices) in parallel, then the slices, each
 /// in order. A row's splits are those with keys that it sees; others may be unwritten.
 template <int kHeadSize>
-__global__ void __launch_bounds__(kDecodeMergeThreads) attention_decode_merge(const __grid_constant__ DecodeArguments a) {
+__global__ void __launch_bounds__(kDecodeMergeThreads, 4) attention_decode_merge(const __grid_constant__ DecodeArguments a) {
   constexpr int kAcross = kHeadSize / 4, kSlices = kDecodeMergeThreads / kAcross;
   __shared__ Vector<float, 4> outputs[kSlices][kAcross];
   __shared__ float sums[kSlices];
   const std::int64_t row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), slice = thread / kAcross, piece = thread % kAcross;
-  const int position = static_cast<int>(row % a.sq), begin = keys_begin(a, position), end = keys_end(a, position);
+  const int position = static_cast<int>(a.output_rows.position(row)), begin = keys_begin(a, position), end = keys_end(a, position);
   const int first = begin / a.split_keys;
   const int splits = begin < end ? (end + a.split_keys - 1) / a.split_keys - first : 0;
   ptx::grid_release();

@@ -242,7 +242,7 @@ struct SplitConsumer {
       const float sum = softmax.sum[h], inverse = kTruncation / sum;
       if (g.lse != nullptr && static_cast<int>(threadIdx.x % 4) == 0)
         g.lse[row] = log_sum(softmax.maximum[h], sum / kWeightScale, softmax_scale<kMasking>(g, tile, tile.row + in_tile, false));
-      float* const to = static_cast<float*>(g.out) + row * g.dv;
+      float* const to = static_cast<float*>(g.out) + g.out_rows.place(row) * g.dv;
 #pragma unroll
       for (int j = 0; j < kTile.value_size / 8; ++j) {
         const int column = 8 * j + 2 * (static_cast<int>(threadIdx.x % 4));

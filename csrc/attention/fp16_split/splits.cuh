@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __gr
         const float inverse = kTruncation / sum;
 #pragma unroll
         for (int c = 0; c < 4; ++c) output[c] = sum == 0.f ? 0.f : output[c] * inverse;
-        store_columns(static_cast<float*>(g.out) + out * g.dv, column, g.dv, output);
+        store_columns(static_cast<float*>(g.out) + g.out_rows.place(out) * g.dv, column, g.dv, output);
       });
 }
 

@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_til
       const Acc keys = sum, inverse = finish_row(a, out, maximum, sum);
       with_element_type<Acc>(a.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        T* const to = static_cast<T*>(a.output) + out * a.dv;
+        T* const to = static_cast<T*>(a.output) + a.output_rows.place(out) * a.dv;
 #pragma unroll
         for (int c = 0; c < C::kColumns; c += C::kChunk) {
           const int column = c * kLanes + lane * C::kChunk;

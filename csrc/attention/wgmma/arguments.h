@@ -3,6 +3,7 @@
 #include <cuda.h>
 #include <vector_types.h>
 
+#include "attention/output_rows.h"
 #include "device/dtype.h"
 #include "device/index_map.h"
 
@@ -51,7 +52,8 @@ struct WgmmaArguments {
   struct Steps {
     int inner, outer;
   } query_steps, key_steps, value_steps;
-  void* out;   ///< the output for plain stores: contiguous (outer, inner, group, Sq, dv)
+  void* out;   ///< the output for plain stores: (outer, inner, group, Sq, dv), its rows where out_rows says
+  OutputRows out_rows;
   float* lse;  ///< contiguous (outer, inner, group, Sq); may be null
   int sq, sk, dv;
   int first, last;    ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1

@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_quad(const WgmmaArguments& g, const RowTil
   if (column >= g.dv) return;
 #pragma unroll
   for (int c = 0; c < 4; ++c) output[c] = keys == 0.f ? 0.f : output[c] * inverse;
-  store_vector(static_cast<std::uint32_t*>(g.out) + (out * g.dv + column) / 2,
+  store_vector(static_cast<std::uint32_t*>(g.out) + (g.out_rows.place(out) * g.dv + column) / 2,
                Vector<std::uint32_t, 2>{{pack_pair<Element>(output[0], output[1]), pack_pair<Element>(output[2], output[3])}});
 }
 

@@ -66,6 +66,15 @@ bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a)
                                       .rank = 5});
 }
 
+Operand output_operand(const Arguments& a) {
+  const auto heads_beside = static_cast<std::int64_t>(a.output_rows.beside.divisor);
+  Operand output{.data = a.output, .row = a.dv, .column = 1, .group = std::int64_t{a.sq} * a.dv};
+  if (heads_beside != 0) output.row = heads_beside * a.dv, output.group = a.dv;
+  if (a.batch_dims > 0) output.batch[a.batch_dims - 1] = a.group * output.group;
+  if (a.batch_dims > 1) output.batch[a.batch_dims - 2] = batches(a, 0) * a.group * std::int64_t{a.sq} * a.dv;
+  return output;
+}
+
 WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
@@ -134,7 +143,7 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
 
 void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory,
                     cudaStream_t stream) {
-  g.out = a.output, g.lse = static_cast<float*>(a.lse);
+  g.out = a.output, g.out_rows = a.output_rows, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
   g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
   g.score_scale = static_cast<float>(a.scale);
@@ -173,10 +182,7 @@ Masking launched_masking(const WgmmaPlan& plan, const Arguments& a) {
 bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   const WgmmaTile& tile = plan.info();
   WgmmaArguments g{};
-  const std::int64_t head = std::int64_t{a.sq} * a.dv;
-  Operand output{.data = a.output, .row = a.dv, .column = 1, .group = head};
-  if (a.batch_dims > 0) output.batch[a.batch_dims - 1] = a.group * head;
-  if (a.batch_dims > 1) output.batch[a.batch_dims - 2] = batches(a, 0) * a.group * head;
+  const Operand output = output_operand(a);
   if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
       !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||
       (!plan.through_memory && !make_rows_map(g.output, a, output, a.dv, plan.packed, 16)))
