@@ -25,7 +25,7 @@ constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateS
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
 
 // Half precision, cycles of a tile: storing rows of C that begin unaligned, which TMA cannot; following another tile.
-constexpr double kUnalignedStore = 700, kNextTile = 600;
+constexpr double kUnalignedStore = 700, kUnalignedNarrowStore = 3500, kNextTile = 600;
 
 // wgmma_64x64 with a single row of tiles, cycles: per k-block; fixed.
 constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
@@ -34,7 +34,7 @@ constexpr double kOneRowBlock = 150, kOneRowFixed = 400;
 constexpr double kSlot16 = 0.28e-6, kSlot32 = 0.37e-6, kSlot64 = 0.38e-6, kSlot128 = 0.41e-6, kSlotSplit = 0.50e-6;
 constexpr double kFewRowsStart = 2.3e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
 constexpr double kFewRowsNext = 1.0e-6;  // per further wave
-constexpr double kSlotAcross = 2;        // more than 16 rows: B along n, relative to along k
+constexpr double kSlotAcross16 = 1.6, kSlotAcross = 2;  // B along n, relative to along k: up to 16 rows, more
 
 // The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster. Bytes
 // per second, read and written; of strips in two parts, which the CTAs transpose. Time with single elements, relative to quads,
@@ -188,7 +188,7 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
                                              : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
-      const double store = half && problem.n % 8 != 0 ? kUnalignedStore : 0;
+      const double store = !half || problem.n % 8 == 0 ? 0 : tile.n == 32 ? kUnalignedNarrowStore : kUnalignedStore;
       const auto consider = [&](std::int64_t cluster, std::int64_t memory_splits, bool pair = false) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
@@ -226,6 +226,9 @@ Choice choose(int parts, bool b_is_k_major, const Problem& problem, std::int64_t
 /// `copied`: pack it in any case. `along_k`: the kernel needs it contiguous along k.
 TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
   TensorOperand t = tensor_operand(p, x, 2, along_k);
+  // A box along few lines is mostly out of bounds: 411 cycles a k-block for 6 rows of A, 150 along k.
+  constexpr std::int64_t kFewLines = 64;
+  if (is_half(p.dtype) && t.copied && x.count <= kFewLines) t = tensor_operand(p, x, 2, true);
   // Rows of a copy are whole cache lines: a box whose rows straddle two takes up to twice as long.
   if (copied || t.copied) place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
   return t;
@@ -260,7 +263,7 @@ double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
                        : p.m <= 32 ? kSlot32
                        : p.m <= 64 ? kSlot64
                                    : kSlot128,
-               slot = p.m > 16 && !plan.b.k_major ? kSlotAcross * along : along;
+               slot = plan.b.k_major ? along : (p.m <= 16 ? kSlotAcross16 : kSlotAcross) * along;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
@@ -271,15 +274,15 @@ double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
 /// Does wgmma/few_rows.cuh read B in place? With few rows, a copy of a large B costs more than it saves. The choice changes no
 /// bits. `copying`: seconds of the product with copies.
 bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying, int sm_count, std::string_view forced) {
-  constexpr std::int64_t kRows = 128, kLarge = 1 << 22;  // smaller ones are copied in little more than a launch
-  constexpr std::int64_t kEqual = 8;                     // lines so far apart begin equally aligned, and so must matrices
+  constexpr std::int64_t kRows = 128;
+  constexpr std::int64_t kEqual = 8;  // lines so far apart begin equally aligned, and so must matrices
   const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
                      across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
   const bool can = plan.parts == 0 && !p.gated && p.m <= kRows && plan.splits <= kMaxCluster && along == 1 &&
                    across >= plan.b.inner && plan.b.other >= kEqual &&
                    (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
   if (!forced.empty()) return can && forced == "wgmma_few_rows";
-  return can && plan.b.copied && p.n * p.k >= kLarge && few_rows_seconds(p, plan, sm_count) < copying;
+  return can && plan.b.copied && few_rows_seconds(p, plan, sm_count) < copying;
 }
 
 /// Seconds of a fp32 product, passes over the operands included.
