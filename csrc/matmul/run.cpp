@@ -6,6 +6,7 @@
 #include "device/environment.h"
 #include "device/integer.h"
 #include "device/numeric.cuh"
+#include "device/strided_dim.h"
 #include "matmul/bf16x3/launch.h"
 #include "matmul/call.h"
 #include "matmul/gemv/launch.h"
@@ -18,38 +19,29 @@
 namespace xgemm::matmul {
 namespace {
 
-/// One batch dim of all operands.
-struct BatchDim {
-  std::int64_t size, a, b, c, residual;
-};
+/// One batch dim. Strides: of a, b, c and residual.
+using BatchDim = StridedDim<4>;
 
-/// Merges neighbouring dims that every operand steps through as through one.
+/// The batch dims; neighbours that every operand steps through as through one are merged.
 std::vector<BatchDim> merge(const Call& call) {
   std::vector<BatchDim> dims;
-  for (std::size_t d = 0; d < call.batch.size(); ++d) {
-    if (call.batch[d] == 1) continue;
-    const BatchDim now{call.batch[d], call.a[d], call.b[d], call.c.empty() ? 0 : call.c[d],
-                       call.residual.empty() ? 0 : call.residual[d]};
-    if (!dims.empty()) {
-      BatchDim& before = dims.back();
-      if (before.a == now.a * now.size && before.b == now.b * now.size && before.c == now.c * now.size &&
-          before.residual == now.residual * now.size) {
-        before = {before.size * now.size, now.a, now.b, now.c, now.residual};
-        continue;
-      }
-    }
-    dims.push_back(now);
-  }
+  for (std::size_t d = 0; d < call.batch.size(); ++d)
+    if (call.batch[d] != 1)
+      append_merged(
+          dims, BatchDim{call.batch[d],
+                         {call.a[d], call.b[d], call.c.empty() ? 0 : call.c[d], call.residual.empty() ? 0 : call.residual[d]}});
   return dims;
 }
 
 /// Folds the rows of all batches into one matrix, if B is shared and every operand steps through the rows evenly.
 void fold_rows(Problem& p, std::vector<BatchDim>& dims) {
-  if (dims.empty() || dims.back().b != 0) return;
+  if (dims.empty()) return;
   const BatchDim d = dims.back();
+  const auto [a, b, c, residual] = d.strides;
+  if (b != 0) return;
   const auto even = [&](const Operand& x, std::int64_t step) { return !x.data || p.m == 1 || step == p.m * x.row_stride; };
-  if (!even(p.a, d.a) || !even(p.c, d.c) || !even(p.residual, d.residual)) return;
-  if (p.m == 1) p.a.row_stride = d.a, p.c.row_stride = d.c, p.residual.row_stride = d.residual;
+  if (!even(p.a, a) || !even(p.c, c) || !even(p.residual, residual)) return;
+  if (p.m == 1) p.a.row_stride = a, p.c.row_stride = c, p.residual.row_stride = residual;
   p.m *= d.size;
   dims.pop_back();
 }
@@ -169,12 +161,10 @@ bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan
     std::int64_t inner = p.m * p.n;
     for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
     const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
+    const auto [a, b, c, residual] = dims[0].strides;
     for (std::int64_t i = 0; i < dims[0].size; ++i) {
       launch_all(p, dims.subspan(1), plan, memory, scope);
-      advance(p.a, dims[0].a);
-      advance(p.b, dims[0].b);
-      advance(p.c, dims[0].c);
-      advance(p.residual, dims[0].residual);
+      advance(p.a, a), advance(p.b, b), advance(p.c, c), advance(p.residual, residual);
       p.out = static_cast<char*>(p.out) + inner * out;
       if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
     }
@@ -237,10 +227,8 @@ Tensor run(Call& call) {
     const BatchDim& d = dims[outer + i];
     p.batch[i] = d.size;
     p.batches *= d.size;
-    p.a.batch_stride[i] = d.a;
-    p.b.batch_stride[i] = d.b;
-    p.c.batch_stride[i] = d.c;
-    p.residual.batch_stride[i] = d.residual;
+    const std::array operands{&p.a, &p.b, &p.c, &p.residual};
+    for (std::size_t x = 0; x < operands.size(); ++x) operands[x]->batch_stride[i] = d.strides[x];
   }
   p.batch_invariant = switched_on("XGEMM_BATCH_INVARIANT");
   const std::string_view forced = forced_plan(call.like.op);

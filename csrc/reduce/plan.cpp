@@ -1,66 +1,14 @@
 #include "reduce/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "device/integer.h"
-#include "torch/error.h"
+#include "reduce/dims.h"
 
 namespace xgemm::reduce {
 
 namespace {
-
-struct Dim {
-  std::int64_t size, stride, out;
-};
-
-struct DimList {
-  std::array<Dim, kMaxRank> dims;
-  int count = 0;
-
-  void push(const Dim& d) { dims[static_cast<std::size_t>(count++)] = d; }
-  Dim* begin() { return dims.data(); }
-  Dim* end() { return dims.data() + count; }
-  Dim& last() { return dims[static_cast<std::size_t>(count - 1)]; }
-  std::int64_t product() {
-    std::int64_t n = 1;
-    for (const Dim& d : *this) n *= d.size;
-    return n;
-  }
-};
-
-/// Sorts outermost first, expanded dims (stride 0) before all others, so that neighbours in memory are neighbours in the list.
-void sort_by_stride(DimList& list) {
-  const auto rank = [](const Dim& d) { return d.stride == 0 ? INT64_MAX : d.stride; };
-  for (Dim* d = list.begin(); d != list.end(); ++d)  // a few dims: std::stable_sort would allocate memory
-    for (Dim* e = d; e != list.begin() && rank(e[-1]) < rank(*e); --e) std::swap(e[-1], *e);
-}
-
-/// Joins a dim to the one outside it if both are steps of one run, in input and output.
-void merge(DimList& list) {
-  const int count = list.count;
-  list.count = 0;
-  for (int i = 0; i < count; ++i) {
-    const Dim d = list.dims[static_cast<std::size_t>(i)];
-    if (list.count > 0 && list.last().stride == d.stride * d.size && list.last().out == d.out * d.size)
-      list.last() = {list.last().size * d.size, d.stride, d.out};
-    else
-      list.push(d);
-  }
-}
-
-void fill_map(const char* op, IndexMap& map, DimList& list) {
-  check(list.count <= IndexMap::kMaxDims, op, "expected at most ", IndexMap::kMaxDims, " dims that cannot be merged, got ",
-        list.count);
-  map.dims = list.count;
-  for (int i = 0; i < list.count; ++i) {
-    const Dim& d = list.dims[static_cast<std::size_t>(i)];
-    if (i > 0) map.size[i] = Divider::of(d.size);
-    map.stride[i] = d.stride;
-    map.out[i] = d.out;
-  }
-}
 
 // Both kernels keep four 16-byte loads per thread in flight.
 constexpr std::int64_t kUnroll = 4;
@@ -329,14 +277,14 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     const bool is_reduced = reduced >> d & 1;
     empty |= size == 0 && is_reduced;
     if (size == 1 || size == 0) continue;
-    (is_reduced ? gone : kept).push({size, source.strides[d], is_reduced ? 0 : out_strides[d]});
+    (is_reduced ? gone : kept).push_back({size, {source.strides[d], is_reduced ? 0 : out_strides[d]}});
   }
   sort_by_stride(kept);
   merge(kept);
   // argmax returns an index in logical order, so its dims keep that order.
   if (state_of(kind) != State::index) sort_by_stride(gone);
   merge(gone);
-  if (empty) gone.count = 0;  // no run of the other reduced dims may be read
+  if (empty) gone.clear();  // no run of the other reduced dims may be read
   plan.outputs = kept.product();
   plan.length = empty ? 0 : gone.product();
 
@@ -344,10 +292,10 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const auto bytes = static_cast<std::int64_t>(size_of(source.dtype));
   std::int64_t inner = INT64_MAX;
   for (const Dim& d : gone)
-    if (d.stride != 0) inner = std::min(inner, d.stride);
+    if (d.strides[kIn] != 0) inner = std::min(inner, d.strides[kIn]);
   plan.last = 0;
-  for (const Dim& d : gone) plan.last += (d.size - 1) * d.stride;
-  for (const Dim& d : kept) plan.last += (d.size - 1) * d.stride;
+  for (const Dim& d : gone) plan.last += (d.size - 1) * d.strides[kIn];
+  for (const Dim& d : kept) plan.last += (d.size - 1) * d.strides[kIn];
   if (plan.length == 1 && !empty && copies(kind)) {
     plan.kernel = Kernel::copy;
     fill_map(op, plan.kept, kept);
@@ -358,43 +306,43 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   constexpr std::int64_t kMinTile = 2048;
   const State state = state_of(kind);
   const bool folds = state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
-  const bool run = folds && gone.count > 1 && gone.last().stride == 1 && state != State::index;  // an inner and outer dims
+  const bool run = folds && gone.count > 1 && gone.back().strides[kIn] == 1 && state != State::index;  // an inner and outer dims
   const std::int64_t longest = (std::min<std::int64_t>(most_fold_lanes(plan, width), 32) - 1) * width;
   // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
-  const bool folded = run && kept.count > 0 && kept.last().stride == gone.last().size && gone.last().size <= longest &&
-                      plan.length * kept.last().size >= kMinTile;
-  const bool columns = folded || (plan.length > 1 && kept.count > 0 && kept.last().stride != 0 && kept.last().stride < inner &&
-                                  plan.length * kept.last().size >= kMinTile);
+  const bool folded = run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest &&
+                      plan.length * kept.back().size >= kMinTile;
+  const bool columns = folded || (plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 &&
+                                  kept.back().strides[kIn] < inner && plan.length * kept.back().size >= kMinTile);
   if (columns) {
-    const Dim tile = kept.last();
-    --kept.count;
-    plan.run = folded ? gone.last().size : 1;
-    if (folded) --gone.count;
+    const Dim tile = kept.back();
+    kept.pop_back();
+    plan.run = folded ? gone.back().size : 1;
+    if (folded) gone.pop_back();
     plan.columns = tile.size * plan.run;
     plan.positions = plan.length / plan.run;
-    plan.column_stride = folded ? 1 : tile.stride;
-    plan.column_out = tile.out;
+    plan.column_stride = folded ? 1 : tile.strides[kIn];
+    plan.column_out = tile.strides[kOut];
     plan.column_outputs = tile.size;
     plan.vector = plan.column_stride == 1;
     plan.aligned = plan.vector && gone.count == 1 && plan.columns % width == 0;
-    for (const Dim& d : gone) plan.aligned &= d.stride * bytes % 16 == 0;
-    for (const Dim& d : kept) plan.aligned &= d.stride * bytes % 16 == 0;
-    if (folds && plan.vector && gone.count == 1 && gone.last().stride == plan.columns) {
-      Dim& dim = gone.last();
+    for (const Dim& d : gone) plan.aligned &= d.strides[kIn] * bytes % 16 == 0;
+    for (const Dim& d : kept) plan.aligned &= d.strides[kIn] * bytes % 16 == 0;
+    if (folds && plan.vector && gone.count == 1 && gone.back().strides[kIn] == plan.columns) {
+      Dim& dim = gone.back();
       plan.repeat = static_cast<int>(repeat_of(plan, plan.columns, dim.size, width));
       plan.positions = ceil_div(dim.size, plan.repeat);
       plan.cut = (dim.size - (plan.positions - 1) * plan.repeat) * plan.columns;
       plan.columns *= plan.repeat;
-      dim = {plan.positions, plan.columns, 0};
+      dim = {plan.positions, {plan.columns, 0}};
     } else {
       plan.cut = plan.columns;
     }
     const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
-    plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.last().stride : 0, misaligned, gpu);
+    plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.back().strides[kIn] : 0, misaligned, gpu);
   } else {
-    const bool strips = run && gone.last().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
-    plan.vector = gone.count > 0 && gone.last().stride == 1 && (gone.count == 1 || strips || gone.last().size % width == 0);
-    plan.run = strips ? gone.last().size : plan.length;
+    const bool strips = run && gone.back().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
+    plan.vector = !gone.empty() && gone.back().strides[kIn] == 1 && (gone.count == 1 || strips || gone.back().size % width == 0);
+    plan.run = strips ? gone.back().size : plan.length;
     plan.vectors = ceil_div(plan.run, width);
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
@@ -425,7 +373,7 @@ ContiguousMap contiguous_map(const char* op, std::span<const std::int64_t> sizes
   ContiguousMap result{.map = {}, .count = 1};
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     result.count *= sizes[d];
-    if (sizes[d] > 1) list.push({sizes[d], strides[d], out.empty() ? 0 : out[d]});
+    if (sizes[d] > 1) list.push_back({sizes[d], strides[d], out.empty() ? 0 : out[d]});
   }
   merge(list);
   fill_map(op, result.map, list);

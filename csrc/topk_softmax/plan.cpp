@@ -4,7 +4,7 @@
 #include <array>
 
 #include "device/integer.h"
-#include "torch/error.h"
+#include "reduce/dims.h"
 
 namespace xgemm::topk_softmax {
 
@@ -15,38 +15,22 @@ constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
 
 /// Sets the dims of the rows and the places of their results: the output's shape is the input's with k in place of the length.
 void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {
-  struct Dim {
-    std::int64_t size, stride, out;
-  };
-  std::array<Dim, 64> dims;
-  std::size_t count = 0;  // innermost first
+  std::array<std::int64_t, reduce::kMaxRank> out_strides;
   std::int64_t step = 1;
   for (std::size_t d = source.sizes.size(); d-- > 0;) {
-    if (static_cast<std::int64_t>(d) == dim) {
-      plan.length = source.sizes[d], plan.stride = source.strides[d], plan.out_stride = step;
-      step *= plan.k;
-      continue;
-    }
-    const Dim next{source.sizes[d], source.strides[d], step};
-    step *= next.size;
-    plan.rows *= next.size;
-    if (next.size == 1) continue;
-    if (count > 0) {
-      Dim& inner = dims[count - 1];
-      if (next.stride == inner.stride * inner.size && next.out == inner.out * inner.size) {
-        inner.size *= next.size;
-        continue;
-      }
-    }
-    dims[count++] = next;
+    out_strides[d] = step;
+    step *= static_cast<std::int64_t>(d) == dim ? plan.k : source.sizes[d];
   }
-  check(count <= IndexMap::kMaxDims, op, "expected at most ", IndexMap::kMaxDims, " dims that cannot be merged, got ", count);
-  plan.kept.dims = static_cast<int>(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Dim& d = dims[count - 1 - i];
-    if (i > 0) plan.kept.size[i] = Divider::of(d.size);
-    plan.kept.stride[i] = d.stride, plan.kept.out[i] = d.out;
+  reduce::DimList kept;
+  for (std::size_t d = 0; d < source.sizes.size(); ++d) {
+    const std::int64_t size = source.sizes[d];
+    if (static_cast<std::int64_t>(d) == dim)
+      plan.length = size, plan.stride = source.strides[d], plan.out_stride = out_strides[d];
+    else if (size != 1)
+      append_merged(kept, reduce::Dim{size, {source.strides[d], out_strides[d]}});
   }
+  plan.rows = kept.product();
+  reduce::fill_map(op, plan.kept, kept);
 }
 
 }  // namespace
