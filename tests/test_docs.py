@@ -47,6 +47,17 @@ def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
         assert [name for name in re.findall(r"`(\w+\.(?:cuh|cu|h|cpp|py))`", text) if name not in FILES] == []
 
 
+def test_a_call_goes_from_schema_to_kernel_in_eight_files() -> None:
+    """Every file of architecture.md's table holds what the table says of it."""
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## Two calls, file by file")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([\w./]+)` \|(.*)\|$", section, re.MULTILINE)
+    assert len(rows) == 8 and rows[0][0] == "ops.cpp" and rows[-1][0] == "matmul/wgmma/kernel.cuh"
+    for file, what in rows:
+        text = (ROOT / "csrc" / file).read_text()
+        named = [name for name in re.findall(r"`(\w+)(?:\(\))?`", what) if name not in ("mma", "wgmma")]
+        assert [name for name in named if not re.search(rf"\b{name}\b", text)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_rows_of_a_table_are_indented_alike(page: Path) -> None:
     """A row that is not indented ends the list item and the table."""
