@@ -9,15 +9,22 @@ from emulation.translate import translate
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
-MATMUL = [CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3", "mma")]
+
+
+def planners(*families: str) -> list[Path]:
+    return [path for family in families for path in sorted((CSRC / "matmul" / family).glob("*plan.cpp"))]
+
+
+MATMUL = planners("wgmma", "simt", "bf16x3", "mma")
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
-    *(CSRC / "matmul" / family / "plan.cpp" for family in ("wgmma", "simt", "bf16x3")),
+    *planners("wgmma", "simt", "bf16x3"),
 ]
-CUDA_CORES = [CSRC / "matmul" / family / "plan.cpp" for family in ("simt", "gemv", "sliced")] + [
-    CSRC / "matmul" / name
-    for name in ("simt/float.cu", "simt/half.cu", "simt/double.cu", "gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")
+CUDA_CORES = [
+    *planners("simt", "gemv", "sliced"),
+    *(CSRC / "matmul" / "simt" / name for name in ("float.cu", "half.cu", "double.cu")),
+    *(CSRC / "matmul" / name for name in ("gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")),
 ]
 
 SOFTMAX = [
@@ -44,9 +51,9 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("tf32", [CSRC / "matmul" / "tf32" / "plan.cpp"]),
-        ("fp64", [CSRC / "matmul" / "fp64_mma" / "plan.cpp"]),
-        ("bf16x3", [CSRC / "matmul" / "bf16x3" / "plan.cpp"]),
+        ("tf32", planners("tf32")),
+        ("fp64", planners("fp64_mma")),
+        ("bf16x3", planners("bf16x3")),
         ("half", MATMUL),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),

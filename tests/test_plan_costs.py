@@ -69,7 +69,7 @@ def test_every_cost_is_found_where_it_stands() -> None:
     }
     for tile in ("wgmma.wgmma_256x64.line", "fp64_mma.fp64_16x64.busy", "simt.simt_16x128.rate", "mma.mma_16x64.start"):
         assert values[tile] > 0
-    for file in costs.CSRC.glob("matmul/**/plan.cpp"):
+    for file in costs.CSRC.glob("matmul/**/*plan.cpp"):
         for name in re.findall(r"constexpr double (?:.*, )?(k\w+) = ", file.read_text()):
             assert any(cost.endswith(f".{name}") for cost in values), name
 
@@ -121,8 +121,8 @@ def test_costs_are_those_that_are_given(planner: Planner) -> None:
 def test_a_fit_finds_the_costs_behind_the_times(planner: Planner) -> None:
     """Costs differ from the planners' by factors up to 1.6: the fit at least halves the time lost by wrong choices."""
     asked = products(60, [("bfloat16", None), ("float64", None)])
-    draw = random.Random(9)
-    truth = [value * math.exp(draw.uniform(-0.5, 0.5)) for value in planner.initial]
+    # A draw of its own for each cost, so that a cost more changes no other.
+    truth = [cost.value * math.exp(random.Random(cost.name).uniform(-0.5, 0.5)) for cost in planner.costs]
     timed = times(planner, asked, truth, noise=0.01)
     train, held_out = halves(timed)
     assert len(train) + len(held_out) == len(timed) and min(len(train), len(held_out)) > 20
@@ -132,7 +132,7 @@ def test_a_fit_finds_the_costs_behind_the_times(planner: Planner) -> None:
     def size(error: "np.ndarray") -> float:
         return float(np.median(np.abs(error)))
 
-    assert size(fit.error(values)) < 0.05 < 0.1 < size(fit.error(planner.initial))
+    assert size(fit.error(values)) < min(0.05, 0.5 * size(fit.error(planner.initial)))
     unseen = Fit(planner, held_out)
     assert size(unseen.error(values)) < 0.5 * size(unseen.error(planner.initial))
 

@@ -1,6 +1,6 @@
 """The constants of the planners' models: found in csrc/matmul as they stand there, and written back in place.
 
-A cost is a positive number of type double: a named constant of a plan.cpp (``constexpr double kStart = 1.0;``), a
+A cost is a positive number of type double: a named constant of a planner (``constexpr double kStart = 1.0;``), a
 member of ``Machine`` in machine.h, or a double field of a row in a table of tiles (``kMmaTiles`` in mma/plan.h). Its
 name is that of its folder and itself: ``mma.kStart``, ``machine.read_bytes``, ``mma.mma_32x32.block``. Integers stay
 out: they say what a kernel is or where it serves.
@@ -112,7 +112,7 @@ def of_text(file: Path, text: str) -> Iterator[Cost]:
     if file.name == "machine.h":
         for match in _MEMBER.finditer(text):
             yield cost(match[1], match.start(2), match.start(2) + len(match[2].rstrip()))
-    if file.name == "plan.cpp":
+    if file.name.endswith("plan.cpp"):
         for match in _CONSTANTS.finditer(text):
             for entry in _entries(match[1], match.start(1)):
                 yield cost(*entry)
@@ -122,8 +122,8 @@ def of_text(file: Path, text: str) -> Iterator[Cost]:
 
 
 def sources() -> list[Path]:
-    """The planners: what is compiled (plan.cpp) and what it includes of csrc/matmul."""
-    return sorted({*CSRC.glob("matmul/**/plan.*"), *CSRC.glob("matmul/*.h")})
+    """The planners: what is compiled (plan.cpp, wgmma/tile_plan.cpp) and what it includes of csrc/matmul."""
+    return sorted({*CSRC.glob("matmul/**/*plan.*"), *CSRC.glob("matmul/*.h")})
 
 
 def find() -> list[Cost]:

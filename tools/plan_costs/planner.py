@@ -111,7 +111,7 @@ class Planner:
             copy.write_text('#include "plan_costs.h"\n' + text)
         compiler = os.environ.get("CXX") or shutil.which("c++") or "c++"
         flags = ["-std=c++20", "-O2", "-w", f"-I{folder}", f"-I{costs.CSRC}"]
-        units = [PROGRAM, *folder.glob("matmul/**/plan.cpp")]
+        units = [PROGRAM, *folder.glob("matmul/**/*plan.cpp")]
         subprocess.run([compiler, *flags, *units, "-o", folder / "program"], check=True)
 
     def answers(self, questions: Sequence[str], values: Sequence[float] | None = None) -> list[str]:
