@@ -5,7 +5,7 @@
 //   Warp    computes the whole tile, by mma.sync in fp64, for every kSlicedWarps-th step of 16 k, which it copies to its own
 //           ring (cp.async, 16 bytes if base and strides allow, else 4): no barrier before the end.
 //   CTA     adds its warps' sums in shared memory in order. CTAs of a cluster that share a tile then finish a part of it each.
-//   Order   step s of k belongs to warp s % kSlicedWarps of CTA s / kSlicedWarps % shares of the cluster; the sums of warps,
+//   Order   step s of k belongs to warp s % kSlicedWarps of CTA s / kSlicedWarps % splits of the cluster; the sums of warps,
 //           then of CTAs, are added in order.
 //   Error   products are exact and sums are fp64's: one rounding to fp32.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; both are read 16 bytes at a time, without bank
@@ -29,7 +29,7 @@ struct SlicedArguments {
   bool a_vectors, b_vectors;  ///< quads are aligned accesses, wholly inside or outside
   bool plain;                 ///< nothing but alpha in the epilogue
   bool apart;                 ///< short K: each warp computes a tile of its own, for all of k
-  int shares;                 ///< the launch's cluster size
+  int splits;                 ///< the launch's cluster size
   unsigned columns, tiles;    ///< of a batch: tiles per row of tiles, and all
   unsigned all_tiles;         ///< of all batches
 };
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
 
   const Problem& p = args.problem;
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  const int shares = args.shares, share = static_cast<int>(blockIdx.x) % shares;
+  const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
   const unsigned tile_of_all =
-      args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(shares);
+      args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(splits);
   if (tile_of_all >= args.all_tiles) return;  // apart
   const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
   const int row0 = static_cast<int>(tile / args.columns) * kTile.rows,
@@ -158,10 +158,10 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   const float* const b = static_cast<const float*>(p.b.data) + (batch ? batch_offset(p, p.b, batch) : 0) + col0 * p.b.col_stride;
   const int a_line = 4 * static_cast<int>(p.a.row_stride), a_k = 4 * static_cast<int>(p.a.col_stride);
   const int b_line = 4 * static_cast<int>(p.b.col_stride), b_k = 4 * static_cast<int>(p.b.row_stride);
-  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = args.apart ? 1 : kWarps * shares;
+  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = args.apart ? 1 : kWarps * splits;
   float* const ring = rings + warp * Shape::kRing;
 
-  const int own_first = args.apart ? 0 : share * kWarps + warp;
+  const int own_first = args.apart ? 0 : split * kWarps + warp;
   int next = own_first;
   const auto start_copy = [&](int slot) {
     if (next < chunks) {
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
     for (int quad = lane; quad < kTile.rows * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
     return;
   }
-  if (shares == 1) {
+  if (splits == 1) {
 #pragma unroll 1
     for (int quad = thread; quad < kTile.rows * kQuads; quad += kThreads) store(quad, block_sum(quad));
     return;
@@ -261,9 +261,9 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   for (int i = 0; i < kOwnQuads; ++i) store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
   ptx::cluster_sync();
 #pragma unroll 1
-  for (int quad = share + thread * shares; quad < kTile.rows * kQuads; quad += kThreads * shares) {
+  for (int quad = split + thread * splits; quad < kTile.rows * kQuads; quad += kThreads * splits) {
     Sums sum = load_remote(ptx::remote_address(of_warps + 4 * quad, 0));
-    for (int rank = 1; rank < shares; ++rank)
+    for (int rank = 1; rank < splits; ++rank)
       add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));
     store(quad, sum);
   }

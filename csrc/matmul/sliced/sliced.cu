@@ -12,22 +12,22 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   using Shape = sliced::Shape<kSliced, kAlongKA, kAlongKB>;
   constexpr auto kGemm = sliced_gemm<kSliced, kAlongKA, kAlongKB>;
   allow_shared<kGemm, Shape::kBytes>();
-  const auto shares = static_cast<unsigned>(plan.splits);
+  const auto splits = static_cast<unsigned>(plan.splits);
   const SlicedArguments args{.problem = p,
                              .a_vectors = has_vectors(p, lines_of_a(p), 4),
                              .b_vectors = has_vectors(p, lines_of_b(p), 4),
                              .plain = has_plain_epilogue(p) && !p.bias.data,
                              .apart = plan.apart,
-                             .shares = static_cast<int>(shares),
+                             .splits = static_cast<int>(splits),
                              .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
                              .tiles = static_cast<unsigned>(plan.tiles / p.batches),
                              .all_tiles = static_cast<unsigned>(plan.tiles)};
   enqueue(kGemm,
           {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
-                                : static_cast<unsigned>(plan.tiles) * shares,
+                                : static_cast<unsigned>(plan.tiles) * splits,
            .threads = sliced::kThreads,
            .shared_bytes = Shape::kBytes,
-           .cluster = shares,
+           .cluster = splits,
            .early = true},
           stream, args);
 }

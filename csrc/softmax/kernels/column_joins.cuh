@@ -31,14 +31,14 @@ struct alignas(16) Columns {
 /// Shared memory through which a CTA's threads combine values: those of its warps, and those of its tiles or of its cluster's
 /// CTAs.
 template <class V, int n>
-struct Meeting {
+struct JoinSpace {
   Columns<V, n>*warps, *results;
 };
 
 /// Joins one value per cell over a CTA's cells of a column; every thread gets the results of its own columns. `place`: index of
 /// the results of the CTA's first tile.
 template <class V, int n, class F>
-__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan& plan, int place, const Meeting<V, n>& meeting,
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan& plan, int place, const JoinSpace<V, n>& space,
                                            F op) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
@@ -58,16 +58,16 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan
     Group mine;
 #pragma unroll
     for (int e = 0; e < n; ++e) mine.of[e] = value[e];
-    meeting.warps[thread / kWarpSize * kColumnLanes + lane] = mine;
+    space.warps[thread / kWarpSize * kColumnLanes + lane] = mine;
   }
   __syncthreads();
   for (int i = thread; i < columns * teams; i += threads) {
     const int column = i & (columns - 1), l = column / n, e = column % n, tile = i >> log2_columns;
-    meeting.results[(place + tile) * kColumnLanes + l].of[e] = join_up_to<kWarps>(
-        warps, identity, [&](int w) { return meeting.warps[(tile * warps + w) * kColumnLanes + l].of[e]; }, op);
+    space.results[(place + tile) * kColumnLanes + l].of[e] =
+        join_up_to<kWarps>(warps, identity, [&](int w) { return space.warps[(tile * warps + w) * kColumnLanes + l].of[e]; }, op);
   }
   __syncthreads();
-  const Group result = meeting.results[(place + divide_pow2(thread, plan.team)) * kColumnLanes + lane];
+  const Group result = space.results[(place + divide_pow2(thread, plan.team)) * kColumnLanes + lane];
 #pragma unroll
   for (int e = 0; e < n; ++e) value[e] = result.of[e];
 }
@@ -86,9 +86,9 @@ struct ColumnsShared {
     maxima = positions * threads * 16;
     behind = sums = maxima + results * kPitch * static_cast<int>(sizeof(T));  // free again when threads combine values
     warps = sums + results * kPitch * static_cast<int>(sizeof(V));
-    const int meeting = warps + (for_warps > totals ? for_warps : totals);
+    const int for_joins = warps + (for_warps > totals ? for_warps : totals);
     const int shifted = plain || sizeof(T) > 2 ? 0 : behind + positions * threads / plan.lanes * 16;
-    bytes = meeting > shifted ? meeting : shifted;
+    bytes = for_joins > shifted ? for_joins : shifted;
   }
 };
 

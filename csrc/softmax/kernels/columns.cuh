@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) largest[u] = l[u].m;
   }
-  const Meeting<U, kUnits> maxima{reinterpret_cast<Columns<U, kUnits>*>(base + places.warps),
-                                  reinterpret_cast<Columns<U, kUnits>*>(base + places.maxima)};
+  const JoinSpace<U, kUnits> maxima{reinterpret_cast<Columns<U, kUnits>*>(base + places.warps),
+                                    reinterpret_cast<Columns<U, kUnits>*>(base + places.maxima)};
   join_cells(largest, nothing<T>(), plan, place, maxima, [](U a, U b) {
     Largest<T> l{a};
     l.add(b);
@@ -190,8 +190,8 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
       }
     }
   }
-  const Meeting<V, kWidth> sums{reinterpret_cast<Columns<V, kWidth>*>(base + places.warps),
-                                reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
+  const JoinSpace<V, kWidth> sums{reinterpret_cast<Columns<V, kWidth>*>(base + places.warps),
+                                  reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
   join_cells(d, V{0}, plan, place, sums, [](V a, V b) { return add(a, b); });
 
   [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // e^(this CTA's maximum - the column's)

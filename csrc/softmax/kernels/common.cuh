@@ -12,8 +12,6 @@ inline constexpr int kMaxClusterBlocks = 16;
 
 template <class T>
 using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
-template <class T>
-inline constexpr DType kDType = std::is_same_v<T, double> ? DType::f64 : DType::f32;  // as far as registers go
 
 template <class V>
 __device__ __forceinline__ V minus_infinity() {
