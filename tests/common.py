@@ -1,6 +1,7 @@
 """Helpers of all operators' tests: data in unusual layouts, poisoned outputs, float64 references, error bounds."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,12 @@ SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this 
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+def tile_names(family: str) -> list[str]:
+    """The tiles in the table of csrc/matmul/<family>/plan.h, in its order."""
+    table = (CSRC / "matmul" / family / "plan.h").read_text()
+    return re.findall(r'^    \{(?:\.name = )?"(\w+)"', table, re.MULTILINE)
 
 
 # Wrong choices, and the error that every op with these arguments raises.

@@ -16,6 +16,7 @@ from common import (
     poison,
     randn,
     sliced,
+    tile_names,
     transposed,
 )
 from hypothesis import given, settings
@@ -25,16 +26,12 @@ matmul = torch.ops.xgemm.matmul
 
 # Every kernel, and sizes just below, at and above the tiles of each. The kernels of CUDA cores share one order of
 # additions, those of Hopper's tensor cores another.
-TILES = ["simt_128x128", "simt_64x64", "simt_16x128"]
+TILES = tile_names("simt")
 # Hopper; not fp64
-TENSOR_TILES = [
-    *("wgmma_128x256", "wgmma_128x192", "wgmma_128x128", "wgmma_128x96", "wgmma_128x64"),
-    *("wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"),
-    *("wgmma_256x128", "wgmma_256x64"),
-]
-DIRECT_TILES = ["bf16x3_32x128", "bf16x3_64x128"]  # Hopper; fp32 only
+TENSOR_TILES = tile_names("wgmma")
+DIRECT_TILES = tile_names("bf16x3")  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
-TF32_TILES = ["tf32_128x256x32", "tf32_128x128x32", "tf32_64x128x32", "tf32_64x128x64", "tf32_64x64x128"]
+TF32_TILES = tile_names("tf32")
 TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
 KERNELS = ["", *TILES, "wgmma", "bf16x3"]
 HALVES = [torch.float16, torch.bfloat16]
@@ -811,7 +808,7 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("tile", ["wgmma_64x256", "wgmma_64x128", "wgmma_64x96", "wgmma_64x64", "wgmma_64x32"])
+@pytest.mark.parametrize("tile", [tile for tile in TENSOR_TILES if tile.startswith("wgmma_64x")])
 @pytest.mark.parametrize(("m", "n"), [(65, 40), (100, 328), (128, 200)])
 def test_multicast_pairs_that_share_b(tile: str, m: int, n: int) -> None:
     """Two rows of tiles and a long K: the bits are those of any other tile."""

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, transposed
+from common import misaligned, poison, randn, sliced, tile_names, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import HALVES, check, forced, has_wgmma, matmul
 
-TILES = ["mma_16x64", "mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
+TILES = tile_names("mma")
 EDGES = [
     (1, 1, 1),
     (31, 33, 15),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from common import tile_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F16, F32, F64, HIGH, HIGHEST, IEEE, MEDIUM, Answer, plan_fixture
@@ -194,12 +195,12 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
         assert here.workspace == here.chunks * batch * m * n * (8 if dtype == F64 else 4)
 
 
-HALF_TILE_ROWS = {
-    f"wgmma_{rows}x{columns}": rows
-    for rows, widths in {128: (256, 192, 128, 96, 64), 64: (256, 128, 96, 64, 32)}.items()
-    for columns in widths
-}
 SWAP_AB_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # their `columns` count rows of C
+HALF_TILE_ROWS = {
+    tile: int(tile.removeprefix("wgmma_").split("x")[0])
+    for tile in tile_names("wgmma")
+    if tile not in SWAP_AB_TILE_COLUMNS
+}
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:

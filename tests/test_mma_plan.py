@@ -1,10 +1,11 @@
 """The plan of matmul/mma/kernel.cuh, without a GPU."""
 
+from common import tile_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F16, F32, F64, Ask, plan_fixture
 
-TILES = ["mma_16x64", "mma_32x32", "mma_32x64", "mma_64x64", "mma_128x32"]
+TILES = tile_names("mma")
 plan = plan_fixture("mma")
 wgmma = plan_fixture("wgmma")
 
