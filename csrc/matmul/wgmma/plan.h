@@ -38,7 +38,6 @@ enum class WgmmaTile : std::uint8_t {
   t128x96,
   t128x64,
   t64x256,
-  t64x192,
   t64x128,
   t64x96,
   t64x64,
@@ -54,7 +53,6 @@ inline constexpr auto kWgmmaTiles = std::to_array<WgmmaTileInfo>({
     {"wgmma_128x96", 128, 96, 1, 500, 600},  // half precision, a K-major B: where it fills the GPU and 128 columns do not
     {"wgmma_128x64", 128, 64, 2, 330, 1420, 256 / 0.53, 1000, 1900},  // small products: enough tiles for all SMs
     {"wgmma_64x256", 64, 256, 1, 670, 1420},  // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once
-    {"wgmma_64x192", 64, 192, 1, 510, 1310},  // half precision: not measured, costs between its neighbours'
     {"wgmma_64x128", 64, 128, 2, 330, 1200},  // half precision: as many tiles for less shared-memory traffic
     {"wgmma_64x96", 64, 96, 2, 280, 860},     // the same with a K-major B
     {"wgmma_64x64", 64, 64, 2, 210, 860, 240, 1000, 900},  // few rows: limited by reading B; smaller products
