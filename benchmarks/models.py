@@ -10,7 +10,7 @@ import copy
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -182,12 +182,25 @@ class Subject:
         return result, result.abs().max().expand_as(result)
 
 
+def convolutions(allow_tf32: bool) -> contextlib.AbstractContextManager:
+    """cuDNN's own setting: it is on by default, whatever torch's float32 matmul precision is."""
+    kept = dict.fromkeys(("enabled", "benchmark", "benchmark_limit", "deterministic", "fp32_precision"))
+    return torch.backends.cudnn.flags(allow_tf32=allow_tf32, **kept)
+
+
+@contextlib.contextmanager
+def everything_in_tf32() -> Iterator[None]:
+    with tf32(), convolutions(allow_tf32=True):
+        yield
+
+
 def case(subject: Subject, given: Input, options: Options) -> Case:
     model, dtype = subject.model, subject.dtype
-    contenders = subject.contender("torch", 0.0, contextlib.nullcontext)
+    fp32 = partial(convolutions, allow_tf32=False)
+    contenders = subject.contender("torch", 0.0, fp32)
     if dtype == torch.float32 and options.cuda:
-        contenders += subject.contender("torch_tf32", TF32_TOLERANCE, tf32)
-    contenders += subject.contender("xgemm", 0.0, contextlib.nullcontext)
+        contenders += subject.contender("torch_tf32", TF32_TOLERANCE, everything_in_tf32)
+    contenders += subject.contender("xgemm", 0.0, fp32)
     return Case(
         name=f"{model.name} {given.name}",
         shape={"model": model.name, "batch": given.batch, "length": given.length, "decoder": given.decoder},

@@ -1,15 +1,16 @@
 """Benchmarks of whole models and of every operator on the CPU: what they run, and what they write."""
 
-import contextlib
 import functools
 import importlib.util
 import json
 import pickle
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stand_in
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.benchmark import Measurement
@@ -146,9 +147,38 @@ def test_what_is_measured_on_a_gpu() -> None:
         names = [contender.name for contender in case.contenders if not contender.name.endswith("_compile")]
         assert names == (["torch", "torch_tf32", "xgemm"] if case.dtype == torch.float32 else ["torch", "xgemm"])
         assert len(case.contenders) == 2 * len(names)
-        tf32 = next((contender for contender in case.contenders if contender.name == "torch_tf32"), None)
-        with tf32.context() if tf32 else contextlib.nullcontext():
-            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+
+
+@needs_transformers
+@pytest.mark.parametrize("allowed", [False, True])
+def test_convolutions_are_as_precise_as_products(
+    allowed: bool, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """In every call of a contender, also those of a CUDA graph, cuDNN has TF32 where matmul has it and nowhere else."""
+    calls = set()
+
+    def forward(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
+        if inputs[0].dtype == torch.float32:  # the reference's are float64
+            settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+            calls.add((*settings, stand_in.Graph.capturing))
+        return models_forward(model, *inputs)
+
+    models_forward = models.forward
+    monkeypatch.setattr(models, "forward", forward)
+    options = common.Options(device=torch.device("cuda"), quick=True)
+    vit = next(model for model in models.MODELS if model.name == "ViT-L")
+    case = models.case(
+        models.Subject(replace(vit, config=vit.config | vit.tiny), options.device, torch.float32),
+        vit.inputs[1],
+        options,
+    )
+    with models.convolutions(allowed), stand_in.installed(monkeypatch):
+        bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test GPU", 1 << 16), keep=False)
+        rows = bench.measure(case)
+        assert torch.backends.cudnn.allow_tf32 == allowed and torch.get_float32_matmul_precision() == "highest"
+    assert not bench.failures and {row["contender"] for row in rows} == {"torch", "torch_tf32", "xgemm"}
+    in_tf32, in_fp32 = ("high", True), ("highest", False)
+    assert calls == {(*settings, captured) for settings in (in_tf32, in_fp32) for captured in (False, True)}
 
 
 def test_without_transformers_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
