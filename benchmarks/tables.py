@@ -504,10 +504,21 @@ def lab_overview(results: Results) -> str:
 
 
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:
-    """Rows of torch and of ours, launched in the same way: from Python, in a CUDA graph, compiled."""
+    """Rows of torch and of ours, launched in the same way: from Python, in a CUDA graph, compiled.
+
+    Where torch's calls from Python are faster than its graph they stand for it: its attention may run other kernels in
+    a graph, which users do not have to take.
+    """
     rows = results.documents.get(MODELS, {"rows": []})["rows"]
-    names = [("torch" + compiled, OURS + compiled) for compiled in ("", "_compile")]
-    return [(group[a], group[b]) for group in grouped(rows) for a, b in names if a in group and b in group]
+    called = {(row["case"], row["dtype"], row["contender"]): row for row in rows if not row["graph"]}
+    pairs = []
+    for group in grouped(rows):
+        for compiled in ("", "_compile"):
+            theirs, ours = group.get("torch" + compiled), group.get(OURS + compiled)
+            if theirs and ours:
+                others = called.get((theirs["case"], theirs["dtype"], theirs["contender"]), theirs)
+                pairs.append((min(theirs, others, key=lambda row: row["ms"]), ours))
+    return pairs
 
 
 def models_table(results: Results) -> str:
@@ -515,7 +526,7 @@ def models_table(results: Results) -> str:
     document = results.documents.get(MODELS)
     if document is None:
         return ""
-    table = []
+    table, torchs = [], {id(ours): theirs["ms"] for theirs, ours in model_pairs(results)}
     for group in grouped(document["rows"]):
         for compiled in ("", "_compile"):
             found = {name: group[name + compiled] for name in ("torch", TF32, OURS) if name + compiled in group}
@@ -525,9 +536,10 @@ def models_table(results: Results) -> str:
             how = ("compiled" if compiled else "eager") + (", CUDA graph" if first["graph"] else "")
             times = [f"{found[name]['ms']:.2f}" if name in found else "" for name in ("torch", TF32, OURS)]
             errors = [f"{found[name]['error']['fro']:.1e}" if name in found else "" for name in ("torch", TF32, OURS)]
-            ratio = f"{found['torch']['ms'] / first['ms']:.2f}"
+            ratio = f"{torchs[id(first)] / first['ms']:.2f}"
             table.append([first["case"], first["dtype"], how, *times, ratio, *errors])
-    text = f"{provenance(document)}.\nMilliseconds a forward; error: Frobenius norm of the output against float64.\n\n"
+    text = f"{provenance(document)}.\nMilliseconds a forward; error: Frobenius norm of the output against float64. "
+    text += "Where torch's calls from Python are\nfaster than its graph, the ratio is to them.\n\n"
     header = ["model", "dtype", "launch", "torch ms", "torch, TF32 ms", "xgemm ms", "torch over xgemm"]
     text += markdown([*header, "torch error", "TF32 error", "xgemm error"], table)
     if (results.folder / f"{MODELS}.png").exists():
