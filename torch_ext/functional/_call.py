@@ -106,9 +106,11 @@ def call_with_dtype(op: torch._ops.OpOverload, input: torch.Tensor, *args, dtype
     Raises:
         TypeError: a `dtype` that is none; the dispatcher takes any int for one.
     """
+    if dtype is None:
+        return call(op, input, *args, **kwargs)
     if isinstance(dtype, int):
         raise TypeError(f"{op._schema.name}: expected dtype of type torch.dtype or None, got {type(dtype).__name__}")
-    if dtype is None or not (_PACKAGES_MISREAD_DTYPES and exporting()):
+    if not (_PACKAGES_MISREAD_DTYPES and exporting()):
         return call(op, input, *args, dtype=dtype, **kwargs)
     results = call(op, input.to(dtype), *args, **kwargs)
     return results if isinstance(results, tuple) else results.to(dtype)  # a sum of integers is int64
