@@ -14,10 +14,18 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   check(v.cuda, op_, "expected ", v.name, " on cuda, got ", device_name(v));
   check(aoti_torch_get_current_cuda_stream != nullptr, op_, "this torch has no CUDA support, got a tensor on ", device_name(v));
   // torch's guard restores torch's current device; the CUDA runtime that is linked into this library has its own current
-  // device.
-  if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
-  if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
-    fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
+  // device. With one GPU neither can have another, and a thread does this once.
+  static const bool one_gpu = [] {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count == 1;
+  }();
+  thread_local bool current = false;
+  if (!one_gpu || !current) {
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
+    if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
+      fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
+    current = true;
+  }
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(v.device_index, &stream));
   stream_ = static_cast<cudaStream_t>(stream);

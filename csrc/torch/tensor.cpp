@@ -65,7 +65,8 @@ std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
   return out << "]";
 }
 
-std::string to_string(ScalarType dtype) {
+namespace {
+std::string name_of(ScalarType dtype) {
   switch (dtype) {
     case ScalarType::Float: return "float32";
     case ScalarType::Half: return "float16";
@@ -87,8 +88,13 @@ std::string to_string(ScalarType dtype) {
     }
   }
 }
+}  // namespace
 
-std::string device_name(const TensorView& v) { return v.cuda ? "cuda:" + std::to_string(v.device_index) : "cpu"; }
+std::ostream& operator<<(std::ostream& out, const DtypeText& text) { return out << name_of(text.dtype); }
+
+std::ostream& operator<<(std::ostream& out, const DeviceText& text) {
+  return text.index < 0 ? out << "cpu" : out << "cuda:" << text.index;
+}
 
 void check_same_device(const TensorView& first, const TensorView& other) {
   if (first.cuda == other.cuda && first.device_index == other.device_index) return;
@@ -105,7 +111,7 @@ void check_same_dtype(const TensorView& first, const TensorView& other) {
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed) {
   if (std::find(allowed.begin(), allowed.end(), v.dtype) != allowed.end()) return;
   std::string names;
-  for (auto t : allowed) names += (names.empty() ? "" : ", ") + to_string(t);
+  for (auto t : allowed) names += (names.empty() ? "" : ", ") + name_of(t);
   fail(v.op, "expected ", v.name, " of dtype ", names, ", got ", to_string(v.dtype));
 }
 
@@ -159,7 +165,7 @@ DType to_dtype(ScalarType dtype) {
     case ScalarType::Char: return DType::i8;
     case ScalarType::Byte: return DType::u8;
     case ScalarType::Bool: return DType::boolean;
-    default: throw std::runtime_error("xgemm: unsupported dtype " + to_string(dtype));
+    default: throw std::runtime_error("xgemm: unsupported dtype " + name_of(dtype));
   }
 }
 

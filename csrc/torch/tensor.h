@@ -43,14 +43,22 @@ struct TensorView {
 /// Reads the metadata of `t`; rejects layouts other than strided, devices other than CPU and CUDA, and undefined tensors.
 TensorView view(const char* op, const char* name, const Tensor& t);
 
-/// A shape in a message, "[2, 3]". It is formatted with the message, so a check that holds costs nothing.
+/// A shape, dtype or device in a message. It is formatted with the message, so a check that holds costs nothing.
 struct ShapeText {
   ShapeRef shape;
 };
-std::ostream& operator<<(std::ostream& out, const ShapeText& text);
+struct DtypeText {
+  ScalarType dtype;
+};
+struct DeviceText {
+  int index;  ///< -1: the CPU
+};
+std::ostream& operator<<(std::ostream& out, const ShapeText& text);   ///< "[2, 3]"
+std::ostream& operator<<(std::ostream& out, const DtypeText& text);   ///< "float32"
+std::ostream& operator<<(std::ostream& out, const DeviceText& text);  ///< "cpu", "cuda:0"
 inline ShapeText to_string(ShapeRef shape) { return {shape}; }
-std::string to_string(ScalarType dtype);     ///< "float32"
-std::string device_name(const TensorView&);  ///< "cpu", "cuda:0"
+inline DtypeText to_string(ScalarType dtype) { return {dtype}; }
+inline DeviceText device_name(const TensorView& v) { return {v.device_index}; }
 
 /// All tensors on one device, else: `xgemm::matmul: expected a and b on one device, got cuda:0 and cpu`.
 void check_same_device(const TensorView& first, const TensorView& other);
