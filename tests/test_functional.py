@@ -3,6 +3,8 @@
 import ctypes
 import gc
 import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -44,6 +46,29 @@ def test_agrees_with_torch(call: Call, device: torch.device, dtype: torch.dtype)
     torch.testing.assert_close(results[0], expected, **tolerance)
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=0)
+
+
+def same_in_a_new_thread(call: Callable[[], object]) -> None:
+    """A thread's first call makes the GPU current, before whatever of the driver's needs that."""
+    with ThreadPoolExecutor(1) as pool:
+        actual = pool.submit(call).result()
+    torch.testing.assert_close(actual, call(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=name)
+def test_the_first_call_of_a_thread(call: Call, device: torch.device) -> None:
+    args = call.args(device, torch.float32)
+    same_in_a_new_thread(lambda: call.raw(*args, **call.kwargs))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_first_call_of_a_thread_by_tma(dtype: torch.dtype) -> None:
+    """Tensor maps are encoded before anything is launched."""
+    x = randn(2, 4, 512, 64, dtype=dtype, device="cuda")
+    same_in_a_new_thread(lambda: torch_ext.attention(x, x, x))
+    a = randn(1024, 1024, dtype=dtype, device="cuda")
+    same_in_a_new_thread(lambda: torch_ext.matmul(a, a))
 
 
 def test_calls_keep_no_memory() -> None:
