@@ -68,7 +68,9 @@ struct Print {
       std::cout << " vectors_a=" << has_vectors(p, lines_of_a(p), 2) << " vectors_b=" << has_vectors(p, lines_of_b(p), 2)
                 << " blocks=" << f.blocks;
   }
-  void operator()(const MmaPlan& m) const { std::cout << info(m.tile).name << " raw_a=" << m.raw_a << " raw_b=" << m.raw_b; }
+  void operator()(const MmaPlan& m) const {
+    std::cout << info(m.tile).name << " bytes_a=" << m.bytes_a << " bytes_b=" << m.bytes_b;
+  }
   void operator()(const SlicedPlan& s) const {
     std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
   }

@@ -69,20 +69,23 @@ def test_batches_of_few_unaligned_rows_take_the_flat_tile(plan: Ask) -> None:
     assert plan(234, 62, 64, 204, dtype=BF16, layout="tn")["name"] == "mma_64x64"
 
 
-def test_rows_that_start_anywhere_are_raw(plan: Ask) -> None:
-    def raw(*size: int, **how: object) -> tuple[bool, bool]:
+def test_pieces_are_as_wide_as_rows_allow(plan: Ask) -> None:
+    def pieces(*size: int, **how: object) -> tuple[int, int]:
         p = plan(*size, dtype=BF16, forced="mma", **how)
-        return bool(p["raw_a"]), bool(p["raw_b"])
+        return int(p["bytes_a"]), int(p["bytes_b"])
 
-    assert raw(100, 104, 96) == (False, False)
-    assert raw(100, 104, 97) == (True, False)
-    assert raw(100, 104, 97, ld=104) == (True, False)  # a row ends in part of a vector
-    assert raw(100, 104, 96, offset=2) == (True, False)
-    assert raw(100, 104, 96, offset_b=8) == (False, True)
-    assert raw(100, 100, 96) == (False, True)
-    assert raw(100, 100, 96, layout="nt") == (False, False)
-    assert raw(104, 104, 97, layout="tn") == (False, False)
-    assert raw(100, 104, 96, layout="tn", ld=104) == (True, False)  # a row ends in part of a vector
+    assert pieces(100, 104, 96) == (16, 16)
+    assert pieces(100, 104, 97) == (2, 16)
+    assert pieces(100, 104, 98) == (4, 16)
+    assert pieces(1, 104, 96, layout="tn") == (16, 16)  # one row has no stride
+    assert pieces(100, 104, 97, ld=104) == (2, 16)  # a row ends in part of a word
+    assert pieces(100, 104, 96, offset=2) == (2, 16)
+    assert pieces(100, 104, 96, offset=4) == (4, 16)
+    assert pieces(100, 104, 96, offset_b=8) == (16, 4)
+    assert pieces(100, 100, 96) == (16, 4)
+    assert pieces(100, 100, 96, layout="nt") == (16, 16)
+    assert pieces(104, 104, 97, layout="tn") == (16, 16)
+    assert pieces(100, 104, 96, layout="tn", ld=104) == (4, 16)  # a row ends in part of a vector
 
 
 @settings(max_examples=200, deadline=None)

@@ -78,7 +78,7 @@ def test_random_shapes(arguments: list[str], tmp_path: Path, monkeypatch: pytest
 def test_tune_of_candidates(arguments: list[str], tmp_path: Path) -> None:
     file = tmp_path / "candidates.json"
     product = {"m": 16, "n": 64, "k": 64, "batch": 2, "layout": "nt", "dtype": "bfloat16", "mode": None}
-    plans = {"mma_16x64": "mma_16x64 raw_a=0", "simt_64x64": "simt_64x64 splits=1"}
+    plans = {"mma_16x64": "mma_16x64 bytes_a=16", "simt_64x64": "simt_64x64 splits=1"}
     file.write_text(json.dumps([product | {"plans": plans}]))
     assert tune.main(["matmul", "--candidates", str(file), *arguments]) == 0
     rows = rows_of(tmp_path / f"{tune.MATMUL_PLANS}.json")

@@ -83,7 +83,7 @@ inline bool has_vectors(const Problem& p, const OperandLines& x, std::int64_t co
   const std::int64_t across = along_k ? x.stride : x.k_stride, size = along_k ? p.k : x.count;
   const auto aligned = [=](std::int64_t elements) { return elements % count == 0; };
   const auto bytes = std::min<std::int64_t>(16, count * static_cast<std::int64_t>(size_of(p.dtype)));
-  return (along_k || x.stride == 1) && aligned(size) && aligned(across) &&
+  return (along_k || x.stride == 1) && aligned(size) && ((along_k && x.count == 1) || aligned(across)) &&
          reinterpret_cast<std::intptr_t>(x.operand.data) % bytes == 0 &&
          std::all_of(x.operand.batch_stride, x.operand.batch_stride + p.batch_dims, aligned);
 }

@@ -2,10 +2,10 @@
 // launch, one CTA per tile of C. out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
 // any batch. Sizes and tiles under 2^30. Design: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 in flight. Unaligned rows are copied
-//           as the aligned pieces that hold them (kRaw).
+//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 in flight. Unaligned rows: 4 bytes, or
+//           through registers by element, where a block is in flight while the one before it is stored.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
-//           conflicts. Unaligned rows are read one element at a time, or a pair if all pairs lie in aligned words.
+//           conflicts.
 //   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
 //           where it does not split K (wgmma_splits).
 //   Store   through the warp's own shared memory, eight elements at a time (one if N is not a multiple of 8).
@@ -24,7 +24,7 @@ namespace xgemm::matmul {
 
 struct MmaArguments {
   Problem problem;
-  bool raw_a, raw_b;        ///< rows of the operand are unaligned
+  int bytes_a, bytes_b;     ///< of the pieces that an operand's rows are copied in: 16, 4 or 2
   bool plain;               ///< nothing but alpha and bias in the epilogue, one bias for all batches
   int slots;                ///< in shared memory: stages, or K's blocks if fewer
   unsigned columns, tiles;  ///< of a batch: tiles per row of tiles, and all
@@ -32,29 +32,35 @@ struct MmaArguments {
 
 namespace mma_detail {
 
-/// One operand: its k-blocks in shared memory, and what this thread copies of them.
-template <int kLines, bool kAlongK, int kThreads>
+/// One operand: its k-blocks in shared memory, and what this thread copies of them. kUnaligned: rows may be unaligned.
+template <int kLines, bool kAlongK, int kThreads, bool kUnaligned>
 struct Panel {
   static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // row bytes; rows
   static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
-  static constexpr int kRawRow = kRow + 16, kRawBytes = kRawRow * kRows;    // of unaligned rows
   static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
+  static constexpr int kWords = kBytes / 4 / kThreads;                      // a thread's words of a block
   static_assert(kStep % 8 == 0 && kCount * kStep == kRows, "a thread's rows are swizzled alike");
 
-  const unsigned char* piece[kCount];  // the thread's pieces, one per row, at the next block's k
-  std::int64_t advance;                // bytes to the next block
-  int to, rows, bytes;                 // offset of its first piece; rows left, and bytes left in a row
+  const unsigned char* piece[kUnaligned ? 1 : kCount];  // the thread's pieces, one per row, at the next block's k; else the block
+  std::int64_t advance, across;                         // bytes to the next block, and to the next row
+  int to, rows, bytes;                                  // offset of its first piece; rows left, and bytes left in a row
 
   template <class T>
   __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
-    const std::int64_t across = 2 * (kAlongK ? line_stride : k_stride);
+    across = 2 * (kAlongK ? line_stride : k_stride);
     advance = kAlongK ? 2 * kMmaTileK : kMmaTileK * across;
     to = place(first(), at());
-    rows = (kAlongK ? lines : depth) - first(), bytes = 2 * (kAlongK ? depth : lines) - 16 * at();
+    rows = kAlongK ? lines : depth, bytes = 2 * (kAlongK ? depth : lines);
+    if constexpr (kUnaligned) {
+      piece[0] = reinterpret_cast<const unsigned char*>(from);
+      asm volatile("" : "+l"(piece[0]));  // computed before grid_wait()
+    } else {
+      rows -= first(), bytes -= 16 * at();
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      piece[i] = reinterpret_cast<const unsigned char*>(from) + (first() + i * kStep) * across + 16 * at();
-      asm volatile("" : "+l"(piece[i]));  // computed before grid_wait()
+      for (int i = 0; i < kCount; ++i) {
+        piece[i] = reinterpret_cast<const unsigned char*>(from) + (first() + i * kStep) * across + 16 * at();
+        asm volatile("" : "+l"(piece[i]));
+      }
     }
     asm volatile("" : "+l"(advance), "+r"(to), "+r"(rows), "+r"(bytes));
   }
@@ -69,40 +75,58 @@ struct Panel {
 
   __device__ __forceinline__ void step() {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) piece[i] += advance;
+    for (auto& p : piece) p += advance;
     (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
   }
 
-  /// Copies the next block if all its k are in bounds and its rows are aligned. (Lines out of bounds become zeros. Reading the
-  /// last line instead would overload its slice of L2.)
-  __device__ __forceinline__ void copy_whole(unsigned char* slot) {
+  /// Copies the next block of aligned rows. kWhole: all its k are in bounds. (Lines out of bounds become zeros. Reading the last
+  /// line instead would overload its slice of L2.)
+  template <bool kWhole>
+  __device__ __forceinline__ void copy(unsigned char* slot) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      cp_async_or_zeros(slot + to + i * (kStep * kRow), piece[i], kAlongK ? i * kStep < rows : bytes > 0);
+    for (int i = 0; i < kCount; ++i) {
+      const bool row = (kWhole && !kAlongK) || i * kStep < rows, column = (kWhole && kAlongK) || bytes > 0;
+      cp_async_or_zeros(slot + to + i * (kStep * kRow), piece[i], row && column);
+    }
     step();
   }
 
-  /// Copies the next block. `raw`: rows are unaligned. Each is copied from the aligned 16 bytes in which it starts, with one
-  /// piece more and with what follows it, up to `end`, where the matrix ends.
-  __device__ __forceinline__ void copy(unsigned char* slot, bool raw, const unsigned char* end) {
-    unsigned char* const target = slot + (raw ? first() * kRawRow + 16 * at() : to);
+  /// f(i, row, byte in the row) of each piece of `size` bytes that this thread copies; neighbouring threads copy neighbours.
+  template <int kSize, class F>
+  static __device__ __forceinline__ void each(const F& f) {
+    constexpr int kPer = kRow / kSize, kTurn = kThreads / kPer;
+    static_assert(kTurn * kPer == kThreads && kRows % kTurn == 0);
+    const int row = static_cast<int>(threadIdx.x / kPer), byte = static_cast<int>(threadIdx.x % kPer) * kSize;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int shift = raw ? static_cast<int>(misalignment(piece[i])) : 0, some = i * kStep < rows ? bytes + shift : 0;
-      const unsigned char* const from = piece[i] - shift;
-      const auto move = [&](int offset) {
-        unsigned char* const here = target + i * kStep * (raw ? kRawRow : kRow) + offset;
-        const int count = some - offset;
-        if (count > 0 && from + offset + 16 > end)
-          *reinterpret_cast<uint4*>(here) =
-              load_front<std::uint16_t>(reinterpret_cast<const char*>(from + offset), static_cast<unsigned>(min(count, 15)));
-        else
-          cp_async_or_zeros(here, from + offset, count > 0);
-      };
-      move(0);
-      if (raw && at() == 0) move(kRow);
-    }
+    for (int i = 0; i < kRows / kTurn; ++i) f(i, row + i * kTurn, byte);
+  }
+  /// Copies the next block `kSize` bytes at a time: rows and their ends are aligned to them.
+  template <int kSize>
+  __device__ __forceinline__ void copy_pieces(unsigned char* slot) {
+    each<kSize>([&](int, int row, int byte) {
+      cp_async<kSize>(slot + place(row, byte / 16) + byte % 16, piece[0] + row * across + byte,
+                      row < rows && byte < bytes ? kSize : 0);
+    });
     step();
+  }
+
+  /// A thread's elements of a block, in pairs: asynchronous copies of two bytes do not exist.
+  struct Pairs {
+    std::uint16_t low[kWords], high[kWords];
+  };
+  __device__ __forceinline__ void load(Pairs& x) {
+    each<4>([&](int i, int row, int byte) {
+      const auto* const from = reinterpret_cast<const std::uint16_t*>(piece[0] + row * across + byte);
+      x.low[i] = row < rows && byte < bytes ? from[0] : std::uint16_t{0};
+      x.high[i] = row < rows && byte + 2 < bytes ? from[1] : std::uint16_t{0};
+    });
+    step();
+  }
+  static __device__ __forceinline__ void store(const Pairs& x, unsigned char* slot) {
+    each<4>([&](int i, int row, int byte) {
+      *reinterpret_cast<std::uint32_t*>(slot + place(row, byte / 16) + byte % 16) =
+          x.low[i] | static_cast<std::uint32_t>(x.high[i]) << 16;
+    });
   }
 };
 
@@ -129,54 +153,26 @@ struct Reader {
   }
 };
 
-/// The same for a raw slot, where a row keeps its misalignment; rows eight apart have the same.
-template <class Panel, bool kAlongK, bool kLinesFirst>
-struct RawReader {
-  int offset[2];  // of the lane's first element, and (not along k) of the next k
-  bool words;     // pairs along k lie in aligned words
-  template <class T>
-  __device__ __forceinline__ RawReader(const T* from, std::int64_t line_stride, std::int64_t k_stride, int line, int lane) {
-    const int first = lane / 4, k = lane % 4 * 2;
-    const auto shift = [&](int row) { return static_cast<int>(misalignment(from + row * (kAlongK ? line_stride : k_stride))); };
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      offset[i] = kAlongK ? (line + first) * Panel::kRawRow + shift(first) + 2 * (k + i)
-                          : (k + i) * Panel::kRawRow + shift(k + i) + 2 * (line + first);
-    words = kAlongK && line_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0;
-  }
-  /// `depth`: k in bounds in the block.
-  __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step, int lane,
-                                       int depth) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int line = 16 * fragment + 8 * (kLinesFirst ? i % 2 : i / 2), k = 16 * step + 8 * (kLinesFirst ? i / 2 : i % 2);
-      const unsigned char* const at = panel + (kAlongK ? line * Panel::kRawRow + 2 * k : k * Panel::kRawRow + 2 * line);
-      if (words)
-        r[i] = *reinterpret_cast<const std::uint32_t*>(at + offset[0]);
-      else
-        r[i] = *reinterpret_cast<const std::uint16_t*>(at + offset[0]) |
-               static_cast<std::uint32_t>(*reinterpret_cast<const std::uint16_t*>(at + offset[1])) << 16;
-      if (kAlongK && depth < kMmaTileK) {  // bytes after a row's end are not its k
-        const int left = depth - k - lane % 4 * 2;
-        r[i] = left >= 2 ? r[i] : left == 1 ? r[i] & 0xffffu : 0u;
-      }
-    }
-  }
-};
+/// At most `stages` slots, of which `ctas` CTAs find room on an SM.
+constexpr int stages_of(int stages, int slot_bytes, int ctas) {
+  while (stages > 3 && ctas * (stages * slot_bytes + 1024) > 227 * 1024) --stages;
+  return stages;
+}
 
-template <MmaTile kTile, bool kAlongKA, bool kAlongKB>
+template <MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
 struct Shape {
   static constexpr MmaTileInfo kInfo = info(kTile);
   static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
-  using A = Panel<kInfo.rows, kAlongKA, kThreads>;
-  using B = Panel<kInfo.columns, kAlongKB, kThreads>;
+  using A = Panel<kInfo.rows, kAlongKA, kThreads, kUnaligned>;
+  using B = Panel<kInfo.columns, kAlongKB, kThreads, kUnaligned>;
+  static constexpr int kSlot = A::kBytes + B::kBytes;
+  static constexpr int kBeside = kUnaligned && A::kWords + B::kWords > 24 ? 3 : kInfo.beside;  // room for a block's elements
+  /// Unaligned rows: as many CTAs as registers allow, which hide each other's loads through registers.
+  static constexpr int kStages = kUnaligned ? stages_of(kInfo.stages, kSlot, kBeside) : kInfo.stages;
   static constexpr int kPitch = kColumns + 4;  // floats of a row of a warp's sums
   static constexpr int kSums = 4 * kWarps * kRows * kPitch;
-  static constexpr int shared_bytes(int slots, bool raw_a, bool raw_b) {
-    const int slot = (raw_a ? A::kRawBytes : A::kBytes) + (raw_b ? B::kRawBytes : B::kBytes);
-    return slots * slot > kSums ? slots * slot : kSums;
-  }
+  static constexpr int shared_bytes(int slots) { return slots * kSlot > kSums ? slots * kSlot : kSums; }
 };
 
 /// Calls f(d, index in dim d) for batch `index`. Short code, because it runs before the first load.
@@ -192,14 +188,15 @@ __device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index,
 
 }  // namespace mma_detail
 
-/// kRaw: g.raw_a or g.raw_b.
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kRaw>
-__global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::kThreads, info(kTile).beside)
+/// kUnaligned: g.bytes_a or g.bytes_b is less than 16.
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
+__global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>::kThreads,
+                                  mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>::kBeside)
     mma_gemm(const __grid_constant__ MmaArguments g) {
-  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
+  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>;
   using A = typename Shape::A;
   using B = typename Shape::B;
-  constexpr int kStages = Shape::kInfo.stages, kRows = Shape::kRows, kColumns = Shape::kColumns;
+  constexpr int kSlot = Shape::kSlot, kStages = Shape::kStages, kRows = Shape::kRows, kColumns = Shape::kColumns;
   extern __shared__ __align__(1024) unsigned char ring[];
 
   const Problem& p = g.problem;
@@ -213,45 +210,49 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
   mma_detail::each_batch_dim(p, batch,
                              [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
-  const bool raw_a = kRaw && g.raw_a, raw_b = kRaw && g.raw_b;
   A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
   B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
-  const int slot_a = raw_a ? A::kRawBytes : A::kBytes, slot_bytes = slot_a + (raw_b ? B::kRawBytes : B::kBytes);
   const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
-            whole = kRaw ? 0 : static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
-  const int ring_bytes = g.slots * slot_bytes;
+            whole = static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
+  const int ring_bytes = g.slots * kSlot;
   int next = 0, slot = 0;  // offsets of the slot to fill, and of the slot to read
 
   const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
   const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
   const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
-  const mma_detail::RawReader<A, kAlongKA, true> raw_reader_a(a, p.a.row_stride, p.a.col_stride, warp_row, lane);
-  const mma_detail::RawReader<B, kAlongKB, false> raw_reader_b(b, p.b.col_stride, p.b.row_stride, warp_column, lane);
-  const int k = static_cast<int>(p.k);
+  [[maybe_unused]] typename A::Pairs pairs_a;  // of the last block that was asked for, where elements are copied
+  [[maybe_unused]] typename B::Pairs pairs_b;
   const auto start_copy = [&](int block) {
-    unsigned char *const to_a = ring + next, *const to_b = to_a + slot_a;
-    next = next + slot_bytes == ring_bytes ? 0 : next + slot_bytes;
-    if (block < whole) {
-      of_a.copy_whole(to_a), of_b.copy_whole(to_b);
+    unsigned char* const to = ring + next;
+    if constexpr (kUnaligned) {
+      unsigned char* const before = ring + (next == 0 ? ring_bytes : next) - kSlot;
+      if (block > 0 && block <= blocks) {
+        if (g.bytes_a == 2) A::store(pairs_a, before);
+        if (g.bytes_b == 2) B::store(pairs_b, before + A::kBytes);
+      }
+      if (block < blocks) {
+        g.bytes_a == 16  ? of_a.template copy_pieces<16>(to)
+        : g.bytes_a == 4 ? of_a.template copy_pieces<4>(to)
+                         : of_a.load(pairs_a);
+        unsigned char* const to_b = to + A::kBytes;
+        g.bytes_b == 16  ? of_b.template copy_pieces<16>(to_b)
+        : g.bytes_b == 4 ? of_b.template copy_pieces<4>(to_b)
+                         : of_b.load(pairs_b);
+      }
+    } else if (block < whole) {
+      of_a.template copy<true>(to), of_b.template copy<true>(to + A::kBytes);
     } else if (block < blocks) {
-      int last_row = rows - 1, last_column = columns - 1;
-      asm volatile("" : "+r"(last_row), "+r"(last_column));  // computed here, not before the loop
-      const T *const end_a = a + last_row * p.a.row_stride + (k - 1) * p.a.col_stride + 1, *const end_b =
-                                                                                               b + last_column * p.b.col_stride +
-                                                                                               (k - 1) * p.b.row_stride + 1;
-      of_a.copy(to_a, raw_a, reinterpret_cast<const unsigned char*>(end_a));
-      of_b.copy(to_b, raw_b, reinterpret_cast<const unsigned char*>(end_b));
+      of_a.template copy<false>(to), of_b.template copy<false>(to + A::kBytes);
     }
+    next = next + kSlot == ring_bytes ? 0 : next + kSlot;
     cp_async_commit();  // an empty group too: the wait counts groups
   };
   const unsigned char *panel_a, *panel_b;
-  int depth = kMmaTileK;  // of the block that is read
   // Barrier: all threads' copies of the next block have arrived, and all threads have read the block before.
-  const auto meet = [&](int block) {
+  const auto meet = [&] {
     __syncthreads();
-    panel_a = ring + slot, panel_b = panel_a + slot_a;
-    slot = slot + slot_bytes == ring_bytes ? 0 : slot + slot_bytes;
-    if (kRaw) depth = k - block * kMmaTileK;
+    panel_a = ring + slot, panel_b = panel_a + A::kBytes;
+    slot = slot + kSlot == ring_bytes ? 0 : slot + kSlot;
   };
   constexpr int kSteps = kMmaTileK / 16;
   // Blocks whose fragments are read ahead: the few products of a small tile would wait for each read.
@@ -259,20 +260,15 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
   std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's fragments
   const auto read = [&](int step) {
 #pragma unroll
-    for (int i = 0; i < kRows / 16; ++i)
-      raw_a ? raw_reader_a.read(fa[step][i], panel_a, i, step, lane, depth) : reader_a.read(fa[step][i], panel_a, i, step);
+    for (int i = 0; i < kRows / 16; ++i) reader_a.read(fa[step][i], panel_a, i, step);
 #pragma unroll
-    for (int j = 0; j < kColumns / 16; ++j)
-      raw_b ? raw_reader_b.read(fb[step][j], panel_b, j, step, lane, depth) : reader_b.read(fb[step][j], panel_b, j, step);
+    for (int j = 0; j < kColumns / 16; ++j) reader_b.read(fb[step][j], panel_b, j, step);
   };
 
   ptx::grid_wait();
   ptx::grid_release();
-  int copies = 0;
 #pragma unroll 1
-  for (; copies < min(blocks, kStages - 1 + kAhead); ++copies) start_copy(copies);
-#pragma unroll 1
-  for (; copies < kStages - 1 + kAhead; ++copies) cp_async_commit();
+  for (int block = 0; block < kStages - 1 + kAhead; ++block) start_copy(block);
   // The bias of the lane's columns. Adding -0 changes nothing.
   float add[kColumns / 8][2];
   const T* const bias = g.plain ? static_cast<const T*>(p.bias.data) : nullptr;
@@ -285,7 +281,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     }
   if constexpr (kAhead > 0) {
     cp_async_wait<kStages - 1>();
-    meet(0);
+    meet();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) read(step);
   }
@@ -295,7 +291,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB>::
     const bool more = block + kAhead < blocks;
     if (more) {
       cp_async_wait<kStages - 2>();
-      meet(block + kAhead);
+      meet();
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {

@@ -10,16 +10,16 @@
 
 namespace xgemm::matmul {
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kRaw>
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
 void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
-  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB>;
-  constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kRaw>;
-  allow_shared<kGemm, Shape::shared_bytes(Shape::kInfo.stages, kRaw, kRaw)>();
+  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>;
+  constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
+  allow_shared<kGemm, Shape::shared_bytes(Shape::kStages)>();
   const std::int64_t columns = ceil_div(p.n, Shape::kInfo.columns), tiles = ceil_div(p.m, Shape::kInfo.rows) * columns;
-  const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kInfo.stages, ceil_div(p.k, kMmaTileK)));
+  const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kStages, ceil_div(p.k, kMmaTileK)));
   const MmaArguments args{.problem = p,
-                          .raw_a = plan.raw_a,
-                          .raw_b = plan.raw_b,
+                          .bytes_a = plan.bytes_a,
+                          .bytes_b = plan.bytes_b,
                           .plain = has_plain_epilogue(p),
                           .slots = slots,
                           .columns = static_cast<unsigned>(columns),
@@ -27,7 +27,7 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   enqueue(kGemm,
           {.blocks = static_cast<unsigned>(tiles * p.batches),
            .threads = Shape::kThreads,
-           .shared_bytes = static_cast<std::size_t>(Shape::shared_bytes(slots, plan.raw_a, plan.raw_b)),
+           .shared_bytes = static_cast<std::size_t>(Shape::shared_bytes(slots)),
            .early = true},
           stream, args);
 }
@@ -36,8 +36,8 @@ template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
     dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-      plan.raw_a || plan.raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
-                               : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
+      plan.is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
+                          : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
     });
   });
 }

@@ -15,9 +15,16 @@ constexpr double kHidden = 0.01;              // share of the shorter of tiles a
 constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, which TMA loads best: beyond, 7.4 us instead of 5.9
-// Cost of an operand that is read one element at a time ("Unaligned operands, raw"): per k-block, in k-blocks, and per tile; of
-// the first tile, which waits for its loads, and of a further one.
-constexpr double kRaw = 2.6, kRawStart = 0.1, kRawBlock = 1.5, kRawMore = 0.1;
+// Cost of an operand whose rows are unaligned, predicted: per k-block, in k-blocks, and per tile; of the first tile, which waits
+// for its loads, and of a further one.
+struct Unaligned {
+  double block, start, more_block, more;
+};
+constexpr Unaligned kWords{0.3, 0.05, 0.3, 0.05}, kElements{1.5, 0.1, 0.8, 0.1};
+
+/// Multiples of which an operand's rows start and end at.
+int piece_bytes(const Problem& p, const OperandLines& x) { return has_vectors(p, x, 8) ? 16 : has_vectors(p, x, 2) ? 4 : 2; }
+
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
@@ -31,16 +38,19 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   if (wgmma_splits(p.n, p.k) > 1) return {};  // wgmma's order of additions is then another
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
-  MmaPlan best{.tile = MmaTile::t32x32,
-               .raw_a = !has_vectors(p, lines_of_a(p), 8),
-               .raw_b = !has_vectors(p, lines_of_b(p), 8),
-               .seconds = 0};
+  MmaPlan best{
+      .tile = MmaTile::t32x32, .bytes_a = piece_bytes(p, lines_of_a(p)), .bytes_b = piece_bytes(p, lines_of_b(p)), .seconds = 0};
   double best_us = 1e30;
   const Machine machine = machine_of(gpu);
-  const int raw = best.raw_a + best.raw_b;
+  Unaligned more{};
+  for (const int bytes : {best.bytes_a, best.bytes_b}) {
+    if (bytes == 16) continue;
+    const Unaligned& x = bytes == 4 ? kWords : kElements;
+    more.block += x.block, more.start += x.start, more.more_block += x.more_block, more.more += x.more;
+  }
   const bool whole =
       (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
-  if (forced.empty() && p.k > (raw || !whole ? kLongestK : kLongestWholeK)) return {};
+  if (forced.empty() && p.k > (best.is_unaligned() || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
   const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
   const double memory =
@@ -51,15 +61,14 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
     if (forced.find('_') != forced.npos && forced != t.name) continue;
-    const double busy =
-        t.start + t.block * (1 + kRaw * raw) * blocks +
-        (rounds(t.rows, t.columns) - 1) * (t.more + kRawMore * raw + t.more_block * (1 + kRawBlock * raw) * blocks);
+    const double busy = t.start + t.block * (1 + more.block) * blocks +
+                        (rounds(t.rows, t.columns) - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * blocks);
     // Each tile loads its rows and columns, from L2 at best.
     const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +
                          elements;
     const double floor = kStart + std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));
-    const double us = kRawStart * raw + std::max(busy, floor) + kHidden * std::min(busy, floor);
+    const double us = more.start + std::max(busy, floor) + kHidden * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile

@@ -33,8 +33,9 @@ constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std:
 
 struct MmaPlan {
   MmaTile tile;
-  bool raw_a, raw_b;  ///< the operand's rows do not both start and end at multiples of 16 bytes
-  double seconds;     ///< predicted
+  int bytes_a, bytes_b;  ///< multiples of which an operand's rows start and end at: 16, 4 or 2
+  double seconds;        ///< predicted
+  bool is_unaligned() const { return bytes_a < 16 || bytes_b < 16; }
 };
 
 /// Nothing if the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.

@@ -80,8 +80,8 @@ void check_mma(std::uint64_t seed) {
   emulation::launch_options() = {.seed = seed};
   product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
     dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-      plan->raw_a || plan->raw_b ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
-                                 : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
+      plan->is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
+                           : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
     });
   });
 }
