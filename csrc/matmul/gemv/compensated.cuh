@@ -29,10 +29,10 @@ __device__ __forceinline__ float add_product(float& sum, float a, float b) {
   return plus(both.off, fmaf(a, b, -product));
 }
 
-/// The sum over all lanes, in every lane.
-__device__ __forceinline__ Compensated warp_sum(Compensated x) {
+/// The sum over all lanes, or each `lanes` (a power of two) neighbouring ones, in every lane.
+__device__ __forceinline__ Compensated warp_sum(Compensated x, int lanes = kWarpSize) {
 #pragma unroll
-  for (int step = kWarpSize / 2; step > 0; step /= 2)
+  for (int step = lanes / 2; step > 0; step /= 2)
     x.add({__shfl_xor_sync(kFullWarp, x.sum, step), __shfl_xor_sync(kFullWarp, x.off, step)});
   return x;
 }

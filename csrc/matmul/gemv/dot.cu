@@ -9,47 +9,64 @@ namespace xgemm::matmul {
 namespace {
 
 /// Are quads of k aligned accesses in every line, and wholly in bounds?
-bool in_quads(const Problem& p, OperandLines x) {
-  if (x.count == 1) x.stride = 0;
-  return x.k_stride == 1 && has_vectors(p, x, 4);
-}
+bool in_quads(const Problem& p, const OperandLines& x) { return x.k_stride == 1 && has_vectors(p, x, 4); }
 
-template <int kX, int kLines, dot::Loads kLoads, bool kExact>
+template <int kX, int kLines, dot::Loads kLoads, dot::Exact kExact, bool kStaged>
 void launch(const Problem& p, cudaStream_t stream) {
+  constexpr auto kDot = dot_kernel<kX, kLines, kLoads, kExact, kStaged>;
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m;
-  const int warps = dot_warps(lines, p.k), block = std::max(kDotBlockWarps, warps);
-  const auto tiles = static_cast<unsigned>(ceil_div(lines, std::int64_t{block / warps * kLines}));
-  enqueue(dot_kernel<kX, kLines, kLoads, kExact>,
-          {.blocks = static_cast<unsigned>(tiles * p.batches), .threads = static_cast<unsigned>(32 * block), .early = true},
-          stream, DotArguments{p, stream_b, warps, tiles});
+  const int warps = dot_warps(lines, p.k), lanes = kExact == dot::Exact::all ? dot_lanes(p.k) : 32;
+  const int pitch = kStaged ? static_cast<int>(dot_pitch(p.k)) : 0, staged = 4 * kX * pitch;
+  // More lines for each copy of x.
+  const int least = staged > 32 * 1024 ? kDotMaxWarps : staged > 4 * 1024 ? 2 * kDotBlockWarps : kDotBlockWarps;
+  const int block = std::max(least, warps), groups = block / warps * (32 / lanes);
+  const auto tiles = static_cast<unsigned>(ceil_div(lines, std::int64_t{groups * kLines}));
+  if constexpr (kStaged) allow_shared<kDot, static_cast<int>(kDotMaxStaged)>();
+  enqueue(kDot,
+          {.blocks = static_cast<unsigned>(tiles * p.batches),
+           .threads = static_cast<unsigned>(32 * block),
+           .shared_bytes = static_cast<std::size_t>(staged),
+           .early = true},
+          stream, DotArguments{p, stream_b, lanes, warps, pitch, tiles});
 }
 
-template <int kX, int kLines, dot::Loads kLoads>
+template <int kX, int kLines, dot::Loads kLoads, bool kStaged>
 void launch(const Problem& p, cudaStream_t stream) {
-  p.k < dot::kExact ? launch<kX, kLines, kLoads, true>(p, stream) : launch<kX, kLines, kLoads, false>(p, stream);
+  using enum dot::Exact;
+  p.k <= kDotShort    ? launch<kX, kLines, kLoads, all, kStaged>(p, stream)
+  : p.k < dot::kExact ? launch<kX, kLines, kLoads, first, kStaged>(p, stream)
+                      : launch<kX, kLines, kLoads, none, kStaged>(p, stream);
 }
 
 }  // namespace
 
 void launch_dot(const Problem& p, cudaStream_t stream) {
   const bool stream_b = dot_streams_b(p);
-  const std::int64_t lines = stream_b ? p.n : p.m, x_lines = stream_b ? p.m : p.n;
-  const bool quads = in_quads(p, lines_of_a(p)) && in_quads(p, lines_of_b(p));
+  const OperandLines w = stream_b ? lines_of_b(p) : lines_of_a(p), x = stream_b ? lines_of_a(p) : lines_of_b(p);
+  const std::int64_t x_lines = x.count;
   const bool apart = p.k % 4 != 0;  // depends on K alone, so that no bit depends on strides or addresses
   using enum dot::Loads;
-  if (apart)
-    x_lines == 1   ? (lines < 16384 ? launch<1, 1, strided>(p, stream) : launch<1, 2, strided>(p, stream))
-    : x_lines == 2 ? launch<2, 2, strided>(p, stream)
-                   : launch<4, 4, strided>(p, stream);
-  else if (!quads)
-    x_lines == 1   ? launch<1, 1, elements>(p, stream)
-    : x_lines == 2 ? launch<2, 1, elements>(p, stream)
-                   : launch<4, 1, elements>(p, stream);
-  else if (x_lines == 1)  // two lines per group halve the reads of x, but are too coarse for few lines
-    lines < 16384 ? launch<1, 1, vectors>(p, stream) : launch<1, 2, vectors>(p, stream);
+  if (apart && (x.k_stride == 1 || !dot_stages(p.k)))
+    x_lines == 1   ? (w.count < 16384 ? launch<1, 1, strided, false>(p, stream) : launch<1, 2, strided, false>(p, stream))
+    : x_lines == 2 ? launch<2, 2, strided, false>(p, stream)
+                   : launch<4, 4, strided, false>(p, stream);
+  else if (apart)
+    x_lines == 1   ? launch<1, 1, strided, true>(p, stream)
+    : x_lines == 2 ? launch<2, 2, strided, true>(p, stream)
+                   : launch<4, 4, strided, true>(p, stream);
+  else if (in_quads(p, w) && in_quads(p, x))  // one line of x: two of w per group halve its reads, too coarse for few lines
+    x_lines == 1   ? (w.count < 16384 ? launch<1, 1, vectors, false>(p, stream) : launch<1, 2, vectors, false>(p, stream))
+    : x_lines == 2 ? launch<2, 2, vectors, false>(p, stream)
+                   : launch<4, 2, vectors, false>(p, stream);
+  else if (in_quads(p, w) && dot_stages(p.k))
+    x_lines == 1   ? launch<1, 1, vectors, true>(p, stream)
+    : x_lines == 2 ? launch<2, 2, vectors, true>(p, stream)
+                   : launch<4, 2, vectors, true>(p, stream);
   else
-    x_lines == 2 ? launch<2, 2, vectors>(p, stream) : launch<4, 2, vectors>(p, stream);
+    x_lines == 1   ? launch<1, 1, elements, false>(p, stream)
+    : x_lines == 2 ? launch<2, 1, elements, false>(p, stream)
+                   : launch<4, 1, elements, false>(p, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -15,9 +15,11 @@ constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.0e
 // of an element if the large operand is copied one element at a time.
 constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.7e-6, kGemvSingles = 3.1e-6;
 constexpr double kDotBytesPerSecondAndWarp = 3.3e9;  // few warps do not reach the memory's rate: each has some loads in flight
-constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is not along k: loads of single elements
+constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is loaded one element at a time
+constexpr double kDotStagedBytes = 2.7e12;           // per second, if it is copied to shared memory (predicted)
 constexpr double kDotLine = 80e-9;                   // seconds of an SM for a warp's start and its lanes' sum
 constexpr double kSweepBlocksForMemory = 50;
+constexpr std::int64_t kSweepClusterK = 512;  // below, a cluster's start and meeting take longer than its k
 
 struct Estimate {
   double seconds;
@@ -55,8 +57,10 @@ bool dot_serves(const Problem& p) {
 double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t matrices, const Machine& machine) {
   const std::int64_t k = p.k;
   const bool strided = !(a_along_k(p) && b_along_k(p));  // the small operand
-  const double all = static_cast<double>(lines) * static_cast<double>(matrices), warps = all * dot_warps(lines, k);
-  const double rate = std::min(strided ? kDotStridedBytes : machine.read_bytes, warps * kDotBytesPerSecondAndWarp);
+  const double all = static_cast<double>(lines) * static_cast<double>(matrices);
+  const double warps = all * (k <= kDotShort ? dot_lanes(k) / 32.0 : dot_warps(lines, k));
+  const double most = !strided ? machine.read_bytes : dot_stages(k) ? kDotStagedBytes : kDotStridedBytes;
+  const double rate = std::min(most, warps * kDotBytesPerSecondAndWarp);
   return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * kDotLine);
 }
 
@@ -77,12 +81,25 @@ int dot_warps(std::int64_t lines, std::int64_t k) {
   return warps;
 }
 
+int dot_lanes(std::int64_t k) {
+  const std::int64_t quads = ceil_div(k, 4), each = k % 4 == 0 ? 4 : 2;  // of a lane; single elements need more lanes
+  int lanes = 4;
+  while (lanes < 32 && lanes * each < quads) lanes *= 2;
+  return lanes;
+}
+
+int sweep_strips(std::int64_t k) {
+  const std::int64_t pairs = round_up_pow2(ceil_div(k, 2 * kSweepDepth));
+  return static_cast<int>(std::clamp<std::int64_t>(pairs, 4, kSweepStrips));
+}
+
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   const std::int64_t tiles = ceil_div(lines, kSweepColumns);
   std::int64_t splits = 1;
   // One wave with room to spare, as clusters do not fill every SM; or the work of two blocks per SM.
   const std::int64_t most = tiles > 50 ? 528 : 100;
-  while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most && k >= splits * 2 * kSweepWarps * kSweepDepth)
+  while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most &&
+         k >= std::max<std::int64_t>(kSweepClusterK, splits * 2 * kSweepStrips * kSweepDepth))
     splits *= 2;
   return splits;
 }
@@ -98,6 +115,7 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
                 .tiles = 0,
                 .workspace_bytes = 0,
                 .vector = has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4),
+                .many = false,
                 .seconds = 0};
   const bool stream_b = dot_streams_b(p);
   const std::int64_t lines = stream_b ? p.n : p.m;
@@ -130,6 +148,7 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
       .tiles = tiles,
       .workspace_bytes = 0,
       .vector = false,
+      .many = tiles * splits > (splits == 1 ? 1 : 2) * gpu.sm_count,
       .seconds = kSweepLaunch + operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine_of(gpu).read_bytes * busy)};
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "device/integer.h"
 #include "device/launch.h"
 #include "matmul/gemv/launch.h"
@@ -9,16 +11,17 @@ namespace {
 template <int kX, bool kVector, int kBuffers, bool kExact>
 void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
   constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
-  constexpr int kBytes = kExact ? sweep_bytes(kX) : 0;
-  if constexpr (kBytes > 48 * 1024) allow_shared<kSweep, kBytes>();
+  constexpr int kMostBytes = kExact ? sweep_bytes(kX, kSweepStrips, kSweepMaxSplits) : 0;
+  if constexpr (kMostBytes > 48 * 1024) allow_shared<kSweep, kMostBytes>();
   const auto shares = static_cast<unsigned>(plan.splits);
+  const int strips = sweep_strips(p.k), warps = plan.many ? std::max(4, strips / 2) : strips;
   enqueue(kSweep,
           {.blocks = static_cast<unsigned>(plan.tiles) * shares,
-           .threads = 32 * kSweepWarps,
-           .shared_bytes = kBytes,
+           .threads = static_cast<unsigned>(32 * warps),
+           .shared_bytes = kExact ? static_cast<std::size_t>(sweep_bytes(kX, strips, static_cast<int>(shares))) : 0,
            .cluster = shares,
            .early = true},
-          stream, SweepArguments{p, stream_b, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
+          stream, SweepArguments{p, stream_b, strips, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
 }
 
 template <int kX, bool kVector, int kBuffers>
@@ -29,8 +32,8 @@ void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaSt
 
 template <int kX, bool kVector>
 void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
-  // With one line of x and many blocks, two fit an SM; else a block is alone and needs more bytes in flight.
-  if (kX > 1 || plan.splits > 1) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
+  // Of many blocks several fit an SM; a block that is alone needs more bytes in flight.
+  if (kX > 1 || !plan.many) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
   if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
 }
 

@@ -5,12 +5,14 @@
 //   of any strides.
 //   Lane    4 lines; a warp 128, kSweepDepth of k at a time: as many 16-byte loads that bypass L1 in flight, and one load of x
 //           for all of them, one element per lane, distributed by shuffles.
-//   Order   group g of kSweepDepth k belongs to warp g % kSweepWarps of CTA g / kSweepWarps % shares of the cluster. A warp
-//           adds in order of k; then come the warps of a CTA in order, then the CTAs of the cluster in order of their ranks.
-//   Error   for K up to kSweepExact, compensated.cuh: rounding errors of a warp's first group and of the last additions are
+//   CTA     the strips of k of sweep_strips(k): a warp each, or several in turn where a batch's CTAs hide each other's start and
+//           end.
+//   Order   group g of kSweepDepth k belongs to strip g % strips of CTA g / strips % shares of the cluster. A strip is added in
+//           order of k; then come the strips of a CTA in order, then the CTAs of the cluster in order of their ranks.
+//   Error   for K up to kSweepExact, compensated.cuh: rounding errors of a strip's first group and of the last additions are
 //           kept.
 //
-// Floor: bytes of w once. In flight: kBuffers * 4 KiB per warp, 128 KiB per SM; 4.3 TB/s needs 32.
+// Floor: bytes of w once. In flight: kBuffers * 4 KiB per warp, up to 128 KiB per SM; 4.3 TB/s needs 32.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/grid.cuh"
@@ -22,14 +24,15 @@
 
 namespace xgemm::matmul {
 
-/// Shared memory of kExact: the sums of a block's warps and of a cluster's blocks.
-constexpr int sweep_bytes(int x_lines) {
-  return (kSweepWarps + kSweepMaxSplits) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
+/// Shared memory of kExact: the sums of a block's strips and of a cluster's blocks.
+constexpr int sweep_bytes(int x_lines, int strips, int shares) {
+  return (strips + (shares > 1 ? shares : 0)) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
 }
 
 struct SweepArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
+  int strips;      ///< of k, of a block
   int shares;      ///< the launch's cluster size
   unsigned tiles;  ///< of 128 lines, per batch
 };
@@ -37,12 +40,13 @@ struct SweepArguments {
 /// kX: lines of x. kVector: every quad of lines is one aligned access, wholly in or out of bounds. kBuffers: groups of k that a
 /// warp has in flight. kExact: for k up to kSweepExact.
 template <int kX, bool kVector, int kBuffers, bool kExact>
-__global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1 : 2)
+__global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), kBuffers == 1 ? 3 : 1)
     sweep_kernel(const __grid_constant__ SweepArguments args) {
   using Quad = Vector<float, 4>;
-  constexpr int kDepth = kSweepDepth, kWarps = kSweepWarps, kLines = kSweepColumns;
+  constexpr int kDepth = kSweepDepth, kLines = kSweepColumns;
   static_assert(kX * kDepth <= kWarpSize, "a lane an element of x");
   const Problem& p = args.problem;
+  const int strips = args.strips, warps = static_cast<int>(blockDim.x) / kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int shares = args.shares, share = static_cast<int>(blockIdx.x) % shares;
   const unsigned tile = blockIdx.x / static_cast<unsigned>(shares), batch = tile / args.tiles;
@@ -93,11 +97,12 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
         for (int j = 0; j < 4; ++j) sums[r][j] = fmaf(value, of_w[buffer][i][j], sums[r][j]);
       }
   };
-  // Each line's sum of a warp and its rounding error.
+  // Each line's sum of a strip, and with kExact its rounding error.
   extern __shared__ Compensated of_lines[];
-  [[maybe_unused]] const auto of_warp = [&](int w, int r, int l) -> Compensated& { return of_lines[(w * kX + r) * kLines + l]; };
-  [[maybe_unused]] const auto own_line = [&](int j) { return kVector ? 4 * lane + j : lane + 32 * j; };
-  const auto multiply_first_buffer = [&]([[maybe_unused]] bool first) {
+  [[maybe_unused]] const auto of_strip = [&](int s, int r, int l) -> Compensated& { return of_lines[(s * kX + r) * kLines + l]; };
+  [[maybe_unused]] __shared__ float of_strips[kExact ? 1 : kSweepStrips][kX][kLines];
+  const auto own_line = [&](int j) { return kVector ? 4 * lane + j : lane + 32 * j; };
+  const auto multiply_first_buffer = [&]([[maybe_unused]] bool first, [[maybe_unused]] int strip) {
     if constexpr (kExact) {
       if (first) {
 #pragma unroll
@@ -110,102 +115,118 @@ __global__ void __launch_bounds__(32 * kSweepWarps, kX == 4 || kBuffers == 2 ? 1
             for (int j = 0; j < 4; ++j) off[j] = plus(off[j], add_product(sums[r][j], value, of_w[0][i][j]));
           }
 #pragma unroll
-          for (int j = 0; j < 4; ++j) of_warp(warp, r, own_line(j)).off = off[j];
+          for (int j = 0; j < 4; ++j) of_strip(strip, r, own_line(j)).off = off[j];
         }
         return;
       }
     }
     multiply(0);
   };
-  const int step = kWarps * shares * kDepth;
-  const int first_k = (share * kWarps + warp) * kDepth;
-  int k0 = first_k;
-  if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
-    const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
-    if (whole > 0) load.template operator()<true>(0, k0);
-    for (int i = 0; i < whole; i += 2) {
-      if (i + 1 < whole) load.template operator()<true>(1, k0 + (i + 1) * step);
-      multiply_first_buffer(i == 0);
-      if (i + 2 < whole) load.template operator()<true>(0, k0 + (i + 2) * step);
-      if (i + 1 < whole) multiply(1);
+  const int step = strips * shares * kDepth;
+  const auto add_strip = [&](int strip) {
+    const int first_k = (share * strips + strip) * kDepth;
+    int k0 = first_k;
+    if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
+      const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
+      if (whole > 0) load.template operator()<true>(0, k0);
+      for (int i = 0; i < whole; i += 2) {
+        if (i + 1 < whole) load.template operator()<true>(1, k0 + (i + 1) * step);
+        multiply_first_buffer(i == 0, strip);
+        if (i + 2 < whole) load.template operator()<true>(0, k0 + (i + 2) * step);
+        if (i + 1 < whole) multiply(1);
+      }
+      k0 += whole * step;
+    } else {
+      for (; k0 + kDepth <= k_size; k0 += step) {
+        load.template operator()<true>(0, k0);
+        multiply_first_buffer(k0 == first_k, strip);
+      }
     }
-    k0 += whole * step;
-  } else {
-    for (; k0 + kDepth <= k_size; k0 += step) {
-      load.template operator()<true>(0, k0);
-      multiply_first_buffer(k0 == first_k);
+    if (k0 < k_size) {
+      load.template operator()<false>(0, k0);
+      multiply_first_buffer(k0 == first_k, strip);
     }
-  }
-  if (k0 < k_size) {
-    load.template operator()<false>(0, k0);
-    multiply_first_buffer(k0 == first_k);
-  }
-
-  const int line = static_cast<int>(threadIdx.x) % kLines, row = static_cast<int>(threadIdx.x) / kLines;
-  static_assert(32 * kWarps >= kX * kLines);
-  const bool mine = row < x_lines && line0 + line < lines;
-  float total = 0;
-  if constexpr (kExact) {
 #pragma unroll
     for (int r = 0; r < kX; ++r)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        Compensated& own = of_warp(warp, r, own_line(j));
-        own.sum = sums[r][j];
-        if (first_k >= k_size) own.off = 0;  // else it was written above
+        if constexpr (kExact) {
+          Compensated& own = of_strip(strip, r, own_line(j));
+          own.sum = sums[r][j];
+          if (first_k >= k_size) own.off = 0;  // else it was written above
+        } else {
+          of_strips[strip][r][own_line(j)] = sums[r][j];
+        }
+        sums[r][j] = 0;
       }
-    __syncthreads();
-    Compensated sum{};
-    if (mine) {
-      sum = of_warp(0, row, line);
-#pragma unroll
-      for (int i = 1; i < kWarps; ++i) sum.add(of_warp(i, row, line));
-    }
+  };
+  for (int strip = warp; strip < strips; strip += warps) add_strip(strip);
+  __syncthreads();
+
+  // Thread t adds up elements t, t + threads, ... of the tile: element e is line e % kLines of x's line e / kLines.
+  const int threads = static_cast<int>(blockDim.x), elements = x_lines * kLines;
+  const auto each = [&](const auto& f) {
+    for (int e = static_cast<int>(threadIdx.x); e < elements; e += threads)
+      if (line0 + e % kLines < lines) f(e / kLines, e % kLines);
+  };
+  const auto store = [&](float total, int row, int line) {
+    const auto epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
+    const std::int64_t r = args.stream_b ? row : line0 + line, c = args.stream_b ? line0 + line : row;
+    static_cast<float*>(p.out)[(static_cast<std::int64_t>(batch) * p.m + r) * p.n + c] = epilogue.exact(total, r, c);
+  };
+  if constexpr (kExact) {
+    const auto of_block = [&](int row, int line) {
+      Compensated sum = of_strip(0, row, line);
+      for (int i = 1; i < strips; ++i) sum.add(of_strip(i, row, line));
+      return sum;
+    };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    // In the cluster's first block, after its own warps'.
-    const auto of_share = [&](int s) -> Compensated& { return of_lines[((kWarps + s) * kX + row) * kLines + line]; };
     if (shares > 1) {
+      // In the cluster's first block, after its own strips'.
+      const auto of_share = [&](int s, int row, int line) -> Compensated& {
+        return of_lines[((strips + s) * kX + row) * kLines + line];
+      };
       ptx::cluster_wait();
-      if (mine) ptx::store_remote(ptx::remote_address(&of_share(share), 0), sum.sum, sum.off);
+      each([&](int row, int line) {
+        const Compensated sum = of_block(row, line);
+        ptx::store_remote(ptx::remote_address(&of_share(share, row, line), 0), sum.sum, sum.off);
+      });
       ptx::cluster_sync();
       if (share > 0) return;
-      if (mine) {
-        sum = of_share(0);
-        for (int i = 1; i < shares; ++i) sum.add(of_share(i));
-      }
+      each([&](int row, int line) {
+        Compensated sum = of_share(0, row, line);
+        for (int i = 1; i < shares; ++i) sum.add(of_share(i, row, line));
+        store(sum.value(), row, line);
+      });
+      return;
     }
 #endif
-    total = sum.value();
+    each([&](int row, int line) { store(of_block(row, line).value(), row, line); });
   } else {
-    __shared__ float of_warps[kWarps][kX][kLines];
-#pragma unroll
-    for (int r = 0; r < kX; ++r)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) of_warps[warp][r][kVector ? 4 * lane + j : lane + 32 * j] = sums[r][j];
-    __syncthreads();
-    if (mine) {
-      total = of_warps[0][row][line];
-#pragma unroll
-      for (int i = 1; i < kWarps; ++i) total = plus(total, of_warps[i][row][line]);
-    }
+    const auto of_block = [&](int row, int line) {
+      float total = of_strips[0][row][line];
+      for (int i = 1; i < strips; ++i) total = plus(total, of_strips[i][row][line]);
+      return total;
+    };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     __shared__ float of_shares[kSweepMaxSplits][kX][kLines];  // in the cluster's first block
     if (shares > 1) {
       ptx::cluster_wait();
-      if (mine) ptx::store_remote(ptx::remote_address(&of_shares[share][row][line], 0), __float_as_uint(total));
+      each([&](int row, int line) {
+        ptx::store_remote(ptx::remote_address(&of_shares[share][row][line], 0), __float_as_uint(of_block(row, line)));
+      });
       ptx::cluster_sync();
       if (share > 0) return;
-      if (mine) {
-        total = of_shares[0][row][line];
+      each([&](int row, int line) {
+        float total = of_shares[0][row][line];
         for (int i = 1; i < shares; ++i) total = plus(total, of_shares[i][row][line]);
-      }
+        store(total, row, line);
+      });
+      return;
     }
 #endif
+    each([&](int row, int line) { store(of_block(row, line), row, line); });
   }
-  if (!mine) return;
-  const auto epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
-  const std::int64_t r = args.stream_b ? row : line0 + line, c = args.stream_b ? line0 + line : row;
-  static_cast<float*>(p.out)[(static_cast<std::int64_t>(batch) * p.m + r) * p.n + c] = epilogue.exact(total, r, c);
 }
 
 }  // namespace xgemm::matmul

@@ -77,6 +77,24 @@ void check_in_order(std::uint64_t seed) {
   }
 }
 
+/// A row of the first batch, computed alone by `launch`, has its bits of `out`.
+template <class Launch>
+void check_row_alone(const Product<float>& product, const Buffer<float>& out, std::int64_t row, const std::string& text,
+                     const Launch& launch) {
+  Problem p = product.problem;
+  const auto shifted = [&](Operand& x) {
+    if (x.data) x.data = static_cast<const float*>(x.data) + row * x.row_stride;
+  };
+  shifted(p.a), shifted(p.c), shifted(p.residual);
+  p.m = 1, p.batches = 1, p.batch_dims = 0;
+  for (auto& size : p.batch) size = 1;
+  Buffer<float> alone(static_cast<std::size_t>(p.n), NAN), among(static_cast<std::size_t>(p.n));
+  for (std::size_t i = 0; i < alone.size(); ++i) among[i] = out[static_cast<std::size_t>(row * p.n) + i];
+  p.out = alone.data();
+  launch(p);
+  require(equal(alone, among), "equal bits of row " + std::to_string(row) + ": " + text + " " + product.name());
+}
+
 void check_fp32(std::uint64_t seed) {
   Random random{seed * 7919 + 2};
   const bool few = random.one_in(2);
@@ -97,11 +115,19 @@ void check_fp32(std::uint64_t seed) {
     sliced.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   product.check(std::string(tile.name) + (sliced.apart ? "_apart" : "/" + std::to_string(sliced.splits)) + text, 0x1p-40,
                 [&](const Problem& x) { launch_sliced(x, sliced, nullptr); });
-  if (const auto plan = plan_gemv(p, kGpu, "dot"))
-    product.check("dot" + text, k * 0x1p-26 + 0x1p-23, [&](const Problem& x) { launch_dot(x, nullptr); });
-  if (const auto plan = plan_sweep(p, kGpu, "sweep"))
-    product.check("sweep/" + std::to_string(plan->splits) + text, k * 0x1p-26 + 0x1p-23,
-                  [&](const Problem& x) { launch_sweep(x, *plan, nullptr); });
+  const std::int64_t row = random(0, m - 1);
+  if (const auto plan = plan_gemv(p, kGpu, "dot")) {
+    const auto launch = [&](const Problem& x) { launch_dot(x, nullptr); };
+    const auto out = product.check("dot" + text, k * 0x1p-26 + 0x1p-23, launch);
+    if (dot_streams_b(p)) check_row_alone(product, out, row, "dot" + text, launch);
+  }
+  if (auto plan = plan_sweep(p, kGpu, "sweep")) {
+    plan->many = random.one_in(2);
+    const std::string name = "sweep/" + std::to_string(plan->splits) + (plan->many ? " many" : "") + text;
+    const auto out = product.check(name, k * 0x1p-26 + 0x1p-23, [&](const Problem& x) { launch_sweep(x, *plan, nullptr); });
+    if (m <= kGemvLines && p.b.col_stride == 1)
+      check_row_alone(product, out, row, name, [&](const Problem& x) { launch_sweep(x, *plan_sweep(x, kGpu), nullptr); });
+  }
 }
 
 }  // namespace
