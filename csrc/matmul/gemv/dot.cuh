@@ -18,6 +18,7 @@
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
 
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   const int part = warp % args.warps;
   const int groups = static_cast<int>(blockDim.x) / (kShort ? lanes : kWarpSize * args.warps),
             group = kShort ? static_cast<int>(threadIdx.x) / lanes : warp / args.warps;
-  const std::int64_t batch = blockIdx.x / args.tiles;
+  const unsigned batch = blockIdx.x / args.tiles;
   const std::int64_t first_line = static_cast<std::int64_t>(blockIdx.x % args.tiles) * groups * kLines;
   const std::int64_t lines = args.stream_b ? p.n : p.m;
   const int x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
@@ -110,7 +111,9 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   [[maybe_unused]] const std::int64_t x_k = args.stream_b ? xo.col_stride : xo.row_stride;
 
   // Lines out of bounds repeat the last one; their sums are not stored.
-  const std::int64_t w_batch = batch ? batch_offset(p, wo, batch) : 0, x_batch = batch ? batch_offset(p, xo, batch) : 0;
+  std::int64_t w_batch = 0, x_batch = 0;
+  each_batch_dim(p, batch,
+                 [&](int d, std::int64_t at) { w_batch += at * wo.batch_stride[d], x_batch += at * xo.batch_stride[d]; });
   dot::Line<kLoads> w[kLines], x[kX];
 #pragma unroll
   for (int r = 0; r < kLines; ++r) {
@@ -141,6 +144,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
       quads = kStrided ? (static_cast<int>(p.k) + turn - 1) / turn * lanes : static_cast<int>((p.k + 3) / 4);
   const int step = lanes * args.warps, own_first = part * lanes + own_lane;
   const auto add = [&]<bool kWhole>(int quad) {
+    constexpr bool kInside = kWhole || kStaged;  // of x
     Quad of_w[kAhead][kLines];
 #pragma unroll
     for (int u = 0; u < kAhead; ++u)
@@ -149,32 +153,53 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
         // Quads out of bounds repeat the last one: a condition would separate the loads, which must be in flight together.
         of_w[u][r] = w[r].template stream<kWhole>(min(quad + u * step, quads - 1), p.k);
       }
+    if constexpr (kShort) {  // one round of loads: those of x are in flight together, too; products out of bounds are 0 * 0
+      Quad of_x[kAhead][kX];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u)
+      for (int u = 0; u < kAhead; ++u)
 #pragma unroll
-      for (int j = 0; j < kX; ++j) {
-        const Quad of_x = x[j].template load < kWhole || kStaged > (min(quad + u * step, quads - 1), p.k);
+        for (int j = 0; j < kX; ++j) of_x[u][j] = x[j].template load<kInside>(min(quad + u * step, quads - 1), p.k);
 #pragma unroll
-        for (int r = 0; r < kLines; ++r) {
-          if (kWhole || u == 0 || quad + u * step < quads) {
-            if (kShort || (kExact == dot::Exact::first && u == 0 && quad == own_first)) {
+      for (int u = 0; u < kAhead; ++u) {
+        const bool here = kWhole || u == 0 || quad + u * step < quads;
 #pragma unroll
-              for (int i = 0; i < 4; ++i) {
-                float& sum = sums[r][j][i % kSums];
-                if (i < kSums && u == 0 && quad == own_first) {  // from zero
-                  sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
-                  off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
-                } else {
-                  off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
+        for (int r = 0; r < kLines; ++r)
+#pragma unroll
+          for (int j = 0; j < kX; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              float& sum = sums[r][j][i % kSums];
+              off[r][j] = plus(off[r][j], add_product(sum, here ? of_x[u][j][i] : 0.f, here ? of_w[u][r][i] : 0.f));
+            }
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+        for (int j = 0; j < kX; ++j) {
+          const Quad of_x = x[j].template load<kInside>(min(quad + u * step, quads - 1), p.k);
+#pragma unroll
+          for (int r = 0; r < kLines; ++r) {
+            if (kWhole || u == 0 || quad + u * step < quads) {
+              if (kExact == dot::Exact::first && u == 0 && quad == own_first) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                  float& sum = sums[r][j][i % kSums];
+                  if (i < kSums) {  // from zero
+                    sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
+                    off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
+                  } else {
+                    off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
+                  }
                 }
-              }
-            } else {
+              } else {
 #pragma unroll
-              for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
+                for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
+              }
             }
           }
         }
-      }
+    }
   };
   int quad = own_first;
   if constexpr (kStrided)

@@ -19,6 +19,7 @@
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
 
@@ -57,10 +58,12 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
                      x_step = args.stream_b ? xo.row_stride : xo.col_stride;
   // Line of element i of a lane's quad. Lines out of bounds repeat the last one; their sums are not stored.
   const auto line_of = [&](int i) { return line0 + (kVector ? 4 * lane + i : lane + 32 * i); };
-  const float* const w = static_cast<const float*>(wo.data) + (batch ? batch_offset(p, wo, batch) : 0);
+  std::int64_t w_batch = 0, x_batch = 0;
+  each_batch_dim(p, batch,
+                 [&](int d, std::int64_t at) { w_batch += at * wo.batch_stride[d], x_batch += at * xo.batch_stride[d]; });
+  const float* const w = static_cast<const float*>(wo.data) + w_batch;
   const float* const quad = w + min(line_of(0), lines - (kVector ? 4 : 1));
-  const float* const x =
-      static_cast<const float*>(xo.data) + (batch ? batch_offset(p, xo, batch) : 0) + min(lane / kDepth, x_lines - 1) * x_step;
+  const float* const x = static_cast<const float*>(xo.data) + x_batch + min(lane / kDepth, x_lines - 1) * x_step;
 
   ptx::grid_release();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -18,6 +18,7 @@
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma.cuh"
 #include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/mma/plan.h"
 
 namespace xgemm::matmul {
@@ -175,17 +176,6 @@ struct Shape {
   static constexpr int shared_bytes(int slots) { return slots * kSlot > kSums ? slots * kSlot : kSums; }
 };
 
-/// Calls f(d, index in dim d) for batch `index`. Short code, because it runs before the first load.
-template <class F>
-__device__ __forceinline__ void each_batch_dim(const Problem& p, unsigned index, const F& f) {
-#pragma unroll 1
-  for (int d = p.batch_dims - 1; d >= 0; --d) {
-    const auto size = static_cast<unsigned>(p.batch[d]);
-    f(d, static_cast<std::int64_t>(index % size));
-    index /= size;
-  }
-}
-
 }  // namespace mma_detail
 
 /// kUnaligned: g.bytes_a or g.bytes_b is less than 16.
@@ -208,8 +198,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
   const int rows = static_cast<int>(p.m) - row0, columns = static_cast<int>(p.n) - column0;
   const T* a = static_cast<const T*>(p.a.data) + row0 * p.a.row_stride;
   const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
-  mma_detail::each_batch_dim(p, batch,
-                             [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
+  each_batch_dim(p, batch, [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
   A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
   B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
   const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
@@ -360,7 +349,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
                      Vector<float, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
   __syncwarp();
   auto e = make_epilogue_at<T, float>(p);
-  mma_detail::each_batch_dim(p, batch, [&](int d, std::int64_t at) {
+  each_batch_dim(p, batch, [&](int d, std::int64_t at) {
     if (e.c) e.c += at * p.c.batch_stride[d];
     if (e.bias) e.bias += at * p.bias.batch_stride[d];
     if (e.residual) e.residual += at * p.residual.batch_stride[d];
