@@ -1,4 +1,4 @@
-// What the online variants share: the maximum so far and the sum of exp(x - maximum).
+// What the online variants share: the maximum so far and the sum of exp(x - maximum), and how threads merge theirs.
 #pragma once
 #include "lab/softmax/block_reduce.cuh"
 
@@ -25,13 +25,11 @@ struct MaxSum {
   }
 };
 
-__device__ __forceinline__ MaxSum combine(MaxSum a, MaxSum b) {
-  const float m = fmaxf(a.m, b.m), base = base_of(m);
-  // Separate roundings: a contracted FMA would make combine(a, b) and combine(b, a) differ in the last bit.
-  return {m, __fadd_rn(__fmul_rn(a.d, expf(a.m - base)), __fmul_rn(b.d, expf(b.m - base)))};
-}
-__device__ __forceinline__ MaxSum shuffle_xor(MaxSum a, int mask) {
-  return {__shfl_xor_sync(kFullWarp, a.m, mask), __shfl_xor_sync(kFullWarp, a.d, mask)};
+/// The pairs of all threads as one: m = max m_i, d = sum of d_i exp(m_i - m). Merged two by two the pairs would give the same,
+/// but with two exponentials at each of a block's eight steps instead of one in all: more than a short row itself has.
+__device__ __forceinline__ MaxSum merge(MaxSum mine) {
+  const float m = block_reduce(Max{mine.m}).value;
+  return {m, block_reduce(Sum{mine.d * expf(mine.m - base_of(m))}).value};
 }
 
 /// The pass that reads a row once, kCount elements a thread and step, and the one that writes it.
@@ -45,7 +43,7 @@ __device__ __forceinline__ void online_row(const float* x, float* y, std::int64_
     for (int k = 0; k < kCount; ++k) next[k] = i + k * kThreads < cols ? x[i + k * kThreads] : -INFINITY;
     row.add(next);
   }
-  row = block_reduce(row);
+  row = merge(row);
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < cols; i += kThreads) y[i] = expf(x[i] - row.m) / row.d;
 }
