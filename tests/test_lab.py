@@ -35,6 +35,7 @@ def test_cpu_tensors_get_one_line():
         "intensity: expected x": lambda: lab.intensity(a, 1),
         "pointer_chase: expected next": lambda: lab.pointer_chase(a.int(), 1),
         "who_am_i: expected like": lambda: lab.who_am_i(a, 1, 32),
+        "read_rate: expected x": lambda: lab.read_rate(a, "global", 1),
         "register_bound: expected x": lambda: lab.register_bound(a, 33, "memory"),
         "parity: expected x": lambda: lab.parity(a.int(), True),
         "paths: expected x": lambda: lab.paths(a, 1, True),
@@ -103,6 +104,13 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.intensity(a.half(), 1), "x of dtype float32, float64, got float16"),
         (lambda a: lab.pointer_chase(a.int(), 1, 12), "start in [0, 12), got 12"),
         (lambda a: lab.pointer_chase(torch.zeros(12289, dtype=torch.int32), 1, shared=True), "next of up to 12288"),
+        (lambda a: lab.read_rate(a, "L3", 1), "level to be global, l1 or shared, got L3"),
+        (lambda a: lab.read_rate(a, "global", 0), "blocks in [1, 2^20], got 0"),
+        (
+            lambda a: lab.read_rate(a, "shared", 2),
+            "x of a multiple of 4 elements (global), or of 4096 a block, got 12 elements and 2 blocks",
+        ),
+        (lambda a: lab.read_rate(a.view(-1)[1:9], "global", 1), "x aligned to 16 bytes"),
         (lambda a: lab.who_am_i(a, 1, 32, 33), "a block of up to 1024 threads, z up to 64, got 32, 33, 1"),
         (lambda a: lab.register_bound(a, 32, "memory"), "registers to be one of 31, 33, 40, 41, 64, 65, 128, got 32"),
         (lambda a: lab.register_bound(a, 33, "L2"), "bound to be memory or arithmetic, got L2"),
@@ -113,7 +121,11 @@ def test_cpu_tensors_get_one_line():
             "fewer than 2^31 elements, which int32 counts, got 2147483648",
         ),
         (lambda a: lab.vector_add(a, a[:1], "plain"), "a and b of one shape, got [3, 4] and [1, 4]"),
-        (lambda a: lab.vector_add(a, a, "x"), "variant to be plain, privatised"),
+        (lambda a: lab.vector_add(a, a, "x"), "variant to be plain, unguarded, privatised"),
+        (
+            lambda a: lab.vector_add(a, a, "unguarded"),
+            "whole blocks of 256 elements for variant unguarded, got 12 elements",
+        ),
         (lambda a: lab.vector_add(a[0, 1:], a[0, 1:], "vector4"), "a and b aligned to 16 bytes for variant vector4"),
         (lambda a: lab.tiled_matmul(a, a.mT.contiguous(), "fixed", 7), "tile to be one of 8, 16, 32, got 7"),
         (lambda a: lab.tiled_matmul(a, a.mT.contiguous(), "dynamic", 33), "tile in [1, 32], got 33"),
@@ -138,6 +150,7 @@ def test_fakes_know_shapes():
         assert lab.histogram(a.int(), 9, True).shape == (9,)
         assert lab.best_block_size(a, "tiled dynamic 32").device.type == "cpu" and lab.empty_launch(a).shape == (2,)
         assert lab.kernel_attributes(a, "copy 1x1").shape == (5,)
+        assert lab.read_rate(a, "global", 3).shape == (768,)
         assert lab.who_am_i(a, 3, 5, 7).shape == (3, 35, 5)
         assert lab.pointer_chase(a.int(), 3).dtype == torch.int64
         assert lab.intensity(a, 3).shape == lab.register_bound(a, 33, "memory").shape == (3, 5)

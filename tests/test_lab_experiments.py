@@ -1,7 +1,6 @@
 """The lab's experiments from end to end on any machine: stand-ins for its kernels on the CPU, made-up times."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +46,7 @@ SIZES = {
     "tiling": [40],
     "quantisation": [1],
     "latency": [1 << 12, 1 << 14, 1 << 22],
+    "bandwidth": [1 << 12],
     "scheduling": [1000],
     "registers": [1 << 10],
     "spilling": [1 << 8],
@@ -111,6 +111,7 @@ STAND_INS = SimpleNamespace(
     fma_chains=lambda x, factors, threads, chains, *rest: torch.full_like(x, 2 * chains * factors[1].item()),
     intensity=halve,
     pointer_chase=chase,
+    read_rate=lambda x, level, blocks, repeats: repeats * x,
     register_bound=lambda x, registers, bound, iterations: x.clone() if bound == "memory" else torch.full_like(x, 2),
     who_am_i=who_am_i,
     parity=lambda x, branch: torch.where(x % 2 == 0, x * 2, x + 1),
@@ -145,6 +146,7 @@ def on_cpu(monkeypatch):
     for module in (attention, ladders):
         monkeypatch.setattr(module, "limits", lambda: H200)
     monkeypatch.setattr(attention, "POSITIONS", 64)
+    monkeypatch.setattr(experiments, "ADDITIONS", (256, 512))
     monkeypatch.setattr(attention, "COLUMNS", 128)
     monkeypatch.setattr(attention, "peak_bytes", lambda call: 1 << 20)
     monkeypatch.setattr(device, "limits", lambda: H200)
@@ -200,6 +202,7 @@ def test_experiment_runs_concludes_and_draws(on_cpu, name, tmp_path):
         ("coalescing", "strided_copy", lambda x, *rest: x),
         ("fma", "fma_chains", lambda x, *rest: x),
         ("latency", "pointer_chase", lambda following, *rest: torch.tensor([1, 1])),
+        ("bandwidth", "read_rate", lambda x, *rest: x + 1),
         ("registers", "register_bound", lambda x, *rest: x + 1),
         ("roofline", "intensity", lambda x, steps: x + 1),
         ("softmax", "softmax", lambda x, variant: torch.softmax(x, 0)),
@@ -214,7 +217,7 @@ def test_a_wrong_result_is_not_timed(on_cpu, monkeypatch, name, op, wrong):
         lab.run(name, SIZES[name])
 
 
-@pytest.mark.parametrize("name", ["fma", "copy", "roofline", "sgemm", "softmax"])
+@pytest.mark.parametrize("name", ["fma", "copy", "roofline", "sgemm", "softmax", "bandwidth"])
 def test_a_gpu_of_unknown_rates(on_cpu, monkeypatch, name):
     unknown = replace(H200, bandwidth=0.0, fp32_flops=0.0, fp64_flops=0.0)
     monkeypatch.setattr(device, "limits", lambda: unknown)
@@ -492,24 +495,6 @@ def test_sources_exist_and_names_are_files():
         assert all((root / path).is_dir() for path in e.sources)
 
 
-ITEMS = {0: 16, 1: 25, 2: 21, 3: 18, 4: 27}  # of the five documents
-
-
-def items_of(text: str) -> set[tuple[int, int]]:
-    """S1-04 to S1-06 and S2-07 as (1, 4), (1, 5), (1, 6) and (2, 7)."""
-    found = set()
-    for document, first, last in re.findall(r"S(\d)-(\d\d)(?: to S\d-(\d\d))?", text):
-        found |= {(int(document), item) for item in range(int(first), int(last or first) + 1)}
-    return found
-
-
-def test_every_item_of_the_documents_has_a_place():
-    page = (Path(__file__).resolve().parents[1] / "docs" / "lab.md").read_text()
-    table = page.partition("Items that no experiment measures:")[2].partition("\n## ")[0]
-    found = items_of(table + ", ".join(e.documents for e in lab.EXPERIMENTS.values()))
-    assert found == {(document, item) for document, count in ITEMS.items() for item in range(1, count + 1)}
-
-
 def test_first_launches_are_of_the_current_device_in_either_order(on_cpu, monkeypatch):
     compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
     COMMANDS.clear()
@@ -541,6 +526,14 @@ def test_cycle_visits_every_line_once():
             seen.append(i)
             i = following[i].item()
         assert i == 0 and sorted(seen) == [stride * line for line in range(lines)]
+
+
+def test_energy_is_read_of_a_gpu_at_work():
+    """The first calls, from rest, do not count."""
+    energy, calls = roofline.Energy(), []
+    assert energy.of(lambda: calls.append(0), 1e5) is None and not calls
+    energy._read = lambda: 0.5 * min(len(calls), 1) + max(0, len(calls) - 1)  # the first takes half
+    assert energy.of(lambda: calls.append(0), 1e5) == 1 and len(calls) == 5
 
 
 def test_energy_fit_finds_its_terms():

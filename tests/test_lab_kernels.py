@@ -54,26 +54,63 @@ def test_without_contraction_a_product_is_a_loop_in_the_order_of_k():
         assert torch.equal(tiles.in_order(a, b).cpu(), tiles.in_order(a.cpu(), b.cpu()))
 
 
-def test_conflicting_and_padded_tiles_differ_in_banks_alone(tmp_path):
-    """The same loads from shared memory and the same registers: what is left is the banks (S3-06)."""
+def compiled(name: str, folder: Path) -> tuple[dict[str, str], str]:
+    """Machine code of an experiment's kernels by mangled name, and what ptxas says of them; sm_90a."""
     try:
         program, environment = sass.cuobjdump()
     except SystemExit:
         pytest.skip("no cuobjdump")
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
-    csrc, cubin = Path(__file__).resolve().parents[1] / "csrc", tmp_path / "tiling.cubin"
-    source = csrc / "lab" / "experiments" / "tiling.cu"
+    csrc, cubin = Path(__file__).resolve().parents[1] / "csrc", folder / "kernels.cubin"
+    source = csrc / "lab" / "experiments" / f"{name}.cu"
     flags = ["-std=c++20", "-O3", f"-I{csrc}", "-arch=sm_90a", "-Xptxas=-v", "-cubin"]
     built = subprocess.run(["nvcc", *flags, source, "-o", cubin], capture_output=True, text=True, check=True)
     dump = subprocess.run([program, "-sass", cubin], capture_output=True, text=True, check=True, env=environment)
-    code = {kernel.split(maxsplit=1)[0]: kernel for kernel in dump.stdout.split("Function : ")[1:]}
+    return {kernel.split(maxsplit=1)[0]: kernel for kernel in dump.stdout.split("Function : ")[1:]}, built.stderr
+
+
+def test_conflicting_and_padded_tiles_differ_in_banks_alone(tmp_path):
+    """The same loads from shared memory and the same registers: what is left is the banks (S3-06)."""
+    code, usage = compiled("tiling", tmp_path)
     found = {}
     for name in ("ELi0ELb0ELb1E", "ELi0ELb1ELb1E", "ELi1ELb1ELb1E"):  # fixed, conflicting, padded
         kernel = next(mangled for mangled in code if f"fixed_kernelILi32{name}" in mangled)
         loads = Counter(re.findall(r"\bLDS[.\w]*", code[kernel]))
-        found[name] = loads, re.search(rf"{kernel}.*?Used (\d+) registers", built.stderr, re.DOTALL)[1]
+        found[name] = loads, re.search(rf"{kernel}.*?Used (\d+) registers", usage, re.DOTALL)[1]
     assert all(kind == (Counter({"LDS": 32, "LDS.128": 8}), "32") for kind in found.values()), found
+
+
+def test_loads_fall_by_the_tile(tmp_path):
+    """S3-04: two loads from global memory a multiply-add without tiles, two for `tile` of them with."""
+    code, _ = compiled("tiling", tmp_path)
+    kernels = {1: "naive_kernel"} | {tile: f"fixed_kernelILi{tile}ELi0ELb0ELb1E" for tile in (8, 16, 32)}
+    for tile, name in kernels.items():
+        kernel = next(text for mangled, text in code.items() if name in mangled)
+        used = Counter(re.findall(r"\b(?:LDG|FFMA)\b", kernel))
+        assert used["LDG"] * tile == 2 * used["FFMA"] > 0, (tile, used)
+
+
+def test_parity_has_the_documents_branch_instructions(tmp_path):
+    """S1-13, S1-14: 3 and 2 a warp, 98,304 and 65,536 in the 32,768 warps of 2^20 elements, all of them EXITs."""
+    code, _ = compiled("divergence", tmp_path)
+    warps = (1 << 20) // 32
+    for name, document in (("branch_kernel", 98_304), ("arithmetic_kernel", 65_536)):
+        kernel = next(text for mangled, text in code.items() if name in mangled)
+        # Up to the last EXIT: behind it is a branch to itself that no warp reaches.
+        reached = re.findall(r"\b(?:EXIT|BRA|RET|CALL|BRX|JMP)\b", kernel)[:-1]
+        assert reached == ["EXIT"] * len(reached) and len(reached) * warps == document
+
+
+def test_the_privatised_addition_is_the_same_machine_code(tmp_path):
+    """S1-17: copies to locals first are what the compiler makes of the plain kernel."""
+    code, _ = compiled("coarsening", tmp_path)
+    instructions = [
+        [line.split("*/", 1)[1] for line in text.splitlines() if re.search(r"/\*[0-9a-f]{4}\*/", line)]
+        for mangled, text in code.items()
+        if "plain_kernelILb1E" in mangled or "privatised_kernel" in mangled
+    ]
+    assert len(instructions) == 2 and instructions[0] == instructions[1]
 
 
 @CUDA
@@ -106,6 +143,18 @@ def test_intensity(dtype):
             poison("cuda", 1)
             error = (lab.intensity(x, steps).double() - y).abs()
             assert (error <= 4 * torch.finfo(dtype).eps * (x.double().abs() + 2)).all()
+
+
+@CUDA
+@pytest.mark.parametrize("level", ["global", "l1", "shared"])
+def test_read_rate_reads_everything(level):
+    for blocks in (1, 7):
+        for n in (4, 1000, 70_004) if level == "global" else (blocks * memory.READ_CHUNK,):
+            x = torch.randint(-8, 8, (n,), device="cuda").float()  # exact
+            for repeats in (0, 1, 3):
+                poison("cuda", 1)
+                sums = lab.read_rate(x, level, blocks, repeats)
+                assert sums.shape == (256 * blocks,) and sums.double().sum() == repeats * x.double().sum()
 
 
 @CUDA
@@ -157,9 +206,20 @@ def test_who_am_i():
     assert (seen[..., 4] - seen[..., 3] >= 100_000).all()
 
 
+def test_every_kernel_of_the_lab_has_a_name():
+    """By which lab.attributes() knows its registers and blocks."""
+    for path in (Path(__file__).resolve().parents[1] / "csrc" / "lab").rglob("*.cu"):
+        text = path.read_text()
+        for head in re.findall(r"__global__([^{;]*)\{", text):
+            kernel = re.search(r"(\w+)\(", re.sub(r"__\w+__\([^()]*\)", "", head))[1]
+            assert re.search(rf'", {kernel}\b|auto k?[kK]ernel = {kernel}\b', text), (path.name, kernel)
+
+
 @CUDA
 def test_kernel_attributes():
     names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
+    names += ["fma 16x64", "parity branch", "paths", "vector_add vector4", "histogram privatised", "read shared"]
+    names += ["pointer_chase shared", "attention 01_materialised scores"]
     if torch.cuda.get_device_capability()[0] == 9:
         names += [f"attention {step} {d}" for step in attention.OURS for d in (64, 128)]
         names += [f"tensor {step}" for step in ladders.TENSOR_STEPS[:5]] + ["fp32 scaled"]
@@ -192,6 +252,8 @@ def test_vector_add(variant):
         a, b = randn(n, device="cuda"), randn(n, device="cuda")
         poison("cuda", 1)
         assert torch.equal(lab.vector_add(a, b, variant), a + b)
+    a, b = randn(512, device="cuda"), randn(512, device="cuda")
+    assert torch.equal(lab.vector_add(a, b, "unguarded"), a + b)
 
 
 @pytest.mark.sanitize

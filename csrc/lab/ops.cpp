@@ -43,6 +43,9 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("intensity(Tensor x, int steps) -> Tensor");
   // One thread follows i <- next[i] from start, 4096 steps unmeasured and then `steps` of them; [i, cycles of `steps`], int64.
   m.def("pointer_chase(Tensor next, int steps, int start=0, bool shared=False) -> Tensor");
+  // Blocks of 256 threads read x 16 bytes at a time, `repeats` times, and add what they read: a sum a thread. level: global (the
+  // grid walks over x, past L1), l1 or shared (a block stays with its own 4096 elements).
+  m.def("read_rate(Tensor x, str level, int blocks, int repeats=1) -> Tensor");
   // A copy (bound: memory), or `iterations` times y <- y / 2 + 1 (arithmetic), by blocks of 512 threads of so many registers
   // each: 31, 33, 40, 41, 64, 65 or 128.
   m.def("register_bound(Tensor x, int registers, str bound, int iterations=0) -> Tensor");
@@ -53,7 +56,7 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("parity(Tensor x, bool branch) -> Tensor");
   // 256 times y <- y / 2 + path, path chosen by element number or by warp number modulo count.
   m.def("paths(Tensor x, int count, bool per_lane) -> Tensor");
-  // variant: plain, privatised, coarsened2, coarsened4, vector2, vector4.
+  // variant: plain, unguarded (no test i < n: whole blocks of 256), privatised, coarsened2, coarsened4, vector2, vector4.
   m.def("vector_add(Tensor a, Tensor b, str variant) -> Tensor");
   // Sum over an odd window centred on each element, zeros outside.
   m.def("window_sum(Tensor x, int window, bool shared) -> Tensor");

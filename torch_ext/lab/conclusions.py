@@ -3,6 +3,7 @@
 import itertools
 
 from torch_ext.lab.experiment import Conclusion, find, need
+from torch_ext.lab.experiments import BOUNDARY
 from torch_ext.lab.measure import Row, amount
 from torch_ext.lab.roofline import fit_energy
 from torch_ext.lab.tiles import EPSILON, TILE
@@ -72,10 +73,12 @@ def reduction(rows: list[Row]) -> Conclusion:
 
 
 def reduction_grid(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    rows = [r for r in rows if r["shape"]["n"] == n]
     best = {loads: max((r for r in rows if r["shape"]["loads"] == loads), key=lambda r: r["gbps"]) for loads in (2, 8)}
     few = {loads: need(rows, loads=loads, blocks_per_sm=1)["gbps"] for loads in (2, 8)}
     return Conclusion(
-        f"With one block an SM eight loads in flight a thread read {few[8]:,.0f} GB/s and two "
+        f"Of {amount(n)} numbers: with one block an SM eight loads in flight a thread read {few[8]:,.0f} GB/s and two "
         f"{few[2]:,.0f}; enough blocks make "
         f"up for it ({best[8]['gbps']:,.0f} and {best[2]['gbps']:,.0f} at {best[8]['contender']} and "
         f"{best[2]['contender']}): "
@@ -322,6 +325,25 @@ def latency(rows: list[Row]) -> Conclusion:
     )
 
 
+def bandwidth(rows: list[Row]) -> Conclusion:
+    n = max(r["shape"]["n"] for r in rows if r["contender"] == "memory")
+    rate = {r["contender"]: r["gbps"] / 1e3 for r in rows if r["contender"] != "memory" or r["shape"]["n"] == n}
+    names = ("registers", "shared memory", "L2", "memory")
+    gaps = [rate[a] / rate[b] for a, b in itertools.pairwise(names)]
+    text = (
+        f"Registers deliver {rate['registers']:,.0f} TB/s to multiply-adds, shared memory {rate['shared memory']:.0f}, "
+        f"L1 {rate['L1']:.0f}, L2 {rate['L2']:.1f} and memory {rate['memory']:.1f}: {gaps[0]:.0f}, {gaps[1]:.0f} and "
+        f"{gaps[2]:.1f} times less from registers to shared memory, L2 and memory"
+    )
+    needed = rows[0]["needed_gbps"] / 1e3
+    if needed:
+        text += f". At the peak a b + c would need {needed:,.0f} TB/s"
+    return Conclusion(
+        text + " (document, GF100: registers 8.1 in and 2.7 out, shared memory 1.3, memory 0.18).",
+        gaps[0] > 4 and gaps[1] > 2 and gaps[2] > 1,
+    )
+
+
 def scheduling(rows: list[Row]) -> Conclusion:
     by_blocks = {r["shape"]["blocks"]: r for r in rows if "blocks" in r["shape"]}
     slots = max(by_blocks) // 2  # the last grid fills the GPU twice
@@ -335,8 +357,14 @@ def scheduling(rows: list[Row]) -> Conclusion:
         text += f"; {slots} run at once, at most {most} on an SM, and one more takes"
     else:
         text += ", one on each; one more takes"
+    text = f"{text} {later:.1f} times as long: it waits until a block has ended."
+    tested = [r for r in rows if r["contender"] == BOUNDARY[True]]
+    if tested:
+        cost = [r["us"] / need(rows, BOUNDARY[False], n=r["shape"]["n"])["us"] - 1 for r in tested]
+        each = ", ".join(f"{c:+.0%} at {amount(r['shape']['n'])}" for r, c in zip(tested, cost, strict=True))
+        text += f" The test i < n changes the time of a vector addition by {each}."
     return Conclusion(
-        f"{text} {later:.1f} times as long: it waits until a block has ended.",
+        text,
         few["used"] == sms and most * sms == slots and later > 1.4,
     )
 

@@ -240,6 +240,8 @@ def fma(sizes: list[int], budget: float) -> Iterator[Row]:
 
 
 BLOCKS = ((64,), (16, 4), (8, 4, 2), (5, 7), (100,))
+BOUNDARY = {True: "with i < n", False: "without"}  # the test of a thread-per-element kernel
+ADDITIONS = (1 << 10, 1 << 20, 1 << 26)  # elements: whole blocks, so that the test may be left out
 
 
 def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
@@ -295,6 +297,24 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
             most=most,
             timeline=lines,
         )
+    for n in ADDITIONS:
+        a, b = randn(n), randn(n)
+        expected = a + b
+        for tested, name in BOUNDARY.items():
+
+            def add(tested: bool = tested, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
+                return lab.vector_add(a, b, "plain" if tested else "unguarded")
+
+            exact(add, expected, f"vector_add {name}")
+            share = f"{device.boundary_share(n - 1):.2g} of the warps diverge at n - 1"
+            yield row(
+                f"vector addition of {amount(n)}",
+                name,
+                time_us(add, budget),
+                shape={"n": n},
+                bytes_moved=12 * n,
+                remark=share if tested else None,
+            )
 
 
 REGISTERS = (31, 33, 40, 41, 64, 65, 128)

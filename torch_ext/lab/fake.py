@@ -78,6 +78,11 @@ def _pointer_chase(next: torch.Tensor, steps: int, start: int = 0, shared: bool 
     return next.new_empty(2, dtype=torch.int64)
 
 
+@torch.library.register_fake("xgemm_lab::read_rate")
+def _read_rate(x: torch.Tensor, level: str, blocks: int, repeats: int = 1) -> torch.Tensor:
+    return x.new_empty(256 * blocks)
+
+
 @torch.library.register_fake("xgemm_lab::histogram")
 def _histogram(x: torch.Tensor, bins: int, privatised: bool) -> torch.Tensor:
     return x.new_empty(bins)

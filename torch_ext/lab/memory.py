@@ -11,7 +11,7 @@ import torch
 
 from torch_ext import device
 from torch_ext.lab.experiments import attributes
-from torch_ext.lab.measure import Row, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -108,6 +108,52 @@ def copy(sizes: list[int], budget: float) -> Iterator[Row]:
                 in_flight=blocks * threads * loads * width * 4,
                 document=f"{document:.2f} of peak (M2090)" if document else None,
             )
+
+
+READ_CHUNK = 4096  # elements that a block of read_rate keeps in L1 or in shared memory
+IN_L2 = 1 << 22  # elements of an array that any L2 of a data-centre GPU holds
+
+
+def bandwidth(sizes: list[int], budget: float) -> Iterator[Row]:
+    """S4-15: what registers, shared memory, L1, L2 and memory deliver, against what multiply-adds would need.
+
+    y <- a b + c takes 12 bytes in and gives 4 out. `sizes`: elements of the array in memory.
+    """
+    gpu = device.limits()
+    needed = gpu.fp32_flops / 2 * 16  # bytes a second at the peak
+
+    def measured(level: str, n: int, call: Call, moved: int, document: str | None) -> Row:
+        timing = time_us(call, budget)
+        found = row(
+            "a b + c at the peak", level, timing, shape={"level": level, "n": n}, bytes_moved=moved, document=document
+        )
+        return found | {"needed_gbps": round(needed * 1e-9, 1), "gap": round(needed * timing[0] * 1e-6 / moved, 1)}
+
+    steps, chains, factors = 1 << 16, 16, torch.tensor([0.5, 1.0], device="cuda")
+    x = randn(gpu.multiprocessors * 1024)
+
+    def multiply() -> torch.Tensor:
+        return lab.fma_chains(x, factors, 1024, chains, steps, 64)
+
+    fixed = torch.full_like(x, 2.0 * chains, dtype=torch.float64)  # y <- y / 2 + 1 forgets its start
+    close(multiply, fixed, fixed, 4, "chains of multiply-adds")
+    yield measured("registers", x.numel(), multiply, 16 * steps * chains * x.numel(), "8.1 TB/s in, 2.7 out (GF100)")
+    documents = {"shared memory": "1.3 TB/s (GF100)", "memory": "177 GB/s (GF100)"}
+    grids = {name: attributes(f"read {name}")["blocks"] * gpu.multiprocessors for name in ("shared", "l1", "global")}
+    cases = [
+        ("shared memory", "shared", READ_CHUNK * grids["shared"], 256),
+        ("L1", "l1", READ_CHUNK * grids["l1"], 256),
+        ("L2", "global", IN_L2, 16),
+        *(("memory", "global", n, 1) for n in sizes),
+    ]
+    for level, name, n, repeats in cases:
+        y = torch.randint(-8, 8, (n,), device="cuda").float()  # sums of whole numbers: exact
+
+        def read(name: str = name, y: torch.Tensor = y, repeats: int = repeats) -> torch.Tensor:
+            return lab.read_rate(y, name, grids[name], repeats)
+
+        require(read().double().sum() == repeats * y.double().sum(), f"sum of what is read from {level}")
+        yield measured(level, n, read, 4 * repeats * n, documents.get(level))
 
 
 def cycle(lines: int, stride: int, where: torch.device | str) -> torch.Tensor:

@@ -234,6 +234,17 @@ def latency(rows: list[Row], figure: "Figure") -> None:
     _finish(axes, "KiB of the array", "cycles a load", log_y=True)
 
 
+def bandwidth(rows: list[Row], figure: "Figure") -> None:
+    axes = figure.subplots()
+    bars = axes.bar([r["contender"] for r in rows], [r["gbps"] / 1e3 for r in rows])
+    axes.bar_label(bars, [f"{r['gbps'] / 1e3:,.1f}" for r in rows])
+    if needed := rows[0]["needed_gbps"]:
+        axes.axhline(needed / 1e3, color="0.5", linestyle="--", label="a b + c at the peak: 12 bytes in, 4 out")
+        axes.axhline(needed / 4e3, color="0.5", linestyle=":", label="its results alone, 4 bytes")
+        axes.legend(fontsize=8)
+    axes.set(yscale="log", ylabel="TB/s of the whole GPU")
+
+
 def scheduling(rows: list[Row], figure: "Figure") -> None:
     found = [r for r in rows if "timeline" in r and r["shape"]["blocks"] > 1]
     maps = [r for r in rows if len(r.get("block", ())) > 1]
@@ -305,6 +316,12 @@ def roofline(rows: list[Row], figure: "Figure") -> None:
         if r["case"] == "kernels of the ladders" and r["tflops"]:
             first.plot(r["intensity"], r["tflops"], "k.", markersize=5)
             first.annotate(r["contender"], (r["intensity"], r["tflops"]), (4, -2), fontsize=6, **OFFSET)
+    copied = find(rows, "copy", case="kernels of the ladders")
+    swept = [r for r in rows if r["dtype"] == "float32" and r.get("intensity") and r["contender"].endswith("steps")]
+    if copied and swept:  # a copy has no operations: its rate is a slope
+        slope = copied["gbps"] / 1e3
+        ends = min(r["intensity"] for r in swept), max(r["tflops"] for r in swept) / slope
+        first.plot(ends, [x * slope for x in ends], "k-", linewidth=0.6, label=f"a copy's {copied['gbps']:,.0f} GB/s")
     _finish(first, "operations a byte", "TFLOP/s", log_y=True)
     for axes in rest:
         flop = fitted[0]

@@ -99,7 +99,7 @@ def _marks(n: int, budget: float) -> Iterator[Row]:
 class Energy:
     """The GPU's energy counter by NVML; measures nothing where there is none."""
 
-    SECONDS = 0.4  # of work a measurement: the counter moves every 20 to 100 ms
+    SECONDS = 0.4  # of work a measurement, after a quarter of that: the counter moves every 20 to 100 ms
 
     def __init__(self) -> None:
         self._read: Callable[[], float] | None = None
@@ -131,6 +131,8 @@ class Energy:
         if self._read is None:
             return None
         count = max(1, round(self.SECONDS / us * 1e6))
+        for _ in range(count // 4):  # the counter lags behind, and the GPU comes from rest
+            call()
         before = self._read()
         for _ in range(count):
             call()

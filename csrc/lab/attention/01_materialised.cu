@@ -62,8 +62,10 @@ __global__ void __launch_bounds__(kTile* kTile) outputs(const __grid_constant__ 
   if (row < p.s) p.out[(std::int64_t{head} * p.s + row) * p.d + column] = __float2bfloat16_rn(sum);
 }
 
-const NameKernel named_64("attention 01_materialised 64", outputs, kTile* kTile),
-    named_128("attention 01_materialised 128", outputs, kTile* kTile);
+const NameKernel named[] = {{"attention 01_materialised 64", outputs, kTile* kTile},
+                            {"attention 01_materialised 128", outputs, kTile* kTile},
+                            {"attention 01_materialised scores", scores, kTile* kTile},
+                            {"attention 01_materialised softmax", softmax, kWarps * 32}};
 
 }  // namespace
 

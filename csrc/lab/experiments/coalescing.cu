@@ -41,7 +41,7 @@ __global__ void strided_kernel(const float* in, float* out, std::int64_t n, int 
 __global__ void empty_kernel() {}
 
 const NameKernel named_copy("coalesced copy", copy_kernel, 128), named_1("strided copy 1", strided_kernel<1>, 128),
-    named_8("strided copy 8", strided_kernel<8>, 128);
+    named_8("strided copy 8", strided_kernel<8>, 128), named_empty("empty", empty_kernel, 128);
 
 }  // namespace
 

@@ -3,18 +3,20 @@
 // Coarsened as in the document, thread t adds elements f t .. f t + f - 1: fewer threads, but neighbouring lanes are f elements
 // apart, so a request touches f times the sectors. With vector accesses the neighbours come in one instruction and the drawback
 // is gone. The privatised version copies its operands to locals first, which the compiler does anyway: the same machine code
-// (D8).
+// (D8). unguarded is plain without the test i < n (S2-08).
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = kAdditionThreads;
 
+template <bool kGuarded>
 __global__ void plain_kernel(const float* a, const float* b, float* out, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = a[i] + b[i];
+  if (!kGuarded || i < n) out[i] = a[i] + b[i];
 }
 
 __global__ void privatised_kernel(const float* a, const float* b, float* out, std::int64_t n) {
@@ -42,18 +44,29 @@ __global__ void coarsened_kernel(const float* a, const float* b, float* out, std
   }
 }
 
+const NameKernel named[] = {{"vector_add plain", plain_kernel<true>, kThreads},
+                            {"vector_add unguarded", plain_kernel<false>, kThreads},
+                            {"vector_add privatised", privatised_kernel, kThreads},
+                            {"vector_add coarsened2", coarsened_kernel<2, false>, kThreads},
+                            {"vector_add coarsened4", coarsened_kernel<4, false>, kThreads},
+                            {"vector_add vector2", coarsened_kernel<2, true>, kThreads},
+                            {"vector_add vector4", coarsened_kernel<4, true>, kThreads}};
+
 }  // namespace
 
-void vector_add(const float* a, const float* b, float* out, std::int64_t n, int factor, bool vector, bool privatised,
-                cudaStream_t stream) {
-  const unsigned blocks = blocks_for(n, kThreads * factor);
-  const auto launch = [&](auto kernel) { kernel<<<blocks, kThreads, 0, stream>>>(a, b, out, n); };
-  if (factor == 1)
-    launch(privatised ? privatised_kernel : plain_kernel);
-  else if (factor == 2)
-    launch(vector ? coarsened_kernel<2, true> : coarsened_kernel<2, false>);
-  else
-    launch(vector ? coarsened_kernel<4, true> : coarsened_kernel<4, false>);
+void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition addition, cudaStream_t stream) {
+  const auto launch = [&](auto kernel, int factor = 1) {
+    kernel<<<blocks_for(n, kThreads * factor), kThreads, 0, stream>>>(a, b, out, n);
+  };
+  switch (addition) {
+    case Addition::plain: launch(plain_kernel<true>); break;
+    case Addition::unguarded: launch(plain_kernel<false>); break;
+    case Addition::privatised: launch(privatised_kernel); break;
+    case Addition::coarsened2: launch(coarsened_kernel<2, false>, 2); break;
+    case Addition::coarsened4: launch(coarsened_kernel<4, false>, 4); break;
+    case Addition::vector2: launch(coarsened_kernel<2, true>, 2); break;
+    case Addition::vector4: launch(coarsened_kernel<4, true>, 4); break;
+  }
 }
 
 }  // namespace xgemm::lab::experiments

@@ -5,6 +5,7 @@
 // from a missing warm-up (D6). paths (S2-07): `count` ways of kSteps dependent FMAs each. Chosen by lane, a warp must run all of
 // them, one after the other, with the other lanes idle: count times the time. Chosen by warp, it runs one.
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
@@ -40,6 +41,10 @@ __global__ void paths_kernel(const float* in, float* out, std::int64_t n, int co
   }
   if (i < n) out[i] = x;
 }
+
+const NameKernel named[] = {{"parity branch", branch_kernel, kThreads},
+                            {"parity arithmetic", arithmetic_kernel, kThreads},
+                            {"paths", paths_kernel, kThreads}};
 
 }  // namespace
 

@@ -219,6 +219,28 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
 #endif
 }
 
+Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::int64_t repeats) {
+  const TensorView v = array("lab::read_rate", "x", x, ScalarType::Float);
+  constexpr std::array<const char*, 3> levels{"global", "l1", "shared"};
+  const auto* found = std::ranges::find_if(levels, [&](const char* name) { return level == name; });
+  check(found != levels.end(), v.op, "expected level to be global, l1 or shared, got ", level);
+  check(blocks >= 1 && blocks <= 1 << 20, v.op, "expected blocks in [1, 2^20], got ", blocks);
+  check(repeats >= 0 && repeats <= 1 << 20, v.op, "expected repeats in [0, 2^20], got ", repeats);
+  check(level == "global" ? v.numel() % 4 == 0 : v.numel() == 4096 * blocks, v.op,
+        "expected x of a multiple of 4 elements (global), or of 4096 a block, got ", v.numel(), " elements and ", blocks,
+        " blocks");
+  check(reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0, v.op, "expected x aligned to 16 bytes");
+  check_cuda(v);
+  const std::array<std::int64_t, 1> shape{256 * blocks};
+  XGEMM_LAB_RUN(v, shape, {
+    ex::read_rate(data<float>(v), data<float>(out), v.numel(),
+                  {.level = static_cast<ex::Level>(found - levels.begin()),
+                   .blocks = static_cast<int>(blocks),
+                   .repeats = static_cast<int>(repeats)},
+                  scope.stream());
+  });
+}
+
 Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound, std::int64_t iterations) {
   const TensorView v = array("lab::register_bound", "x", x, ScalarType::Float);
   check_one_of(v.op, "registers", registers, {31, 33, 40, 41, 64, 65, 128});
@@ -278,26 +300,20 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
   check_same_device(va, vb);
   check(std::ranges::equal(va.sizes, vb.sizes), va.op, "expected a and b of one shape, got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  struct Variant {
-    const char* name;
-    int factor;
-    bool vector, privatised;
-  };
-  constexpr std::array<Variant, 6> variants{{{"plain", 1, false, false},
-                                             {"privatised", 1, false, true},
-                                             {"coarsened2", 2, false, false},
-                                             {"coarsened4", 4, false, false},
-                                             {"vector2", 2, true, false},
-                                             {"vector4", 4, true, false}}};
-  const auto* found = std::ranges::find_if(variants, [&](const Variant& v) { return variant == v.name; });
-  check(found != variants.end(), va.op,
-        "expected variant to be plain, privatised, coarsened2, coarsened4, vector2 or vector4, got ", variant);
+  constexpr std::array<const char*, 7> names{"plain",      "unguarded", "privatised", "coarsened2",
+                                             "coarsened4", "vector2",   "vector4"};
+  const auto* found = std::ranges::find_if(names, [&](const char* name) { return variant == name; });
+  check(found != names.end(), va.op,
+        "expected variant to be plain, unguarded, privatised, coarsened2, coarsened4, vector2 or vector4, got ", variant);
   const auto unaligned = [](const TensorView& v) { return reinterpret_cast<std::uintptr_t>(v.data) % 16 != 0; };
-  check(!found->vector || !(unaligned(va) || unaligned(vb)), va.op, "expected a and b aligned to 16 bytes for variant ", variant);
+  check((variant != "vector2" && variant != "vector4") || !(unaligned(va) || unaligned(vb)), va.op,
+        "expected a and b aligned to 16 bytes for variant ", variant);
+  check(variant != "unguarded" || va.numel() % 256 == 0, va.op, "expected whole blocks of 256 elements for variant ", variant,
+        ", got ", va.numel(), " elements");
   check_cuda(va);
   XGEMM_LAB_RUN(va, va.sizes, {
-    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), found->factor, found->vector,
-                   found->privatised, scope.stream());
+    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(),
+                   static_cast<ex::Addition>(found - names.begin()), scope.stream());
   });
 }
 
@@ -367,6 +383,7 @@ XGEMM_REGISTER(xgemm_lab, empty_launch, empty_launch);
 XGEMM_REGISTER(xgemm_lab, best_block_size, best_block_size);
 XGEMM_REGISTER(xgemm_lab, intensity, intensity);
 XGEMM_REGISTER(xgemm_lab, pointer_chase, pointer_chase);
+XGEMM_REGISTER(xgemm_lab, read_rate, read_rate);
 XGEMM_REGISTER(xgemm_lab, register_bound, register_bound);
 XGEMM_REGISTER(xgemm_lab, concurrent_copy, concurrent_copy);
 XGEMM_REGISTER(xgemm_lab, fma_chains, fma_chains);

@@ -44,6 +44,17 @@ struct RegisterShape {
 const char* register_kernel_name(int registers, bool memory);
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
 
+// bandwidth.cu
+enum class Level { global, l1, shared };
+inline constexpr int kReadThreads = 256;
+inline constexpr int kReadChunk = 4096;  ///< elements of a block in L1 or shared memory
+struct ReadShape {
+  Level level;
+  int blocks, repeats;
+};
+/// out: kReadThreads elements a block. n is a multiple of 4 (global), or kReadChunk elements a block.
+void read_rate(const float* in, float* out, std::int64_t n, const ReadShape&, cudaStream_t);
+
 // who_am_i.cu
 void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t);
 
@@ -52,8 +63,10 @@ void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);
 void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t);
 
 // coarsening.cu
-void vector_add(const float* a, const float* b, float* out, std::int64_t n, int factor, bool vector, bool privatised,
-                cudaStream_t);
+enum class Addition { plain, unguarded, privatised, coarsened2, coarsened4, vector2, vector4 };
+inline constexpr int kAdditionThreads = 256;
+/// unguarded: n is a multiple of kAdditionThreads.
+void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition, cudaStream_t);
 
 // privatisation.cu
 inline constexpr int kMaxWindow = 1025;

@@ -32,14 +32,24 @@ __global__ void fma_kernel(const float* in, const float* factors, float* out, in
 struct Variant {
   int chains, unroll, registers;
   void (*kernel)(const float*, const float*, float*, int);
+  NameKernel named;
 };
 template <int kChains, int kUnroll, int kRegisters = 3>
-constexpr Variant kVariant{kChains, kUnroll, kRegisters, fma_kernel<kChains, kUnroll, kRegisters>};
-constexpr Variant kVariants[] = {kVariant<1, 8>,    kVariant<2, 8>,  kVariant<4, 8>,  kVariant<8, 8>,  kVariant<16, 8>,   //
-                                 kVariant<1, 64>,   kVariant<2, 64>, kVariant<4, 64>, kVariant<8, 64>, kVariant<16, 64>,  //
-                                 kVariant<1, 64, 2>};
-
-const NameKernel named_1("fma 1 chain", fma_kernel<1, 64, 3>, 1024), named_16("fma 16 chains", fma_kernel<16, 64, 3>, 1024);
+Variant variant(const char* name) {
+  constexpr auto kernel = fma_kernel<kChains, kUnroll, kRegisters>;
+  return {kChains, kUnroll, kRegisters, kernel, {name, kernel, 1024}};
+}
+const Variant kVariants[] = {variant<1, 8>("fma 1x8"),
+                             variant<2, 8>("fma 2x8"),
+                             variant<4, 8>("fma 4x8"),
+                             variant<8, 8>("fma 8x8"),
+                             variant<16, 8>("fma 16x8"),
+                             variant<1, 64>("fma 1x64"),
+                             variant<2, 64>("fma 2x64"),
+                             variant<4, 64>("fma 4x64"),
+                             variant<8, 64>("fma 8x64"),
+                             variant<16, 64>("fma 16x64"),
+                             variant<1, 64, 2>("fma 1x64, 2 registers")};
 
 }  // namespace
 

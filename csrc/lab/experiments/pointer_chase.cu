@@ -6,6 +6,7 @@
 // with the SM's clock. shared: the array is copied to shared memory first. out: the element where the walk ends (what the caller
 // checks), and the cycles that it took. A step is a load and the multiply-add of its address.
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
@@ -27,6 +28,9 @@ __global__ void chase_kernel(const int* next, int n, std::int64_t* out, int step
   const long long end = clock64();
   out[1] = end - begin;
 }
+
+const NameKernel named[] = {{"pointer_chase", chase_kernel<false>, 1},
+                            {"pointer_chase shared", chase_kernel<true>, 1, 48 * 1024}};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 // once at the end: privatisation proper. Integer atomics commute exactly, so the counts are the same on every run. Floor: 4 n
 // bytes.
 #include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 namespace {
@@ -52,6 +53,11 @@ __global__ void histogram_private(const int* in, int* counts, std::int64_t n, in
   for (int b = threadIdx.x; b < bins; b += blockDim.x)
     if (mine[b] != 0) atomicAdd(&counts[b], mine[b]);
 }
+
+const NameKernel named[] = {{"window_sum direct", window_direct, kThreads},
+                            {"window_sum shared", window_shared, kThreads},
+                            {"histogram global", histogram_global, kThreads},
+                            {"histogram privatised", histogram_private, kThreads, sizeof(int) * kMaxBins}};
 
 }  // namespace
 

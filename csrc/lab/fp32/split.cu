@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lab/fp32/fp32.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::fp32 {
 namespace {
@@ -32,6 +33,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Opera
     p.lo[row * k + i] = __float2half_rn(y - __half2float(hi));
   }
 }
+
+const NameKernel named("fp32 split pass", kernel, kThreads);
 
 }  // namespace
 

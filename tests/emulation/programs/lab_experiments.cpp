@@ -101,6 +101,37 @@ void walks() {
   }
 }
 
+void reads() {
+  const int repeats = 3, blocks = 2;
+  for (const ex::Level level : {ex::Level::global, ex::Level::l1, ex::Level::shared}) {
+    const bool whole = level == ex::Level::global;
+    for (const std::size_t n :
+         whole ? std::vector<std::size_t>{4, 1028, 10'004} : std::vector<std::size_t>{blocks * ex::kReadChunk}) {
+      Buffer<float> x(n), out(blocks * ex::kReadThreads, NAN);
+      for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(1 + i * 7 % 11);
+      ex::read_rate(x.data(), out.data(), static_cast<std::int64_t>(n), {.level = level, .blocks = blocks, .repeats = repeats},
+                    nullptr);
+      double expected = 0, got = 0;
+      for (std::size_t i = 0; i < n; ++i) expected += repeats * x[i];
+      for (std::size_t i = 0; i < out.size(); ++i) got += out[i];
+      require(got == expected, "sum of what was read of " + std::to_string(n));
+    }
+  }
+}
+
+void additions() {
+  using ex::Addition;
+  for (const std::size_t n : {1, 255, 256, 512, 1027})
+    for (const Addition addition : {Addition::plain, Addition::unguarded, Addition::privatised, Addition::coarsened2,
+                                    Addition::coarsened4, Addition::vector2, Addition::vector4}) {
+      if (addition == Addition::unguarded && n % ex::kAdditionThreads != 0) continue;
+      const Buffer<float> a = random_numbers<float>(n, n), b = random_numbers<float>(n, n + 1);
+      Buffer<float> out(n, NAN);
+      ex::vector_add(a.data(), b.data(), out.data(), static_cast<std::int64_t>(n), addition, nullptr);
+      for (std::size_t i = 0; i < n; ++i) require(out[i] == a[i] + b[i], "vector addition of " + std::to_string(n));
+    }
+}
+
 void warps() {
   for (const dim3 block : {dim3(70), dim3(5, 7), dim3(3, 4, 5), dim3(32, 2)}) {
     const std::size_t threads = block.x * block.y * block.z, blocks = 3;
@@ -230,6 +261,8 @@ int main(int count, char** arguments) {
     copies();
     arithmetic();
     walks();
+    reads();
+    additions();
     warps();
     softmaxes();
     tilings();
