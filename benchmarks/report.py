@@ -25,6 +25,7 @@ from benchmarks.tables import (
     best_peer,
     compared,
     cpu_tables,
+    lab_items,
     lab_overview,
     lab_table,
     markdown,
@@ -165,6 +166,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     MODELS: models_table,
     CPU: cpu_tables,
     "lab": lab_overview,
+    "lab_items": lab_items,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.lab_items import ITEMS, Measured
 from benchmarks.results import geomean, grouped
 
 OPS = [
@@ -40,6 +41,7 @@ LAB = [
     "lab_tiling",
     "lab_quantisation",
     "lab_latency",
+    "lab_bandwidth",
     "lab_scheduling",
     "lab_registers",
     "lab_spilling",
@@ -400,6 +402,7 @@ MORE: dict[str, tuple[str, Callable[[float], str]]] = {
     "blocks": ("blocks an SM", "{}".format),
     "calculated": ("by the calculator", "{}".format),
     "occupancy": ("occupancy", "{:.1%}".format),
+    "gap": ("needed over delivered", "{:.1f}".format),
     "in_flight": ("bytes in flight an SM", "{:,}".format),
     "predicted": ("predicted share", "{:.0%}".format),
     "intensity": ("operations a byte", "{:.3g}".format),
@@ -431,7 +434,15 @@ def grid_table(op: str, rows: list[dict]) -> str:
         return figure(row) + (f" ({row['document']})" if row.get("document") else "")
 
     lines = [[case, *(cell(found.get((case, variant))) for variant in variants)] for case in cases]
-    return f"{what[0].upper()}{what[1:]}; in brackets a document's figure.\n\n" + markdown(["", *variants], lines)
+    header = ["", *variants]
+    occupancy = [{row["occupancy"] for row in rows if row["case"] == case and "occupancy" in row} for case in cases]
+    if all(len(values) == 1 for values in occupancy):  # whatever the variant
+        header.append("occupancy")
+        lines = [[*line, f"{values.pop():.1%}"] for line, values in zip(lines, occupancy, strict=True)]
+    if all("registers" in row and "occupancy" in row for row in rows):
+        used = [next(str(row["registers"]) for row in rows if row["contender"] == variant) for variant in variants]
+        lines.append(["registers a thread", *used, *[""] * (len(header) - 1 - len(used))])
+    return f"{what[0].upper()}{what[1:]}; in brackets a document's figure.\n\n" + markdown(header, lines)
 
 
 def experiments_table(rows: list[dict]) -> str:
@@ -481,13 +492,34 @@ def lab_table(op: str, results: Results) -> str:
     return (first + "\n".join(tables) + "".join(f"\n{other}" for other in others)).rstrip("\n") + "\n"
 
 
+def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list[str]:
+    """The GPUs that the lab has measured: this one first."""
+    everywhere = [pair for documents in found.values() for pair in documents]
+    here_first = sorted(everywhere, key=lambda pair: pair[0] != results.folder.name)
+    return list(dict.fromkeys(document["gpu"] for _, document in here_first))
+
+
+def lab_items(results: Results) -> str:
+    """A line an item of the documents: its command, our figure on each GPU, the document's."""
+    found = {op: lab_documents(op, results) for op in [*LAB, "lab_counters"]}
+    gpus = lab_gpus(found, results) or ["measured"]
+    of_gpu = [
+        Measured(
+            {op.removeprefix("lab_"): d for op, documents in found.items() for _, d in documents if d["gpu"] == gpu}
+        )
+        for gpu in gpus
+    ]
+    lines = []
+    for item in ITEMS:
+        cells = [item.measured(measured) for measured in of_gpu]
+        lines.append([item.id, item.what, item.command, *cells, item.document])
+    return markdown(["item", "what", "command", *gpus, "document"], lines)
+
+
 def lab_overview(results: Results) -> str:
     """A line an experiment: the documents' items that it shows, its command, what was measured on each GPU."""
     found = {op: lab_documents(op, results) for op in LAB}
-    everywhere = [pair for documents in found.values() for pair in documents]
-    gpus = dict.fromkeys(
-        document["gpu"] for _, document in sorted(everywhere, key=lambda x: x[0] != results.folder.name)
-    )
+    gpus = lab_gpus(found, results)
     if not gpus:
         return ""
     table, absent = [], []

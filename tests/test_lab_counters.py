@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from torch_ext.lab import __main__ as runner
 from torch_ext.lab import counters
 
 HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
@@ -88,6 +89,15 @@ def test_command(tmp_path, monkeypatch, capsys):
         "branches 98,304, dram percent 82.1, sectors a request 8.0; document: 98,304 branch" in capsys.readouterr().out
     )
     assert (tmp_path / "out" / "lab_counters.json").exists()
+    assert runner.main(["--counters"], folder=lambda: tmp_path / "all") == 0  # the lab's own option
+    rows = json.loads((tmp_path / "all" / "lab_counters.json").read_text())["rows"]
+    assert [row["case"] for row in rows] == list(counters.PREPARED)
+    capsys.readouterr()
+    loads = iter([{"load_requests": 800.0}, {"load_requests": 100.0}])
+    with monkeypatch.context() as patch:  # S3-04: loads divided by the tile's side
+        patch.setattr(counters, "count", lambda name: next(loads))
+        assert counters.main(["tiled_naive", "tiled_fixed_8"]) == 0
+    assert "tiled_fixed_8: load requests 100.0, times fewer loads 8.0" in capsys.readouterr().out
     counted = iter([{"branches": 1.0}, counters.Refused("the kernel failed"), {"branches": 2.0}])
 
     def count(name):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torch_ext import lab
-from torch_ext.lab import exercise, measure
+from torch_ext.lab import counters, exercise, measure
 
 Describe = Callable[[lab.Experiment], dict[str, Any]]
 
@@ -35,6 +35,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=size, metavar="N", help="sizes in place of the experiment's own")
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, seconds an experiment; nothing is written without --out"
+    )
+    parser.add_argument(
+        "--counters", action="store_true", help="the GPU's own counters of prepared calls, by ncu: lab_counters.json"
     )
     parser.add_argument("--seconds", type=float, help="GPU time a row, about (default: 0.2, with --quick 0.02)")
     parser.add_argument("--out", type=Path, help="folder for JSON and plots (default: xgemm_lab/<gpu>)")
@@ -76,6 +79,8 @@ def main(
     out = arguments.out
     if out is None and not partial:
         out = folder() if folder else Path("xgemm_lab") / measure.gpu_folder()
+    if arguments.counters:
+        return counters.main(["--out", str(out)] if out else [])
     absent, failed = [], []
     for name in arguments.only or lab.EXPERIMENTS:
         try:

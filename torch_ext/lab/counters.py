@@ -177,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.call:
         call_once(arguments.call)
         return 0
-    rows = []
+    rows, naive = [], None  # loads of the product without tiles
     for name in arguments.names or PREPARED:
         try:
             counted = count(name)
@@ -186,6 +186,10 @@ def main(argv: list[str] | None = None) -> int:
             if not rows:  # none of the first, so none of any
                 return 0
             continue
+        if name == "tiled_naive":
+            naive = counted.get("load_requests")
+        elif name.startswith("tiled_") and naive and counted.get("load_requests"):
+            counted["times_fewer_loads"] = naive / counted["load_requests"]
         rows.append({"case": name, "counters": counted, "document": PREPARED[name][1]})
         shown = ", ".join(
             f"{key.replace('_', ' ')} {value:,.{0 if value >= 1000 else 1}f}" for key, value in counted.items()

@@ -34,6 +34,8 @@ FOUND = {
     "registers": "{} registers",
     "spilled": "{} bytes spilled",
     "blocks": "{} blocks an SM",
+    "occupancy": "{:.0%} occupancy",
+    "gap": "{:.1f} times too little",
     "predicted": "{:.0%} predicted",
     "intensity": "{:.3g} operations a byte",
 }
