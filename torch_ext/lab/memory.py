@@ -124,9 +124,8 @@ def bandwidth(sizes: list[int], budget: float) -> Iterator[Row]:
 
     def measured(level: str, n: int, call: Call, moved: int, document: str | None) -> Row:
         timing = time_us(call, budget)
-        found = row(
-            "a b + c at the peak", level, timing, shape={"level": level, "n": n}, bytes_moved=moved, document=document
-        )
+        case = "16 chains of a b + c" if level == "registers" else f"{4 * n >> 10:,} KiB"
+        found = row(case, level, timing, shape={"level": level, "n": n}, bytes_moved=moved, document=document)
         return found | {"needed_gbps": round(needed * 1e-9, 1), "gap": round(needed * timing[0] * 1e-6 / moved, 1)}
 
     steps, chains, factors = 1 << 16, 16, torch.tensor([0.5, 1.0], device="cuda")

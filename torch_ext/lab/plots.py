@@ -236,7 +236,7 @@ def latency(rows: list[Row], figure: "Figure") -> None:
 
 def bandwidth(rows: list[Row], figure: "Figure") -> None:
     axes = figure.subplots()
-    bars = axes.bar([r["contender"] for r in rows], [r["gbps"] / 1e3 for r in rows])
+    bars = axes.bar([f"{r['contender']}\n{r['case']}" for r in rows], [r["gbps"] / 1e3 for r in rows])
     axes.bar_label(bars, [f"{r['gbps'] / 1e3:,.1f}" for r in rows])
     if needed := rows[0]["needed_gbps"]:
         axes.axhline(needed / 1e3, color="0.5", linestyle="--", label="a b + c at the peak: 12 bytes in, 4 out")
