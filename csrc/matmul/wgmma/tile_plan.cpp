@@ -161,11 +161,12 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
                                              : kL2Rate),
                          from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
       };
-      const double store = !half || problem.n % 8 == 0 ? 0 : tile.n == 32 ? kUnalignedNarrowStore : kUnalignedStore;
       const auto consider = [&](std::int64_t cluster, std::int64_t memory_splits, bool pair = false) {
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
+        const bool narrow = tile.n == 32 && p.m > 8 && cluster == 1 && memory_splits == 1;
+        const double store = !half || problem.n % 8 == 0 ? 0 : narrow ? kUnalignedNarrowStore : kUnalignedStore;
         if (half && std::max(cluster, memory_splits) > 1 && tile.m == 64 && tile.n > 64)
           return;  // measured slower than predicted
         if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
