@@ -46,6 +46,8 @@ struct Consumer {
   /// Do tiles without tests have a loop of their own? With 128 output registers and a mask there are no registers for it.
   static constexpr bool kPlainTiles =
       kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128);
+  /// Is a mask loaded to registers a step ahead? A load behind the products ends long after the scores: measured 380 cycles.
+  static constexpr bool kMaskAhead = kMasking == Masking::boolean || kMasking == Masking::additive;
 
   const WgmmaArguments& g;
   const S shared;
@@ -119,13 +121,27 @@ struct Consumer {
   using Walk = KeyWalk<kKeys, kMasking>;
   using Mask = TileMask<kKeys, kMasking>;
 
-  /// While the scores are computed: loads the mask to registers, or waits for TMA's load.
+  /// Loads the mask of the current tile to registers, or waits for TMA's load.
   __device__ __forceinline__ void load_mask(const Walk& walk, Mask& mask) const {
     if constexpr (S::kMaskSlots > 0) {
       if (walk.on_mask()) shared.mask_slots(warpgroup).wait(mask_slot);
     } else {
       mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
     }
+  }
+  /// While the scores are computed.
+  __device__ __forceinline__ void load_this_mask(const Walk& walk, Mask& mask) const {
+    if constexpr (!kMaskAhead) load_mask(walk, mask);
+  }
+  /// When this tile's mask has been applied: goes on to the next tile.
+  __device__ __forceinline__ void load_next_mask(Walk& walk, Mask& mask) const {
+    if constexpr (kMaskAhead) {
+      walk.next();
+      if (walk.valid()) load_mask(walk, mask);
+    }
+  }
+  __device__ __forceinline__ void end_step(Walk& walk) const {
+    if constexpr (!kMaskAhead) walk.next();
   }
   __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
     if (walk.on_mask()) {
@@ -160,13 +176,13 @@ struct Consumer {
 #pragma unroll 1
       while (walk.valid()) {
 #pragma unroll 1
-        for (; walk.valid() && (capped || walk.on_edge()); walk.next()) step(std::true_type{});
+        while (walk.valid() && (capped || walk.on_edge())) step(std::true_type{});
 #pragma unroll 1
-        for (; walk.valid() && !(capped || walk.on_edge()); walk.next()) step(std::false_type{});
+        while (walk.valid() && !(capped || walk.on_edge())) step(std::false_type{});
       }
     } else {
 #pragma unroll 1
-      for (; walk.valid(); walk.next()) step(std::true_type{});
+      while (walk.valid()) step(std::true_type{});
     }
   }
 
@@ -174,11 +190,12 @@ struct Consumer {
     walk_on(walk, [&](auto test) {
       wait_keys();
       multiply_keys();
-      mask.load(g, walk.n, walk.on_mask(), !walk.on_edge());
+      load_this_mask(walk, mask);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(scores);
       release_keys();
       mask_scores<test.value>(walk, mask);
+      load_next_mask(walk, mask);
       softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
@@ -188,6 +205,7 @@ struct Consumer {
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
       release_values();
+      end_step(walk);
     });
   }
 
@@ -196,6 +214,7 @@ struct Consumer {
     const auto soften = [&](auto test) {
       release_keys();
       mask_scores<test.value>(walk, mask);
+      load_next_mask(walk, mask);
       softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
     };
@@ -203,12 +222,12 @@ struct Consumer {
     turns.wait();
     multiply_keys();
     turns.pass();
-    load_mask(walk, mask);
+    load_this_mask(walk, mask);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
     soften(std::true_type{});
     convert_weights();
-    walk.next();
+    end_step(walk);
     walk_on(walk, [&](auto test) {
       wait_keys();
       turns.wait();
@@ -216,7 +235,7 @@ struct Consumer {
       wait_values();
       multiply_values();
       turns.pass();
-      load_mask(walk, mask);
+      load_this_mask(walk, mask);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(scores);
       soften(test);
@@ -226,6 +245,7 @@ struct Consumer {
       release_values();
       softmax.rescale(outputs);
       convert_weights();
+      end_step(walk);
     });
     turns.wait();
     wait_values();
@@ -252,6 +272,7 @@ struct Consumer {
 #pragma unroll
       for (float& output : outputs) output = 0;
 
+      if (kMaskAhead && walk.valid()) load_mask(walk, mask);
       shared.query_slots.wait(query);
       if constexpr (kTile.consumers == 1)
         run_in_turn(walk, mask);

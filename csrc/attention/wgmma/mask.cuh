@@ -51,14 +51,18 @@ struct TileMask<kKeys, Masking::boolean> {
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&)[2])
       : bits(g.mask.bits + KeyWalk<kKeys, Masking::boolean>::mask_tile(g, tile) * g.mask.key_tiles * (blockDim.x - 128) +
-             (threadIdx.x - 128)) {}
+             (threadIdx.x - 128)) {
+    asm volatile("" : "+l"(bits));  // else each step computes it again, in front of the load that products have to hide
+  }
   __device__ __forceinline__ void load(const WgmmaArguments&, int n, bool mixed, bool) {
-    words = mixed ? __ldg(bits + static_cast<std::int64_t>(n) * (blockDim.x - 128)) : uint2{~0u, ~0u};
+    words = mixed ? __ldg(bits + static_cast<std::int64_t>(n) * static_cast<int>(blockDim.x - 128)) : uint2{~0u, ~0u};
   }
   __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments&) const {
 #pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i)
-      if (((i / 2 % 2 ? words.y : words.x) >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
+    for (int h = 0; h < 2; ++h)  // word by word: ptxas then moves seven bits at a time to predicates
+#pragma unroll
+      for (int bit = 0; bit < kKeys / 4; ++bit)
+        if (((h == 0 ? words.x : words.y) & 1u << bit) == 0) scores[bit / 2 * 4 + 2 * h + bit % 2] = -INFINITY;
   }
 };
 
