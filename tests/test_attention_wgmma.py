@@ -41,6 +41,7 @@ def test_every_instantiation(attend: Attend) -> None:
         cases += [
             Case(dtype, sm_count=3, sq=130, sk=150, last=1),
             Case(dtype, sm_count=3, group=2, sq=520, sk=90, d=128, dv=128),
+            Case(dtype, sm_count=3, group=2, sq=520, sk=250, d=128, dv=128, mask=1, rows=1),
         ]
     results = attend(cases)
     assert {result.split()[1] for result in results} == {str(i) for i in range(13)}

@@ -19,11 +19,11 @@ enum TileClass : unsigned char {
   kMixed
 };
 
-/// The problems that a tile is for, beside its sizes and masks. A tile for one kind of problem serves no mask.
+/// The problems that a tile is for, beside its sizes and masks.
 enum class Serving {
   any,
-  short_causal,  ///< causal, at most 1024 rows per key head
-  long_full      ///< not causal, more rows than that
+  short_causal,  ///< causal, at most 1024 rows per key head; no mask
+  long_full      ///< not causal, more rows than that; no mask or a boolean one
 };
 
 inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to mma.sync (attention/mma)
@@ -45,7 +45,8 @@ struct WgmmaTile {
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
-    if (serving != Serving::any) return masking == Masking::edges;
+    if (serving != Serving::any)
+      return masking == Masking::edges || (masking == Masking::boolean && serving == Serving::long_full);
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
