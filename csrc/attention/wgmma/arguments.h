@@ -38,8 +38,10 @@ struct WgmmaSinks {
 /// Arguments of mask_tiles.cuh.
 struct MaskTilesArguments {
   WgmmaMask mask;
-  int heads, row_tiles, inner;  ///< sizes of the mask's tile heads, tiles of rows, inner batches: 1 if broadcast
-  int rows, pack, tile_rows;    ///< packed rows of a tile head; see WgmmaArguments
+  ShortDivider key_tiles, row_tiles, heads,
+      inner;            ///< sizes: tiles of keys; tiles of rows, tile heads, inner batches, 1 if broadcast
+  ShortDivider pack;    ///< see WgmmaArguments
+  int rows, tile_rows;  ///< packed rows of a tile head
   int sk;
   bool vector;  ///< 16 keys are contiguous and aligned to 16 bytes
 };

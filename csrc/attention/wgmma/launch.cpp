@@ -89,17 +89,18 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
   mask.pairs = mask_multiples(a, 2), m.vector = mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype)));
 
   const bool own_heads = own_head_masks(a), own_rows = x.row != 0 || (own_heads && plan.packed > 1);
-  m.row_tiles = own_rows ? plan.row_tiles : 1;
-  m.heads = own_heads ? a.group / plan.packed : 1;
-  m.inner = static_cast<int>(map_batches(a, x, 0));
+  const int row_tiles = own_rows ? plan.row_tiles : 1, heads = own_heads ? a.group / plan.packed : 1,
+            inner = static_cast<int>(map_batches(a, x, 0));
+  m.key_tiles = ShortDivider::of(plan.key_tiles), m.row_tiles = ShortDivider::of(row_tiles);
+  m.heads = ShortDivider::of(heads), m.inner = ShortDivider::of(inner);
   mask.steps.row = own_rows;
-  mask.steps.head = own_heads ? m.row_tiles : 0;
-  mask.steps.inner = m.inner > 1 ? m.heads * m.row_tiles : 0;
-  mask.steps.outer = map_batches(a, x, 1) > 1 ? m.inner * m.heads * m.row_tiles : 0;
+  mask.steps.head = own_heads ? row_tiles : 0;
+  mask.steps.inner = inner > 1 ? heads * row_tiles : 0;
+  mask.steps.outer = map_batches(a, x, 1) > 1 ? inner * heads * row_tiles : 0;
   mask.key_tiles = plan.key_tiles;
   mask.bits = reinterpret_cast<uint2*>(memory);
   mask.classes = reinterpret_cast<unsigned char*>(memory + plan.mask_bit_bytes());
-  m.rows = a.sq * plan.packed, m.pack = plan.packed, m.tile_rows = plan.tile_rows, m.sk = a.sk;
+  m.rows = a.sq * plan.packed, m.pack = ShortDivider::of(plan.packed), m.tile_rows = plan.tile_rows, m.sk = a.sk;
   g.mask = mask;
   launch_classify(plan.info().rows(), plan.info().keys, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
 }
