@@ -81,12 +81,14 @@ struct OnlineSoftmax {
   /// Raises the maximum that weights are relative to if `scores` outgrow it, and sets the factor that follows. fmaxf drops NaN,
   /// which comes back through the sum.
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
+    const float largest[2] = {row_maximum(scores, 0), row_maximum(scores, 1)};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float largest = row_maximum(scores, h);
       const float before = maximum[h];
-      if (!(before > -INFINITY) || Exponentials<kMasking>::outgrown(before, largest, scale_log2))
-        maximum[h] = fmaxf(before, largest);
+      // No || : a branch would keep the two rows' exchanges apart, and costs more than the comparison.
+      const bool grows = static_cast<int>(!(before > -INFINITY)) |
+                         static_cast<int>(Exponentials<kMasking>::outgrown(before, largest[h], scale_log2));
+      maximum[h] = grows ? fmaxf(before, largest[h]) : before;
       factor[h] = Exponentials<kMasking>(maximum[h], scale_log2).factor(before, scale_log2);
     }
   }
