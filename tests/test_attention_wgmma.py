@@ -41,12 +41,15 @@ def test_every_instantiation(attend: Attend) -> None:
         cases += [
             Case(dtype, sm_count=3, sq=130, sk=150, last=1),
             Case(dtype, sm_count=3, group=2, sq=520, sk=90, d=128, dv=128),
-            Case(dtype, sm_count=3, group=2, sq=520, sk=250, d=128, dv=128, mask=1, rows=1),
+            *(
+                Case(dtype, sm_count=3, group=2, sq=520, sk=sk, d=128, dv=128, mask=mask, rows=1, aligned=aligned)
+                for sk, mask, aligned in ((250, 1, 0), (250, 2, 1), (250, 2, 0), (251, 2, 0), (250, 3, 0))
+            ),
         ]
     results = attend(cases)
     assert {result.split()[1] for result in results} == {str(i) for i in range(13)}
     by_tma = {(result.split()[1], case.dtype) for case, result in zip(cases, results, strict=True) if BY_TMA in result}
-    assert by_tma == {(tile, dtype) for tile in ("2", "3", "5", "9") for dtype in ("bf16", "fp16")}
+    assert by_tma == {(tile, dtype) for tile in ("2", "3", "4", "5", "9") for dtype in ("bf16", "fp16")}
 
 
 def test_additive_masks(attend: Attend) -> None:

@@ -25,7 +25,7 @@ struct UnitMask {
       values.load(g, n * kUnits + unit, mixed, inside);
     }
   }
-  __device__ __forceinline__ void apply(float (&scores)[kMmaUnitKeys / 2], const WgmmaArguments& g) const {
+  __device__ __forceinline__ void apply(float (&scores)[kMmaUnitKeys / 2], const WgmmaArguments& g) {
     if (g.mask.dtype != DType::boolean) return values.apply(scores, g);
 #pragma unroll
     for (int i = 0; i < kMmaUnitKeys / 2; ++i) {

@@ -45,9 +45,10 @@ struct Consumer {
   static constexpr int kKeys = kTile.keys;
   /// Do tiles without tests have a loop of their own? With 128 output registers and a mask there are no registers for it.
   static constexpr bool kPlainTiles =
-      kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128);
+      kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128 && kTile.consumers == 2);
   /// Is a mask loaded to registers a step ahead? A load behind the products ends long after the scores: measured 380 cycles.
-  static constexpr bool kMaskAhead = kMasking == Masking::boolean || kMasking == Masking::additive;
+  /// Three warpgroups have no registers for an additive one.
+  static constexpr bool kMaskAhead = kMasking == Masking::boolean || (kMasking == Masking::additive && kTile.consumers < 3);
 
   const WgmmaArguments& g;
   const S shared;
@@ -60,10 +61,16 @@ struct Consumer {
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys, kMasking> softmax;
-  int begin[2], end[2];  ///< keys that this thread's rows see
+  int begin[2], end[2];        ///< keys that this thread's rows see
+  std::uint32_t mask_row = 0;  ///< of the first mask slot
 
   __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
-      : g(arguments), shared(memory), turns(mine), warpgroup(mine) {}
+      : g(arguments), shared(memory), turns(mine), warpgroup(mine) {
+    if constexpr (S::kMaskSlots > 0) {
+      mask_row = ptx::shared_address(shared.mask(warpgroup, 0)) + mask_slot_row<kIndex>(g.mask.slot_rows);
+      asm volatile("" : "+r"(mask_row));  // else each step computes it again, between the scores and the exponentials
+    }
+  }
 
   /// Issues S = Q K^T of the current slots, and commits it.
   __device__ __forceinline__ void multiply_keys() {
@@ -119,7 +126,7 @@ struct Consumer {
   }
 
   using Walk = KeyWalk<kKeys, kMasking>;
-  using Mask = TileMask<kKeys, kMasking>;
+  using Mask = TileMask<kKeys, kMasking, kMaskAhead>;
 
   /// Loads the mask of the current tile to registers, or waits for TMA's load.
   __device__ __forceinline__ void load_mask(const Walk& walk, Mask& mask) const {
@@ -145,8 +152,7 @@ struct Consumer {
   }
   __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
     if (walk.on_mask()) {
-      add_mask_slot<Element>(scores, ptx::shared_address(shared.mask(warpgroup, mask_slot.slot)), g.mask.slot_rows,
-                             g.score_scale);
+      add_mask_slot<Element, kIndex>(scores, mask_row + mask_slot.slot * kTile.mask_bytes(), g.score_scale);
       ptx::fence_async_shared();  // keeps the arrival behind ldmatrix: TMA refills the slot
       __syncwarp();
       release(shared.mask_slots(warpgroup), mask_slot);
@@ -157,7 +163,7 @@ struct Consumer {
   }
   /// `kTest`: some row may not see a key of this tile, or scores are capped.
   template <bool kTest>
-  __device__ __forceinline__ void mask_scores(const Walk& walk, const Mask& mask) {
+  __device__ __forceinline__ void mask_scores(const Walk& walk, Mask& mask) {
     if constexpr (kTest)
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
     if constexpr (S::kMaskSlots > 0)

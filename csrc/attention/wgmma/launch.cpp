@@ -61,8 +61,8 @@ bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a)
                                       .dtype = a.mask_dtype,
                                       .sizes = {a.sk, heads, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
                                       .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
-                                      .box = {64, packed, 64 / plan.packed},
-                                      .swizzle_bytes = WgmmaTile::kBlockBytes,
+                                      .box = {plan.info().mask_columns(), packed, 64 / plan.packed},
+                                      .swizzle_bytes = plan.info().mask_swizzled() ? WgmmaTile::kBlockBytes : 0,
                                       .rank = 5});
 }
 

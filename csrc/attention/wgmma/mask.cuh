@@ -33,19 +33,19 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_sc
   for (float& score : scores) score = fmaf(-2.f, __fdividef(1.f, 1.f + exp2_approx(score * (2 * kLog2E * cap_scale))), 1.f);
 }
 
-/// The mask of one tile, loaded while the scores are computed, then applied.
-template <int kKeys, Masking kMasking>
+/// The mask of one tile, loaded while other tiles are computed, then applied. kAhead: are there registers for an additive one?
+template <int kKeys, Masking kMasking, bool kAhead = true>
 struct TileMask;
 
-template <int kKeys>
-struct TileMask<kKeys, Masking::edges> {
+template <int kKeys, bool kAhead>
+struct TileMask<kKeys, Masking::edges, kAhead> {
   __device__ __forceinline__ TileMask(const WgmmaArguments&, const RowTile&, const int (&)[2]) {}
   __device__ __forceinline__ void load(const WgmmaArguments&, int, bool, bool) {}
   __device__ __forceinline__ void apply(float (&)[kKeys / 2], const WgmmaArguments&) const {}
 };
 
-template <int kKeys>
-struct TileMask<kKeys, Masking::boolean> {
+template <int kKeys, bool kAhead>
+struct TileMask<kKeys, Masking::boolean, kAhead> {
   const uint2* bits;  ///< this thread's bits of the first tile of keys
   uint2 words;
 
@@ -79,44 +79,55 @@ __device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const Wg
   }
 }
 
-template <int kKeys>
-struct TileMask<kKeys, Masking::additive> {
-  std::int64_t rows[2];               ///< offsets of this thread's rows, with its first column added
-  std::uint32_t pairs[2][kKeys / 8];  ///< half types, loaded ahead: two columns per word
-  int key;                            ///< the tile's first
-  bool changes, ahead;
+/// Two neighbouring elements of a mask, the first in the lower half.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(std::uint32_t pair) {
+  if constexpr (std::is_same_v<T, half>)
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  else
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+template <int kKeys, bool kAhead>
+struct TileMask<kKeys, Masking::additive, kAhead> {
+  std::int64_t rows[2];                            ///< offsets of this thread's rows, with its first column added
+  std::uint32_t pairs[kAhead ? 2 : 1][kKeys / 8];  ///< half types: two columns per word; one row at a time without kAhead
+  int key;                                         ///< the tile's first
+  bool changes, in_pairs;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
   /// `inside`: all keys of the tile are in bounds.
   __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
-    key = n * kKeys, changes = mixed, ahead = mixed && inside && g.mask.pairs && g.mask.dtype != DType::f32;
-    if (!ahead) return;
+    key = n * kKeys, changes = mixed, in_pairs = mixed && inside && g.mask.pairs && g.mask.dtype != DType::f32;
+    if (kAhead && in_pairs) load_row<0>(g), load_row<1>(g);
+  }
+  template <int h>
+  __device__ __forceinline__ void load_row(const WgmmaArguments& g) {
+    const auto* const row = static_cast<const std::uint16_t*>(g.mask.values) + rows[h] + key;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const auto* const row = static_cast<const std::uint16_t*>(g.mask.values) + rows[h] + key;
+    for (int j = 0; j < kKeys / 8; ++j) pairs[kAhead ? h : 0][j] = __ldg(reinterpret_cast<const std::uint32_t*>(row + 8 * j));
+  }
+  template <int h>
+  __device__ __forceinline__ void add_row(float (&scores)[kKeys / 2], const WgmmaArguments& g) {
+    if constexpr (!kAhead) load_row<h>(g);
+    const bool fp16 = g.mask.dtype == DType::f16;
 #pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) pairs[h][j] = __ldg(reinterpret_cast<const std::uint32_t*>(row + 8 * j));
+    for (int j = 0; j < kKeys / 8; ++j) {
+      const std::uint32_t word = pairs[kAhead ? h : 0][j];
+      const float2 pair = fp16 ? unpack_pair<half>(word) : unpack_pair<bf16>(word);
+      float* const score = scores + 4 * j + 2 * h;
+      score[0] = fmaf(score[0], g.score_scale, pair.x), score[1] = fmaf(score[1], g.score_scale, pair.y);
     }
   }
   /// Scores are in natural units: a mask of the lowest finite number, as models use it, would overflow in units of log2.
-  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
-    const float scale = g.score_scale;
+  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments& g) {
     if (!changes) {
 #pragma unroll
-      for (float& score : scores) score *= scale;
-    } else if (ahead) {
-      const bool fp16 = g.mask.dtype == DType::f16;
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int j = 0; j < kKeys / 8; ++j) {
-          const float2 pair = fp16 ? __half22float2(reinterpret_cast<const __half2&>(pairs[h][j]))
-                                   : __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pairs[h][j]));
-          float* const score = scores + 4 * j + 2 * h;
-          score[0] = fmaf(score[0], scale, pair.x), score[1] = fmaf(score[1], scale, pair.y);
-        }
+      for (float& score : scores) score *= g.score_scale;
+    } else if (in_pairs) {
+      add_row<0>(scores, g), add_row<1>(scores, g);
     } else {
       apply_general(scores, g);
     }
@@ -151,30 +162,33 @@ struct TileMask<kKeys, Masking::additive> {
 };
 
 /// TMA loads this mask; add_mask_slot() adds it.
-template <int kKeys>
-struct TileMask<kKeys, Masking::additive_tma> : TileMask<kKeys, Masking::edges> {
+template <int kKeys, bool kAhead>
+struct TileMask<kKeys, Masking::additive_tma, kAhead> : TileMask<kKeys, Masking::edges> {
   using TileMask<kKeys, Masking::edges>::TileMask;
 };
 
-/// Scales the scores and adds a tile of a mask of T, in natural units as TileMask does. `slot`: the mask of the warpgroup's 64
-/// rows in shared memory, in blocks of 64 keys by 64 rows of 128 bytes, swizzled. ldmatrix has the layout of the accumulators.
-template <class T, int kCount>
-__device__ __forceinline__ void add_mask_slot(float (&scores)[kCount], std::uint32_t slot, int slot_rows, float scale) {
+/// Where ldmatrix finds this lane's row of a mask in a slot with the warpgroup's 64 rows (WgmmaTile::mask_swizzled); several
+/// heads may share a row of the mask. The first chunk of 16 bytes is added.
+template <int kIndex>
+__device__ __forceinline__ std::uint32_t mask_slot_row(int slot_rows) {
+  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row = (16 * warp + lane % 16) * slot_rows / 64;  // rows of several heads may share a row of the mask
-  const std::uint32_t chunk = 16 * (lane / 16 ^ row % 8);    // of 16 bytes, in the swizzled row
-  slot += row * WgmmaTile::kBlockBytes;
+  const int row = (16 * warp + lane % 16) * slot_rows / 64;
+  return row * 2 * kTile.mask_columns() + 16 * (kTile.mask_swizzled() ? lane / 16 ^ row % 8 : lane / 16);
+}
+
+/// Scales the scores and adds a tile of a mask of T, in natural units as TileMask does. `row`: of the slot, mask_slot_row().
+/// ldmatrix has the layout of the accumulators.
+template <class T, int kIndex>
+__device__ __forceinline__ void add_mask_slot(float (&scores)[kWgmmaTiles[kIndex].keys / 2], std::uint32_t row, float scale) {
+  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
 #pragma unroll
-  for (int k = 0; k < kCount / 8; ++k) {  // 16 keys
+  for (int k = 0; k < kTile.keys / 16; ++k) {
     std::uint32_t matrices[4];
-    ptx::ldmatrix(matrices, slot + (chunk ^ 32 * (k % 4)) + k / 4 * (64 * WgmmaTile::kBlockBytes));
+    ptx::ldmatrix(matrices, kTile.mask_swizzled() ? (row ^ 32 * (k % 4)) + k / 4 * 128 * kTile.mask_columns() : row + 32 * k);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float2 pair;
-      if constexpr (std::is_same_v<T, half>)
-        pair = __half22float2(reinterpret_cast<const __half2&>(matrices[i]));
-      else
-        pair = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(matrices[i]));
+      const float2 pair = unpack_pair<T>(matrices[i]);
       float* const score = scores + 8 * k + 2 * i;
       score[0] = fmaf(score[0], scale, pair.x), score[1] = fmaf(score[1], scale, pair.y);
     }

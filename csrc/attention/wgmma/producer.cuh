@@ -63,9 +63,10 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
       for (int warpgroup = 0; warpgroup < kTile.consumers; ++warpgroup) {
         ptx::Barrier* const landed = acquire(shared.mask_slots(warpgroup), mask);
         if (leads) {
-          ptx::barrier_arrive_expect(landed, S::kMaskBlocks * g.mask.slot_rows * WgmmaTile::kBlockBytes);
-          for (int block = 0; block < S::kMaskBlocks; ++block)
-            ptx::tma_load(shared.mask(warpgroup, mask.slot) + block * S::kMaskBlock, &g.mask_map, landed,
+          constexpr int kRowBytes = 2 * kTile.mask_columns();
+          ptx::barrier_arrive_expect(landed, kTile.mask_blocks() * g.mask.slot_rows * kRowBytes);
+          for (int block = 0; block < kTile.mask_blocks(); ++block)
+            ptx::tma_load(shared.mask(warpgroup, mask.slot) + block * 64 * kRowBytes, &g.mask_map, landed,
                           n * S::kKeys + 64 * block, head, g.pack.divide(tile.row + 64 * warpgroup), inner, outer);
         }
       }

@@ -8,7 +8,7 @@
 namespace xgemm::attention {
 
 /// Every operand consists of blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values, keys by
-/// columns as in memory, are an MN-major B. An additive mask's rows are as long as a tile's keys.
+/// columns as in memory, are an MN-major B. Masks: WgmmaTile::mask_swizzled().
 template <int kIndex, Masking kMasking>
 struct Shared {
   static constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
@@ -16,8 +16,7 @@ struct Shared {
   static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
   static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
-  static constexpr int kMaskSlots = kTile.mask_slots(kMasking), kMaskBlock = 64 * WgmmaTile::kBlockBytes;
-  static constexpr int kMaskBlocks = WgmmaTile::blocks(kKeys);
+  static constexpr int kMaskSlots = kTile.mask_slots(kMasking);
   using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
   using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
   using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;

@@ -23,7 +23,7 @@ enum TileClass : unsigned char {
 enum class Serving {
   any,
   short_causal,  ///< causal, at most 1024 rows per key head; no mask
-  long_full      ///< not causal, more rows than that; no mask or a boolean one
+  long_full      ///< not causal, more rows than that
 };
 
 inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to mma.sync (attention/mma)
@@ -45,8 +45,7 @@ struct WgmmaTile {
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
-    if (serving != Serving::any)
-      return masking == Masking::edges || (masking == Masking::boolean && serving == Serving::long_full);
+    if (serving == Serving::short_causal) return masking == Masking::edges;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
@@ -59,11 +58,16 @@ struct WgmmaTile {
   /// Slots of each warpgroup for a mask that TMA loads, its 64 rows by a tile of keys: as many as fit, two at most. A tile for
   /// few rows needs its shared memory for keys and values.
   constexpr int mask_slots(Masking masking) const {
-    if (masking != Masking::additive_tma || !additive || consumers == 1 || keys % 64 != 0) return 0;
+    if (masking != Masking::additive_tma || !additive || consumers == 1) return 0;
     const int room = (kSharedBytes / ctas - bytes_without_masks()) / (consumers * (mask_bytes() + 2 * 8));
     return room < 2 ? room : 2;
   }
-  constexpr int mask_bytes() const { return 64 * kBlockBytes * blocks(keys); }
+  /// A slot's blocks of columns are swizzled as the other operands are, or one block with rows of an odd number of 16 bytes, so
+  /// that ldmatrix finds eight rows in different banks.
+  constexpr bool mask_swizzled() const { return keys % 64 == 0; }
+  constexpr int mask_columns() const { return mask_swizzled() ? 64 : keys / 8 % 2 == 0 ? keys + 8 : keys; }  ///< of a block
+  constexpr int mask_blocks() const { return mask_swizzled() ? keys / 64 : 1; }
+  constexpr int mask_bytes() const { return 64 * 2 * mask_columns() * mask_blocks(); }
   constexpr int shared_bytes(Masking masking) const {
     return bytes_without_masks() + consumers * mask_slots(masking) * (mask_bytes() + 2 * 8);
   }
