@@ -144,7 +144,7 @@ struct Consumer {
   __device__ __forceinline__ void load_next_mask(Walk& walk, Mask& mask) const {
     if constexpr (kMaskAhead) {
       walk.next();
-      if (walk.valid()) load_mask(walk, mask);
+      mask.load(g, walk.n, walk.valid() && walk.on_mask(), !walk.on_edge());
     }
   }
   __device__ __forceinline__ void end_step(Walk& walk) const {
@@ -169,7 +169,7 @@ struct Consumer {
     if constexpr (S::kMaskSlots > 0)
       apply_mask_slot(walk);
     else if constexpr (kTest)
-      if (kMasking == Masking::additive || walk.on_mask()) mask.apply(scores, g);
+      mask.apply(scores, g);
     if constexpr (kTest)
       if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
   }

@@ -48,6 +48,7 @@ template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::boolean, kAhead> {
   const uint2* bits;  ///< this thread's bits of the first tile of keys
   uint2 words;
+  bool changes = false;
 
   __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&)[2])
       : bits(g.mask.bits + KeyWalk<kKeys, Masking::boolean>::mask_tile(g, tile) * g.mask.key_tiles * (blockDim.x - 128) +
@@ -55,9 +56,12 @@ struct TileMask<kKeys, Masking::boolean, kAhead> {
     asm volatile("" : "+l"(bits));  // else each step computes it again, in front of the load that products have to hide
   }
   __device__ __forceinline__ void load(const WgmmaArguments&, int n, bool mixed, bool) {
-    words = mixed ? __ldg(bits + static_cast<std::int64_t>(n) * static_cast<int>(blockDim.x - 128)) : uint2{~0u, ~0u};
+    const uint2* const at = bits + static_cast<std::int64_t>(n) * static_cast<int>(blockDim.x - 128);
+    changes = mixed;
+    if (mixed) words = __ldg(at);
   }
   __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments&) const {
+    if (!changes) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h)  // word by word: ptxas then moves seven bits at a time to predicates
 #pragma unroll
