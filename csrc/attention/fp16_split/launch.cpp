@@ -83,7 +83,7 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
   std::optional<WgmmaPlan> rows = plan_wgmma(problem);
-  if (!rows || !split_serves(rows->info(), rows->masking)) return {};
+  if (!rows) return {};
   // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
   // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
   if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);

@@ -9,7 +9,7 @@ namespace xgemm::attention {
 
 template <int kIndex, Masking kMasking>
 void launch_instance(const SplitArguments& g, int ctas, cudaStream_t stream) {
-  if constexpr (split_serves(kSplitTiles[kIndex], kMasking)) {
+  if constexpr (kSplitTiles[kIndex].serves(kMasking)) {
     constexpr auto kernel = attention_fp16_split<kIndex, kMasking>;
     constexpr int kBytes = SplitShared<kIndex>::kBytes;
     allow_shared<kernel, kBytes>();

@@ -29,11 +29,6 @@ constexpr std::span<const WgmmaTile> split_tiles(int parts) {
   return parts == 2 ? all.first(kFirstOfOnePart) : all.subspan(kFirstOfOnePart);
 }
 
-/// With 128 outputs there are no registers for a mask.
-constexpr bool split_serves(const WgmmaTile& tile, Masking masking) {
-  return tile.serves(masking) && (masking == Masking::edges || tile.value_size <= 128);
-}
-
 /// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as the tile has keys, since values have one
 /// scale per tile of keys and column.
 constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }

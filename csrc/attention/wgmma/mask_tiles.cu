@@ -36,7 +36,7 @@ constexpr bool is_compiled(const WgmmaTile& tile) {
   return std::ranges::any_of(kWgmmaTiles, same) || std::ranges::any_of(kMmaTiles, same);
 }
 static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) {
-  return is_compiled(t) || !(split_serves(t, Masking::boolean) || split_serves(t, Masking::additive));
+  return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive));
 }));
 
 }  // namespace
