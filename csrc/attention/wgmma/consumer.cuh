@@ -202,7 +202,7 @@ struct Consumer {
       release_keys();
       mask_scores<test.value>(walk, mask);
       load_next_mask(walk, mask);
-      softmax.raise_maximum(scores, g.scale_log2);
+      softmax.template raise_maximum<Element>(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       convert_weights();
@@ -221,7 +221,7 @@ struct Consumer {
       release_keys();
       mask_scores<test.value>(walk, mask);
       load_next_mask(walk, mask);
-      softmax.raise_maximum(scores, g.scale_log2);
+      softmax.template raise_maximum<Element>(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
     };
     wait_keys();
