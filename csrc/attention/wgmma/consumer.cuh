@@ -217,8 +217,11 @@ struct Consumer {
 
   __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
     if (!walk.valid()) return;
-    const auto soften = [&](auto test) {
+    bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
+    const auto soften = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
+      keys_ready = shared.key_slots.ready(key);
+      values_ready = shared.value_slots.ready(values);
       mask_scores<test.value>(walk, mask);
       load_next_mask(walk, mask);
       softmax.template raise_maximum<Element>(scores, g.scale_log2);
@@ -231,20 +234,22 @@ struct Consumer {
     load_this_mask(walk, mask);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
-    soften(std::true_type{});
+    soften(std::true_type{}, value);
     convert_weights();
     end_step(walk);
     walk_on(walk, [&](auto test) {
-      wait_keys();
+      if (!keys_ready) wait_keys();
       turns.wait();
       multiply_keys();
-      wait_values();
+      if (!values_ready) wait_values();
       multiply_values();
       turns.pass();
       load_this_mask(walk, mask);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(scores);
-      soften(test);
+      PipelineState<kTile.stages> values = value;
+      values.advance();
+      soften(test, values);
       ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
