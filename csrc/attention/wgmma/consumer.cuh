@@ -140,15 +140,13 @@ struct Consumer {
   __device__ __forceinline__ void load_this_mask(const Walk& walk, Mask& mask) const {
     if constexpr (!kMaskAhead) load_mask(walk, mask);
   }
-  /// When this tile's mask has been applied: goes on to the next tile.
+  /// With a mask a step goes on to the next tile before the exponentials, which hide that.
   __device__ __forceinline__ void load_next_mask(Walk& walk, Mask& mask) const {
-    if constexpr (kMaskAhead) {
-      walk.next();
-      mask.load(g, walk.n, walk.valid() && walk.on_mask(), !walk.on_edge());
-    }
+    if constexpr (kMasking != Masking::edges) walk.next();
+    if constexpr (kMaskAhead) mask.load(g, walk.n, walk.valid() && walk.on_mask(), !walk.on_edge());
   }
   __device__ __forceinline__ void end_step(Walk& walk) const {
-    if constexpr (!kMaskAhead) walk.next();
+    if constexpr (kMasking == Masking::edges) walk.next();
   }
   __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
     if (walk.on_mask()) {
@@ -220,10 +218,10 @@ struct Consumer {
     bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
     const auto soften = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
-      keys_ready = shared.key_slots.ready(key);
-      values_ready = shared.value_slots.ready(values);
       mask_scores<test.value>(walk, mask);
       load_next_mask(walk, mask);
+      keys_ready = shared.key_slots.ready(key);
+      values_ready = shared.value_slots.ready(values);
       softmax.template raise_maximum<Element>(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
     };
