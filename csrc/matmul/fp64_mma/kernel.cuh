@@ -48,51 +48,72 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   B of_b(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride,
          static_cast<int>(p.n) - item.column, g.vectors_b);
   PipelineState<kMostSlots> filling, reading;
-  const auto copy = [&](int block) {
+  // A block's copies, in two steps.
+  const auto copy_a = [&](int block) {
     if (block >= end) return;
-    const int depth = static_cast<int>(p.k) - block * kFp64TileK;
-    ptx::Barrier* const landed = pipeline.acquire(filling);
-    double* const slot = ring + filling.slot * Shape::kSlot;
-    of_a.copy(slot, p.a.row_stride, p.a.col_stride, depth, g.vectors_a);
-    of_b.copy(slot + A::kDoubles, p.b.col_stride, p.b.row_stride, depth, g.vectors_b);
-    ptx::barrier_arrive_copies(landed);
+    pipeline.acquire(filling);
+    of_a.copy(ring + filling.slot * Shape::kSlot, p.a.row_stride, p.a.col_stride, static_cast<int>(p.k) - block * kFp64TileK,
+              g.vectors_a);
+  };
+  const auto copy_b = [&](int block) {
+    if (block >= end) return;
+    of_b.copy(ring + filling.slot * Shape::kSlot + A::kDoubles, p.b.col_stride, p.b.row_stride,
+              static_cast<int>(p.k) - block * kFp64TileK, g.vectors_b);
+    ptx::barrier_arrive_copies(&pipeline.full[filling.slot]);
     filling.advance(slots);
   };
 
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
-  typename Shape::Sums sums = {};
-  int segment_end = first + g.segment;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
-  // The first blocks are copied in iterations of their own, so that the code of a copy exists once.
+  typename Shape::Sums sums = {};
+  // Of the held operand, registers have the warp's whole k-block; of the other, the part in use and the next one. A part is
+  // read again, from the next k-block, as soon as its last product has begun: so products never wait for reads.
+  constexpr bool kHoldA = Shape::kHoldA;
+  constexpr int kHeld = kHoldA ? kHigh : kWide, kParts = kHoldA ? kWide : kHigh;
+  double fa[kHoldA ? kHigh : 2][2][4], fb[kHoldA ? 2 : kWide][4];
+  const auto read_a = [&](int to, int i) {
+    const double* const panel = ring + reading.slot * Shape::kSlot;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) A::read(fa[to][h], panel, reader_a, 16 * i + 8 * h);
+  };
+  const auto read_b = [&](int to, int j) {
+    B::read(fb[to], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j);
+  };
+  const auto read_part = [&](int part) { kHoldA ? read_b(part % 2, part) : read_a(part % 2, part); };
+  const auto read_held = [&](int held) { kHoldA ? read_a(held, held) : read_b(held, held); };
+
 #pragma unroll 1
-  for (int block = first - (slots - 1); block < end; copy(block + slots - 1), ++block) {
-    if (block < first) continue;
-    pipeline.wait(reading);
-    const double* const panel_a = ring + reading.slot * Shape::kSlot;
-    const double* const panel_b = panel_a + A::kDoubles;
-    double fb[kWide][4];
+  for (int block = first; block < first + slots - 1; ++block) copy_a(block), copy_b(block);
+  if (first < end) pipeline.wait(reading);
+  read_part(0);
 #pragma unroll
-    for (int j = 0; j < kWide; ++j) B::read(fb[j], panel_b, reader_b, 8 * j);
-    double fa[kHigh][2][4];
-    const auto read_a = [&](int i) {
+  for (int held = 0; held < kHeld; ++held) read_held(held);
+  int segment_end = first + g.segment;
+#pragma unroll 1
+  for (int block = first; block < end; ++block) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel_a, reader_a, 16 * i + 8 * h);
-    };
-    read_a(0);
+    for (int part = 0; part < kParts; ++part) {
+      const bool last = part + 1 == kParts;
+      if (!last) read_part(part + 1);
 #pragma unroll
-    for (int i = 0; i < kHigh; ++i) {
-      if (i + 1 < kHigh) read_a(i + 1);
-      if (i == max(kHigh - 2, 0)) {
-        __syncwarp();
-        if (lane == 0) pipeline.release(reading.slot);
+      for (int held = 0; held < kHeld; ++held) {
+        const int i = kHoldA ? held : part, j = kHoldA ? part : held, at = part * kHeld + held;
+        ptx::mma_f64(sums[i][j], fa[kHoldA ? i : i % 2], fb[kHoldA ? j % 2 : j]);
+        if (at == kHeld * kParts / 4) copy_a(block + slots - 1);
+        if (at == kHeld * kParts / 2) copy_b(block + slots - 1);
+        if (last && held == 0) {
+          __syncwarp();
+          if (lane == 0) pipeline.release(reading.slot);
+          reading.advance(slots);
+          if (block + 1 < end) pipeline.wait(reading);
+          read_part(0);
+        }
+        if (last) read_held(held);
       }
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) ptx::mma_f64(sums[i][j], fa[i], fb[j]);
     }
-    reading.advance(slots);
     if (block + 1 < min(segment_end, end)) continue;
     // The segment ends. Its sums are stored, unless they are the last ones of C.
     if (g.partial) {

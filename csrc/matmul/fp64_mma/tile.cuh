@@ -34,6 +34,10 @@ struct Shape {
   static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                               // mmas of a warp
   static __device__ __forceinline__ int warp_row(int warp) { return warp / kInfo.warps_columns * kRows; }
   static __device__ __forceinline__ int warp_column(int warp) { return warp % kInfo.warps_columns * kColumns; }
+  /// Are all of a k-block's rows of A held in registers, or all columns of B? The other operand has two parts of registers, so
+  /// the number of its parts is even.
+  static constexpr bool kHoldA = kWide % 2 == 0 && (kHigh % 2 != 0 || 2 * kHigh + 2 <= kWide + 4);
+  static_assert(kHoldA || kHigh % 2 == 0);
   using A = Panel<kInfo.rows, kAlongKA, kInfo.threads()>;
   using B = Panel<kInfo.columns, kAlongKB, kInfo.threads()>;
   static constexpr int kSlot = A::kDoubles + B::kDoubles;
