@@ -13,12 +13,13 @@
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
+#include "device/ptx/warpgroup.cuh"
 #include "matmul/fp64_mma/store.cuh"
 
 namespace xgemm::matmul {
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp64_mma(const __grid_constant__ Fp64Arguments g) {
+__global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, info(kTile).per_sm) fp64_mma(const __grid_constant__ Fp64Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const int slots = g.totals ? kInfo.slots_beside_totals : kInfo.slots;
 
   if (threadIdx.x < kMostSlots) {
-    ptx::barrier_init(&pipeline.full[threadIdx.x], kInfo.threads());
+    ptx::barrier_init(&pipeline.full[threadIdx.x], Shape::kLoaders);
     ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.threads() / 32);
     ptx::fence_barrier_init();
   }
@@ -66,6 +67,19 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
+  if constexpr (kInfo.loaders > 0) {
+    constexpr int kLoaderRegisters = 40;
+    if (threadIdx.x >= kInfo.threads()) {
+      ptx::release_registers<kLoaderRegisters>();
+#pragma unroll 1
+      for (int block = first; block < end; ++block) copy_a(block), copy_b(block);
+      cp_async_commit();
+      cp_async_wait<0>();
+      return;
+    }
+    constexpr int kAll = kInfo.registers() * (kInfo.threads() + kInfo.loaders);
+    ptx::acquire_registers<(kAll - kLoaderRegisters * kInfo.loaders) / kInfo.threads() / 8 * 8>();
+  }
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
   typename Shape::Sums sums = {};
@@ -85,8 +99,10 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const auto read_part = [&](int part) { kHoldA ? read_b(part % 2, part) : read_a(part % 2, part); };
   const auto read_held = [&](int held) { kHoldA ? read_a(held, held) : read_b(held, held); };
 
+  if constexpr (kInfo.loaders == 0) {
 #pragma unroll 1
-  for (int block = first; block < first + slots - 1; ++block) copy_a(block), copy_b(block);
+    for (int block = first; block < first + slots - 1; ++block) copy_a(block), copy_b(block);
+  }
   if (first < end) pipeline.wait(reading);
   read_part(0);
 #pragma unroll
@@ -102,8 +118,8 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
       for (int held = 0; held < kHeld; ++held) {
         const int i = kHoldA ? held : part, j = kHoldA ? part : held, at = part * kHeld + held;
         ptx::mma_f64(sums[i][j], fa[kHoldA ? i : i % 2], fb[kHoldA ? j % 2 : j]);
-        if (at == kHeld * kParts / 4) copy_a(block + slots - 1);
-        if (at == kHeld * kParts / 2) copy_b(block + slots - 1);
+        if (kInfo.loaders == 0 && at == kHeld * kParts / 4) copy_a(block + slots - 1);
+        if (kInfo.loaders == 0 && at == kHeld * kParts / 2) copy_b(block + slots - 1);
         if (last && held == 0) {
           __syncwarp();
           if (lane == 0) pipeline.release(reading.slot);
@@ -143,7 +159,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   }
   if (g.partial) return;
   if (g.plain) return fp64_detail::store_plain<Shape, false>(sums, g, 0);
-  __syncthreads();  // the stages overwrite the slots
+  ptx::named_barrier_sync(1, kInfo.threads());  // the stages overwrite the slots
   fp64_detail::store<Shape>(sums, g, ring);
 #endif
 }

@@ -16,7 +16,7 @@ void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
   allow_shared<kKernel, std::max(kInfo.shared_bytes(false), kInfo.slots_beside_totals ? kInfo.shared_bytes(true) : 0)>();
   enqueue(kKernel,
           {.blocks = static_cast<unsigned>(ctas),
-           .threads = kInfo.threads(),
+           .threads = kInfo.threads() + kInfo.loaders,
            .shared_bytes = static_cast<std::size_t>(kInfo.shared_bytes(g.totals)),
            .early = true},
           stream, g);

@@ -1,6 +1,6 @@
 // fp64: an operand's k-block on its way to a warp's registers.
 #pragma once
-#include <climits>
+#include <algorithm>
 
 #include "device/ptx/cp_async.cuh"
 #include "matmul/fp64_mma/plan.h"
@@ -19,7 +19,8 @@ class Panel {
       const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
       src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
       to_ = kAlongK ? place(first, along) : place(along, first);
-      rows_ = kAlongK ? lines - first : along < lines ? first : INT_MAX;
+      rows_ = kAlongK ? lines - first : first;
+      lines_ = lines - along;
     };
     vectors ? set.template operator()<2>() : set.template operator()<1>();
   }
@@ -28,17 +29,20 @@ class Panel {
   __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, int depth, bool vectors) {
     const auto move = [&]<int kWidth>() {
       using P = Pieces<kWidth>;
-      const int rows = kAlongK ? (P::along() < depth ? rows_ : 0) : depth - rows_;
       const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
-      const double* src = src_;
 #pragma unroll
-      for (int i = 0; i < P::kCount; ++i, src += step) {
-        constexpr int kPitch = kAlongK ? kFp64TileK : kLines;
-        double* const to = panel + i * (P::kStep * kPitch) + (to_ ^ i * P::kStep % 4 * 4);  // see place()
-        if constexpr (kWidth == 2)
-          cp_async_or_zeros(to, src, i * P::kStep < rows);
-        else
-          cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
+      for (int run = 0; run < P::kRuns; ++run) {
+        const int rows = kAlongK ? (P::along() < depth ? rows_ : 0) : run * P::kRun < lines_ ? depth - rows_ : 0;
+        const double* src = src_ + run * P::kRun * line_stride;
+#pragma unroll
+        for (int i = 0; i < P::kCount; ++i, src += step) {
+          constexpr int kPitch = kAlongK ? kFp64TileK : kLines;
+          double* const to = panel + run * P::kRun + i * (P::kStep * kPitch) + (to_ ^ i * P::kStep % 4 * 4);  // see place()
+          if constexpr (kWidth == 2)
+            cp_async_or_zeros(to, src, i * P::kStep < rows);
+          else
+            cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
+        }
       }
     };
     vectors ? move.template operator()<2>() : move.template operator()<1>();
@@ -58,15 +62,16 @@ class Panel {
   }
 
  private:
-  /// A thread's pieces of kWidth elements: their place along a row ([line][k]: a line, [k][line]: a k), the first row, and how
-  /// many rows apart they are.
+  /// A thread's pieces of kWidth elements: their place in a run of a row ([line][k]: a line, [k][line]: a k), the first row, and
+  /// how many rows apart they are. A row has kRuns runs.
   template <int kWidth>
   struct Pieces {
-    static constexpr int kARow = (kAlongK ? kFp64TileK : kLines) / kWidth, kRows = kAlongK ? kLines : kFp64TileK;
-    static constexpr int kStep = kThreads / kARow, kCount = kRows / kStep;
-    static_assert(kStep * kARow == kThreads && kCount * kStep == kRows && kCount > 0);
-    static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARow) * kWidth; }
-    static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kARow); }
+    static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
+    static constexpr int kRun = std::min(kRow & -kRow, kThreads * kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
+    static constexpr int kStep = kThreads / kARun, kCount = kRows / kStep;
+    static_assert(kStep * kARun == kThreads && kCount * kStep == kRows && kCount > 0 && kRuns * kRun == kRow);
+    static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARun) * kWidth; }
+    static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x % kThreads / kARun); }
   };
 
   /// Offset of element (line, k). Pieces of 16 bytes are swizzled by an exclusive or, so that half a warp reads all banks.
@@ -76,7 +81,8 @@ class Panel {
   }
 
   const double* src_;  ///< the thread's first piece of the next block
-  int to_, rows_;      ///< its offset; lines in bounds from it on, or ([k][line]) its k, INT_MAX if its lines are out of bounds
+  int to_, rows_;      ///< its offset; [line][k]: lines in bounds from it on, [k][line]: its k
+  int lines_;          ///< [k][line]: lines in bounds from it on
 };
 
 }  // namespace xgemm::matmul::fp64_detail

@@ -19,6 +19,8 @@ constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least: addi
 // The same for up to kFewSegments by up to kFewColumns: small products whose chain of k-blocks takes longest.
 constexpr std::int64_t kShortestOfFew = 8, kFewSegments = 4, kFewColumns = 1024;
 constexpr std::int64_t kMostSegments = 128;
+// Long K is cut for any N: then a CTA's total costs little, and few rows of tiles still fill a GPU.
+constexpr std::int64_t kShortestOfLong = 96, kMostOfLong = 4;
 
 /// Time of `ctas` CTAs with `blocks` k-blocks each, `per_sm` at a time on an SM.
 double products_us(const Fp64TileInfo& tile, double ctas, double blocks, double per_sm, int sm_count) {
@@ -34,7 +36,8 @@ std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(k, kFp64TileK));
   const std::int64_t wanted = std::clamp<std::int64_t>(128 / ceil_div(n, 64), 1, kMostSegments);
   const std::int64_t few = n <= kFewColumns ? std::min(kFewSegments, blocks / kShortestOfFew) : 1;
-  return ceil_div(blocks, std::clamp(std::max(few, blocks / kShortest), std::int64_t{1}, wanted));
+  const std::int64_t of_long = std::clamp<std::int64_t>(blocks / kShortestOfLong, 1, kMostOfLong);
+  return ceil_div(blocks, std::max(of_long, std::min(wanted, std::max(few, blocks / kShortest))));
 }
 
 std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {

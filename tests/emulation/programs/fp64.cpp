@@ -92,7 +92,7 @@ void check(std::uint64_t seed) {
   const std::string name = std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " +
                            std::to_string(batches) + " seed " + std::to_string(seed);
   const std::string_view first_tile = kFp64Tiles[seed % kFp64Tiles.size()].name,
-                         second_tile = kFp64Tiles[seed / kFp64Tiles.size() % kFp64Tiles.size()].name;
+                         second_tile = kFp64Tiles[(seed + 1 + seed / kFp64Tiles.size()) % kFp64Tiles.size()].name;
   bool splits = false;
   const Buffer<double> out = product(p, first_tile, random(1, 5), seed, splits);
   for (int batch = 0; batch < batches; ++batch)
