@@ -6,7 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F32, F64, Ask, plan_fixture
 
-TILES = tile_names("fp64_mma")
+TILES = [
+    *("fp64_128x128", "fp64_128x64", "fp64_64x64", "fp64_32x64", "fp64_16x64"),
+    *("fp64_128x128_l", "fp64_128x96_l", "fp64_96x128_l", "fp64_128x64_l", "fp64_64x128_l", "fp64_96x64_l"),
+    *("fp64_64x64_l", "fp64_64x32_l", "fp64_32x64_l", "fp64_16x64_l"),
+]
 plan = plan_fixture("fp64")
 
 

@@ -19,7 +19,8 @@
 namespace xgemm::matmul {
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, info(kTile).per_sm) fp64_mma(const __grid_constant__ Fp64Arguments g) {
+__global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, info(kTile).per_sm)
+    fp64_mma(const __grid_constant__ Fp64Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
@@ -93,9 +94,7 @@ __global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, i
 #pragma unroll
     for (int h = 0; h < 2; ++h) A::read(fa[to][h], panel, reader_a, 16 * i + 8 * h);
   };
-  const auto read_b = [&](int to, int j) {
-    B::read(fb[to], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j);
-  };
+  const auto read_b = [&](int to, int j) { B::read(fb[to], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j); };
   const auto read_part = [&](int part) { kHoldA ? read_b(part % 2, part) : read_a(part % 2, part); };
   const auto read_held = [&](int held) { kHoldA ? read_a(held, held) : read_b(held, held); };
 

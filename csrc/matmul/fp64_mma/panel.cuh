@@ -67,7 +67,7 @@ class Panel {
   template <int kWidth>
   struct Pieces {
     static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
-    static constexpr int kRun = std::min(kRow & -kRow, kThreads * kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
+    static constexpr int kRun = std::min(kRow & -kRow, kThreads* kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
     static constexpr int kStep = kThreads / kARun, kCount = kRows / kStep;
     static_assert(kStep * kARun == kThreads && kCount * kStep == kRows && kCount > 0 && kRuns * kRun == kRow);
     static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARun) * kWidth; }

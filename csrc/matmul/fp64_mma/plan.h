@@ -15,7 +15,23 @@ namespace xgemm::matmul {
 
 inline constexpr int kFp64TileK = 16;  ///< k of a k-block and of an mma
 
-enum class Fp64Tile : std::uint8_t { t128x128, t128x64, t64x64, t32x64, t16x64, t128x128_l, t128x96_l, t96x128_l, t128x64_l, t64x128_l, t96x64_l, t64x64_l, t32x64_l };
+enum class Fp64Tile : std::uint8_t {
+  t128x128,
+  t128x64,
+  t64x64,
+  t32x64,
+  t16x64,
+  t128x128_l,
+  t128x96_l,
+  t96x128_l,
+  t128x64_l,
+  t64x128_l,
+  t96x64_l,
+  t64x64_l,
+  t64x32_l,
+  t32x64_l,
+  t16x64_l
+};
 
 /// A tile of fp64_mma/kernel.cuh.
 struct Fp64TileInfo {
@@ -28,7 +44,7 @@ struct Fp64TileInfo {
   double alone, busy;             ///< microseconds of a k-block: of one CTA alone on an SM; of each of several
   double fixed;                   ///< microseconds of a CTA's start and end
   int loaders = 0;                ///< threads that only load; 0: those that multiply also load
-  constexpr int threads() const { return 32 * warps_rows * warps_columns; }  ///< that multiply
+  constexpr int threads() const { return 32 * warps_rows * warps_columns; }                   ///< that multiply
   constexpr int registers() const { return 65536 / per_sm / (threads() + loaders) / 8 * 8; }  ///< of a thread at the launch
   constexpr int slot_bytes() const { return 8 * kFp64TileK * (rows + columns); }
   /// Shared memory of a CTA; `totals`: it adds up segments.
@@ -36,7 +52,7 @@ struct Fp64TileInfo {
     return 128 + (totals ? slots_beside_totals : slots) * slot_bytes() + (totals ? 8 * rows * columns : 0);
   }
 };
-inline constexpr std::array<Fp64TileInfo, 13> kFp64Tiles{{
+inline constexpr std::array<Fp64TileInfo, 15> kFp64Tiles{{
     {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.17, 1.17, 3.5},  // large products: the least L2 traffic, 16 bytes a cycle
     {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 0.96, 0.55, 2.3},    // two CTAs hide each other's start and end
     {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.51, 0.30, 1.6},      // fewer tiles
@@ -49,7 +65,9 @@ inline constexpr std::array<Fp64TileInfo, 13> kFp64Tiles{{
     {"fp64_64x128_l", 64, 128, 2, 2, 2, 4, 2, 0.60, 0.53, 2.3, 128},
     {"fp64_96x64_l", 96, 64, 2, 2, 2, 5, 3, 0.46, 0.40, 2.0, 128},
     {"fp64_64x64_l", 64, 64, 2, 2, 2, 6, 5, 0.31, 0.27, 1.6, 128},
+    {"fp64_64x32_l", 64, 32, 2, 2, 3, 6, 4, 0.20, 0.15, 1.6, 128},
     {"fp64_32x64_l", 32, 64, 1, 4, 3, 6, 4, 0.20, 0.15, 1.6, 128},
+    {"fp64_16x64_l", 16, 64, 1, 4, 3, 7, 6, 0.20, 0.077, 1.0, 128},
 }};
 constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 

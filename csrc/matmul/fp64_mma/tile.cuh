@@ -42,8 +42,8 @@ struct Shape {
   using A = Panel<kInfo.rows, kAlongKA, kLoaders>;
   using B = Panel<kInfo.columns, kAlongKB, kLoaders>;
   static constexpr int kSlot = A::kDoubles + B::kDoubles;
-  static constexpr int kTurn = kHigh % 2 ? 1 : 2;        // blocks of 16 rows that a warp stores at a time
-  static constexpr int kStage = kTurn * 16 * kColumns;  // doubles
+  static constexpr int kTurn = kHigh % 2 ? 1 : 2;           // blocks of 16 rows that a warp stores at a time
+  static constexpr int kStage = kTurn * 16 * kColumns;      // doubles
   static_assert(kHigh % kTurn == 0 && kColumns % 16 == 0);  // whole turns; the swizzle of a stage stays in its row
   static_assert(kInfo.shared_bytes(false) >= 8 * kStage * kInfo.threads() / 32);
   static_assert(kInfo.slots <= kMostSlots && kInfo.slots_beside_totals <= kMostSlots);
