@@ -27,7 +27,7 @@ struct Machine {
   double copy_bytes_fp32 = 3.8e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
 
   // L2, bytes per second of all SMs together.
-  double l2_bytes_fp64 = 12.0e12;  ///< cp.async of large tiles ("fp64 on tensor cores")
+  double l2_bytes_fp64 = 11.3e12;  ///< cp.async of large tiles ("fp64: warps that only copy")
   double l2_bytes_mma = 5.5e12;    ///< cp.async of small tiles ("Half precision, small or narrow")
 
   double next_launch = 2.7e-6;  ///< seconds of a second kernel on CUDA cores that depends on the first ("Few rows, fp32")

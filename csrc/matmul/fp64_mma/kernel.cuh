@@ -1,15 +1,15 @@
 // fp64 products on Hopper's tensor cores (sm_90a): out = epilogue(A B), A m x k, B k x n, any strides, any batch. Sizes, tiles
 // and splits under 2^31. Design: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes if base and strides allow, else of 8, by all threads, into a ring of k-blocks of 16. Of a
-//           slot's two mbarriers, one says that its copies have landed, one that all warps have read it.
+//   Load    A producer warpgroup copies k-blocks of 16 into a ring: cp.async of 16 bytes if base and strides allow, else of 8.
+//           Of a slot's two mbarriers, one says that its copies have landed, one that all consumer warps have read it.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; read one element at a time, without bank conflicts.
 //   Order   plan.h: segments of k, each from zero, added in order: by the CTA, which keeps a total beside the ring, or by
 //           fp64_finish if several CTAs share a tile's k.
 //   Store   alpha and bias alone from registers; else through the warp's own shared memory, whole sectors along a row.
 //
 // Floors: 2 m n k flop at 256 per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and C once. Per k, shared memory supplies
-// 768 bytes to a warp of 64 x 32, at 48 of its 128 bytes per cycle; a tile of 128 x 128 takes 16 bytes per cycle from L2.
+// 640 bytes to a warp of 48 x 32, at 53 of its 128 bytes per cycle; CTAs of 96 x 64 take 27 bytes per cycle and SM from L2.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mma_f64.cuh"
@@ -19,8 +19,7 @@
 namespace xgemm::matmul {
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, info(kTile).per_sm)
-    fp64_mma(const __grid_constant__ Fp64Arguments g) {
+__global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp64_mma(const __grid_constant__ Fp64Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
@@ -33,8 +32,8 @@ __global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, i
   const int slots = g.totals ? kInfo.slots_beside_totals : kInfo.slots;
 
   if (threadIdx.x < kMostSlots) {
-    ptx::barrier_init(&pipeline.full[threadIdx.x], Shape::kLoaders);
-    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.threads() / 32);
+    ptx::barrier_init(&pipeline.full[threadIdx.x], Fp64TileInfo::kProducers);
+    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.consumers() / 32);
     ptx::fence_barrier_init();
   }
   const Problem& p = g.problem;
@@ -50,83 +49,63 @@ __global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, i
   B of_b(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride,
          static_cast<int>(p.n) - item.column, g.vectors_b);
   PipelineState<kMostSlots> filling, reading;
-  // A block's copies, in two steps.
-  const auto copy_a = [&](int block) {
-    if (block >= end) return;
-    pipeline.acquire(filling);
-    of_a.copy(ring + filling.slot * Shape::kSlot, p.a.row_stride, p.a.col_stride, static_cast<int>(p.k) - block * kFp64TileK,
-              g.vectors_a);
-  };
-  const auto copy_b = [&](int block) {
-    if (block >= end) return;
-    of_b.copy(ring + filling.slot * Shape::kSlot + A::kDoubles, p.b.col_stride, p.b.row_stride,
-              static_cast<int>(p.k) - block * kFp64TileK, g.vectors_b);
-    ptx::barrier_arrive_copies(&pipeline.full[filling.slot]);
-    filling.advance(slots);
-  };
-
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
-  if constexpr (kInfo.loaders > 0) {
-    constexpr int kLoaderRegisters = 40;
-    if (threadIdx.x >= kInfo.threads()) {
-      ptx::release_registers<kLoaderRegisters>();
+  constexpr int kProducerRegisters = 40;
+  if (threadIdx.x >= kInfo.consumers()) {
+    ptx::release_registers<kProducerRegisters>();
 #pragma unroll 1
-      for (int block = first; block < end; ++block) copy_a(block), copy_b(block);
-      cp_async_commit();
-      cp_async_wait<0>();
-      return;
+    for (int block = first; block < end; ++block) {
+      const int depth = static_cast<int>(p.k) - block * kFp64TileK;
+      ptx::Barrier* const landed = pipeline.acquire(filling);
+      double* const slot = ring + filling.slot * Shape::kSlot;
+      of_a.copy(slot, p.a.row_stride, p.a.col_stride, depth, g.vectors_a);
+      of_b.copy(slot + A::kDoubles, p.b.col_stride, p.b.row_stride, depth, g.vectors_b);
+      ptx::barrier_arrive_copies(landed);
+      filling.advance(slots);
     }
-    constexpr int kAll = kInfo.registers() * (kInfo.threads() + kInfo.loaders);
-    ptx::acquire_registers<(kAll - kLoaderRegisters * kInfo.loaders) / kInfo.threads() / 8 * 8>();
+    cp_async_commit();
+    cp_async_wait<0>();
+    return;
   }
+  constexpr int kConsumers = kInfo.consumers(), kRegisters = kInfo.registers() * kInfo.threads();
+  ptx::acquire_registers<(kRegisters - kProducerRegisters * Fp64TileInfo::kProducers) / kConsumers / 8 * 8>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
   typename Shape::Sums sums = {};
-  // Of the held operand, registers have the warp's whole k-block; of the other, the part in use and the next one. A part is
-  // read again, from the next k-block, as soon as its last product has begun: so products never wait for reads.
-  constexpr bool kHoldA = Shape::kHoldA;
-  constexpr int kHeld = kHoldA ? kHigh : kWide, kParts = kHoldA ? kWide : kHigh;
-  double fa[kHoldA ? kHigh : 2][2][4], fb[kHoldA ? 2 : kWide][4];
-  const auto read_a = [&](int to, int i) {
+  // Registers have A's fragments of the warp's whole k-block; of B's, the one in use and the next. A fragment is read again,
+  // from the next k-block, as soon as its last product has begun: so products never wait for reads.
+  double fa[kHigh][2][4], fb[2][4];
+  const auto read_a = [&](int i) {
     const double* const panel = ring + reading.slot * Shape::kSlot;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) A::read(fa[to][h], panel, reader_a, 16 * i + 8 * h);
+    for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel, reader_a, 16 * i + 8 * h);
   };
-  const auto read_b = [&](int to, int j) { B::read(fb[to], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j); };
-  const auto read_part = [&](int part) { kHoldA ? read_b(part % 2, part) : read_a(part % 2, part); };
-  const auto read_held = [&](int held) { kHoldA ? read_a(held, held) : read_b(held, held); };
+  const auto read_b = [&](int j) { B::read(fb[j % 2], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j); };
 
-  if constexpr (kInfo.loaders == 0) {
-#pragma unroll 1
-    for (int block = first; block < first + slots - 1; ++block) copy_a(block), copy_b(block);
-  }
   if (first < end) pipeline.wait(reading);
-  read_part(0);
+  read_b(0);
 #pragma unroll
-  for (int held = 0; held < kHeld; ++held) read_held(held);
+  for (int i = 0; i < kHigh; ++i) read_a(i);
   int segment_end = first + g.segment;
 #pragma unroll 1
   for (int block = first; block < end; ++block) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const bool last = part + 1 == kParts;
-      if (!last) read_part(part + 1);
+    for (int j = 0; j < kWide; ++j) {
+      const bool last = j + 1 == kWide;
+      if (!last) read_b(j + 1);
 #pragma unroll
-      for (int held = 0; held < kHeld; ++held) {
-        const int i = kHoldA ? held : part, j = kHoldA ? part : held, at = part * kHeld + held;
-        ptx::mma_f64(sums[i][j], fa[kHoldA ? i : i % 2], fb[kHoldA ? j % 2 : j]);
-        if (kInfo.loaders == 0 && at == kHeld * kParts / 4) copy_a(block + slots - 1);
-        if (kInfo.loaders == 0 && at == kHeld * kParts / 2) copy_b(block + slots - 1);
-        if (last && held == 0) {
+      for (int i = 0; i < kHigh; ++i) {
+        ptx::mma_f64(sums[i][j], fa[i], fb[j % 2]);
+        if (last && i == 0) {
           __syncwarp();
           if (lane == 0) pipeline.release(reading.slot);
           reading.advance(slots);
           if (block + 1 < end) pipeline.wait(reading);
-          read_part(0);
+          read_b(0);
         }
-        if (last) read_held(held);
+        if (last) read_a(i);
       }
     }
     if (block + 1 < min(segment_end, end)) continue;
@@ -134,10 +113,10 @@ __global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, i
     if (g.partial) {
       fp64_detail::store_plain<Shape, true>(sums, g, block / g.segment);
     } else if (g.totals) {
-      double* const totals = ring + slots * Shape::kSlot + 2 * thread_index();  // pairs, kInfo.threads() apart
+      double* const totals = ring + slots * Shape::kSlot + 2 * thread_index();  // pairs, kConsumers apart
       int at = 0;
       fp64_detail::each_pair<Shape>([&](int i, int j, int h) {
-        double* const total = totals + 2 * kInfo.threads() * at++;
+        double* const total = totals + 2 * kConsumers * at++;
         double &x = sums[i][j][2 * h], &y = sums[i][j][2 * h + 1];
         if (block >= g.segment) {
           const auto before = load_vector<2>(total);
@@ -158,7 +137,7 @@ __global__ void __launch_bounds__(info(kTile).threads() + info(kTile).loaders, i
   }
   if (g.partial) return;
   if (g.plain) return fp64_detail::store_plain<Shape, false>(sums, g, 0);
-  ptx::named_barrier_sync(1, kInfo.threads());  // the stages overwrite the slots
+  ptx::named_barrier_sync(1, kConsumers);  // the stages overwrite the slots
   fp64_detail::store<Shape>(sums, g, ring);
 #endif
 }

@@ -13,10 +13,10 @@ template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
   constexpr Fp64TileInfo kInfo = info(kTile);
   constexpr auto kKernel = fp64_mma<kTile, kAlongKA, kAlongKB>;
-  allow_shared<kKernel, std::max(kInfo.shared_bytes(false), kInfo.slots_beside_totals ? kInfo.shared_bytes(true) : 0)>();
+  allow_shared<kKernel, std::max(kInfo.shared_bytes(false), kInfo.shared_bytes(true))>();
   enqueue(kKernel,
           {.blocks = static_cast<unsigned>(ctas),
-           .threads = kInfo.threads() + kInfo.loaders,
+           .threads = kInfo.threads(),
            .shared_bytes = static_cast<std::size_t>(kInfo.shared_bytes(g.totals)),
            .early = true},
           stream, g);

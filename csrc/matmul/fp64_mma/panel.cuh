@@ -7,8 +7,8 @@
 
 namespace xgemm::matmul::fp64_detail {
 
-/// One operand's k-block in shared memory, how kThreads threads copy it there, and how a warp reads it.
-template <int kLines, bool kAlongK, int kThreads>
+/// One operand's k-block in shared memory, how the producers copy it there, and how a warp reads it.
+template <int kLines, bool kAlongK>
 class Panel {
  public:
   static constexpr int kDoubles = kLines * kFp64TileK;
@@ -66,6 +66,7 @@ class Panel {
   /// how many rows apart they are. A row has kRuns runs.
   template <int kWidth>
   struct Pieces {
+    static constexpr int kThreads = Fp64TileInfo::kProducers;
     static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
     static constexpr int kRun = std::min(kRow & -kRow, kThreads* kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
     static constexpr int kStep = kThreads / kARun, kCount = kRows / kStep;

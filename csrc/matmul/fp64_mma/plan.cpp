@@ -11,9 +11,9 @@
 namespace xgemm::matmul {
 namespace {
 
-// Microseconds; measured, docs/log/matmul.md, "fp64 on tensor cores".
-constexpr double kLaunch = 0.5, kFinish = 1.7;
-constexpr double kHidden = 0.3;  // share of all but the longest of products, memory and L2 that is not hidden
+// Microseconds; measured, docs/log/matmul.md, "fp64: warps that only copy".
+constexpr double kLaunch = 0.3, kFinish = 1.4;
+constexpr double kHidden = 0.28;  // share of all but the longest of products, memory and L2 that is not hidden
 
 constexpr std::int64_t kShortest = 16;  // k-blocks of a segment, at least: adding a segment costs as much as about one
 // The same for up to kFewSegments by up to kFewColumns: small products whose chain of k-blocks takes longest.
@@ -68,7 +68,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
     for (std::int64_t segments_each = segments;; segments_each = ceil_div(segments_each, 2)) {
       const std::int64_t splits = ceil_div(segments, segments_each);
       const bool totals = splits == 1 && segments > 1;
-      if ((!totals || tile.slots_beside_totals > 0) && (wanted.empty() || wanted == std::to_string(splits))) {
+      if (wanted.empty() || wanted == std::to_string(splits)) {
         const std::int64_t split_blocks = std::min(best.blocks, segments_each * best.segment);
         const auto room = static_cast<double>(gpu.smem_per_sm / static_cast<std::size_t>(tile.shared_bytes(totals) + 1024));
         const double ctas = tiles * static_cast<double>(splits);

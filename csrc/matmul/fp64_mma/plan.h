@@ -15,59 +15,35 @@ namespace xgemm::matmul {
 
 inline constexpr int kFp64TileK = 16;  ///< k of a k-block and of an mma
 
-enum class Fp64Tile : std::uint8_t {
-  t128x128,
-  t128x64,
-  t64x64,
-  t32x64,
-  t16x64,
-  t128x128_l,
-  t128x96_l,
-  t96x128_l,
-  t128x64_l,
-  t64x128_l,
-  t96x64_l,
-  t64x64_l,
-  t64x32_l,
-  t32x64_l,
-  t16x64_l
-};
+enum class Fp64Tile : std::uint8_t { t128x96, t64x128, t96x64, t64x64, t64x32, t16x64 };
 
 /// A tile of fp64_mma/kernel.cuh.
 struct Fp64TileInfo {
+  static constexpr int kProducers = 128;  ///< threads that only load: a warpgroup, which hands over its registers
   std::string_view name;
   int rows, columns;              ///< of C
-  int warps_rows, warps_columns;  ///< of a CTA
+  int warps_rows, warps_columns;  ///< that multiply
   int per_sm;                     ///< CTAs per SM that registers are budgeted for
   int slots;                      ///< k-blocks in shared memory
-  int slots_beside_totals;        ///< the same beside the sums of finished segments; 0: no room
+  int slots_beside_totals;        ///< the same beside the sums of finished segments
   double alone, busy;             ///< microseconds of a k-block: of one CTA alone on an SM; of each of several
   double fixed;                   ///< microseconds of a CTA's start and end
-  int loaders = 0;                ///< threads that only load; 0: those that multiply also load
-  constexpr int threads() const { return 32 * warps_rows * warps_columns; }                   ///< that multiply
-  constexpr int registers() const { return 65536 / per_sm / (threads() + loaders) / 8 * 8; }  ///< of a thread at the launch
+  constexpr int consumers() const { return 32 * warps_rows * warps_columns; }
+  constexpr int threads() const { return consumers() + kProducers; }
+  constexpr int registers() const { return 65536 / per_sm / threads() / 8 * 8; }  ///< of a thread at the launch
   constexpr int slot_bytes() const { return 8 * kFp64TileK * (rows + columns); }
   /// Shared memory of a CTA; `totals`: it adds up segments.
   constexpr int shared_bytes(bool totals) const {
     return 128 + (totals ? slots_beside_totals : slots) * slot_bytes() + (totals ? 8 * rows * columns : 0);
   }
 };
-inline constexpr std::array<Fp64TileInfo, 15> kFp64Tiles{{
-    {"fp64_128x128", 128, 128, 2, 4, 1, 6, 3, 1.17, 1.17, 3.5},  // large products: the least L2 traffic, 16 bytes a cycle
-    {"fp64_128x64", 128, 64, 2, 2, 2, 4, 0, 0.96, 0.55, 2.3},    // two CTAs hide each other's start and end
-    {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.51, 0.30, 1.6},      // fewer tiles
-    {"fp64_32x64", 32, 64, 1, 4, 3, 6, 4, 0.41, 0.17, 1.9},      // up to 32 rows
-    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.33, 0.077, 1.0},     // up to 16 rows: limited by memory
-    {"fp64_128x128_l", 128, 128, 4, 2, 1, 6, 3, 1.06, 1.06, 2.5, 128},
-    {"fp64_128x96_l", 128, 96, 4, 2, 1, 8, 4, 0.80, 0.80, 2.3, 128},
-    {"fp64_96x128_l", 96, 128, 2, 4, 1, 8, 4, 0.80, 0.80, 2.3, 128},
-    {"fp64_128x64_l", 128, 64, 4, 1, 2, 4, 2, 0.60, 0.53, 2.3, 128},
-    {"fp64_64x128_l", 64, 128, 2, 2, 2, 4, 2, 0.60, 0.53, 2.3, 128},
-    {"fp64_96x64_l", 96, 64, 2, 2, 2, 5, 3, 0.46, 0.40, 2.0, 128},
-    {"fp64_64x64_l", 64, 64, 2, 2, 2, 6, 5, 0.31, 0.27, 1.6, 128},
-    {"fp64_64x32_l", 64, 32, 2, 2, 3, 6, 4, 0.20, 0.15, 1.6, 128},
-    {"fp64_32x64_l", 32, 64, 1, 4, 3, 6, 4, 0.20, 0.15, 1.6, 128},
-    {"fp64_16x64_l", 16, 64, 1, 4, 3, 7, 6, 0.20, 0.077, 1.0, 128},
+inline constexpr std::array<Fp64TileInfo, 6> kFp64Tiles{{
+    {"fp64_128x96", 128, 96, 4, 2, 1, 8, 4, 0.89, 0.89, 2.8},  // up to 96 columns
+    {"fp64_64x128", 64, 128, 2, 2, 2, 4, 2, 0.69, 0.54, 2.6},  // large products, batches
+    {"fp64_96x64", 96, 64, 2, 2, 2, 5, 3, 0.53, 0.405, 2.4},   // large products
+    {"fp64_64x64", 64, 64, 2, 2, 2, 6, 5, 0.335, 0.284, 2.3},  // up to 64 rows with a large B
+    {"fp64_64x32", 64, 32, 2, 2, 3, 6, 4, 0.30, 0.17, 1.25},   // few columns
+    {"fp64_16x64", 16, 64, 1, 4, 3, 7, 6, 0.25, 0.117, 1.0},   // few rows, small products
 }};
 constexpr const Fp64TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 

@@ -34,18 +34,14 @@ struct Shape {
   static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                               // mmas of a warp
   static __device__ __forceinline__ int warp_row(int warp) { return warp / kInfo.warps_columns * kRows; }
   static __device__ __forceinline__ int warp_column(int warp) { return warp % kInfo.warps_columns * kColumns; }
-  /// Are all of a k-block's rows of A held in registers, or all columns of B? The other operand has two parts of registers, so
-  /// the number of its parts is even.
-  static constexpr bool kHoldA = kWide % 2 == 0 && (kHigh % 2 != 0 || 2 * kHigh + 2 <= kWide + 4);
-  static_assert(kHoldA || kHigh % 2 == 0);
-  static constexpr int kLoaders = kInfo.loaders ? kInfo.loaders : kInfo.threads();
-  using A = Panel<kInfo.rows, kAlongKA, kLoaders>;
-  using B = Panel<kInfo.columns, kAlongKB, kLoaders>;
+  static_assert(kWide % 2 == 0);  // B's fragments alternate between two sets of registers
+  using A = Panel<kInfo.rows, kAlongKA>;
+  using B = Panel<kInfo.columns, kAlongKB>;
   static constexpr int kSlot = A::kDoubles + B::kDoubles;
   static constexpr int kTurn = kHigh % 2 ? 1 : 2;           // blocks of 16 rows that a warp stores at a time
   static constexpr int kStage = kTurn * 16 * kColumns;      // doubles
   static_assert(kHigh % kTurn == 0 && kColumns % 16 == 0);  // whole turns; the swizzle of a stage stays in its row
-  static_assert(kInfo.shared_bytes(false) >= 8 * kStage * kInfo.threads() / 32);
+  static_assert(kInfo.shared_bytes(false) >= 8 * kStage * kInfo.consumers() / 32);
   static_assert(kInfo.slots <= kMostSlots && kInfo.slots_beside_totals <= kMostSlots);
   /// Element 2 h + c of [i][j] is row 16 i + lane / 4 + 8 h, column 8 j + 2 (lane % 4) + c.
   using Sums = double[kHigh][kWide][4];
