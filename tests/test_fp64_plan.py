@@ -1,7 +1,6 @@
 """The plan of matmul/fp64_mma/kernel.cuh, without a GPU."""
 
 import pytest
-from common import tile_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F32, F64, Ask, plan_fixture

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, tile_names, transposed
+from common import misaligned, poison, randn, sliced, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import check, forced, has_wgmma, matmul
 
