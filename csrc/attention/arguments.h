@@ -39,10 +39,10 @@ struct Arguments {
   const unsigned* failed = nullptr;  ///< a word per batch; batches with 0 are already computed; null: compute all
   void* output = nullptr;            ///< (batches, group, Sq, Dv), its rows where output_rows says
   OutputRows output_rows = {};
-  void* lse = nullptr;               ///< contiguous (batches, group, Sq), may be null
-  void* partial_output = nullptr;    ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
-  void* partial_max = nullptr;       ///< (partials, batches * group * Sq)
-  void* partial_sum = nullptr;       ///< the same
+  void* lse = nullptr;             ///< contiguous (batches, group, Sq), may be null
+  void* partial_output = nullptr;  ///< (partials, batches * group * Sq, head size of the tile), in fp32 or fp64, unnormalised
+  void* partial_max = nullptr;     ///< (partials, batches * group * Sq)
+  void* partial_sum = nullptr;     ///< the same
 
   __host__ __device__ std::int64_t total_rows() const { return std::int64_t{batches} * group * sq; }
 };

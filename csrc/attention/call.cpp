@@ -118,8 +118,8 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   }
   limit_keys(a, o);
   // A query that is a transposed projection: torch.transpose(output, -2, -3) is contiguous then, as after torch's fast backends.
-  a.heads_beside = a.query.dim() >= 3 && a.query.size(-3) > 1 && a.sq > 1 && a.query.stride(-3) > 0 &&
-                   a.query.stride(-3) < a.query.stride(-2);
+  a.heads_beside =
+      a.query.dim() >= 3 && a.query.size(-3) > 1 && a.sq > 1 && a.query.stride(-3) > 0 && a.query.stride(-3) < a.query.stride(-2);
   a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
   check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
   check(std::isfinite(a.softcap) && a.softcap >= 0, op, "expected a finite softcap from 0 on, got ", a.softcap);

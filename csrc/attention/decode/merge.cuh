@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kDecodeMergeThreads, 4) attention_decode_merge
   __shared__ float sums[kSlices];
   const std::int64_t row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), slice = thread / kAcross, piece = thread % kAcross;
-  const int position = static_cast<int>(a.output_rows.position(row)), begin = keys_begin(a, position), end = keys_end(a, position);
+  const int position = static_cast<int>(a.output_rows.position(row)), begin = keys_begin(a, position),
+            end = keys_end(a, position);
   const int first = begin / a.split_keys;
   const int splits = begin < end ? (end + a.split_keys - 1) / a.split_keys - first : 0;
   ptx::grid_release();

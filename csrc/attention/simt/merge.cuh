@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
   const std::int64_t rows = a.total_rows();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
   if (row >= rows || (a.failed != nullptr && __ldcg(a.failed + row / (static_cast<std::int64_t>(a.group) * a.sq)) == 0)) return;
-  const int position = static_cast<int>(a.output_rows.position(row)), begin = keys_begin(a, position), end = keys_end(a, position);
+  const int position = static_cast<int>(a.output_rows.position(row)), begin = keys_begin(a, position),
+            end = keys_end(a, position);
   const std::int64_t first = begin / kSplitKeys - a.first_split;  // the row's first split in memory
   const int splits = begin < end ? (end + kSplitKeys - 1) / kSplitKeys - begin / kSplitKeys : 0;
   const Acc* const maxima = static_cast<const Acc*>(a.partial_max) + first * rows + row;

@@ -54,7 +54,7 @@ struct WgmmaArguments {
   struct Steps {
     int inner, outer;
   } query_steps, key_steps, value_steps;
-  void* out;   ///< the output for plain stores: (outer, inner, group, Sq, dv), its rows where out_rows says
+  void* out;  ///< the output for plain stores: (outer, inner, group, Sq, dv), its rows where out_rows says
   OutputRows out_rows;
   float* lse;  ///< contiguous (outer, inner, group, Sq); may be null
   int sq, sk, dv;

@@ -20,7 +20,7 @@ constexpr double kHalfStart = 1.7e-6, kHalfCopies = 2.4e-6;  // half precision: 
 // few_rows.cuh, seconds: per slot of 128 k, by the most rows, or in a split; then per product, copy of A and cluster.
 constexpr double kSlot16 = 0.28e-6, kSlot32 = 0.37e-6, kSlot64 = 0.38e-6, kSlot128 = 0.41e-6, kSlotSplit = 0.50e-6;
 constexpr double kFewRowsStart = 2.3e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
-constexpr double kFewRowsNext = 1.0e-6;  // per further wave
+constexpr double kFewRowsNext = 1.0e-6;                 // per further wave
 constexpr double kSlotAcross16 = 1.6, kSlotAcross = 2;  // B along n, relative to along k: up to 16 rows, more
 
 // The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster. Bytes
