@@ -89,8 +89,9 @@ int dot_lanes(std::int64_t k) {
 }
 
 int sweep_strips(std::int64_t k) {
-  const std::int64_t pairs = round_up_pow2(ceil_div(k, 2 * kSweepDepth));
-  return static_cast<int>(std::clamp<std::int64_t>(pairs, 4, kSweepStrips));
+  // A group of k each while they last: only a strip's first group keeps the rounding of its products.
+  const std::int64_t groups = round_up_pow2(ceil_div(k, kSweepDepth));
+  return static_cast<int>(std::clamp<std::int64_t>(groups, 4, kSweepStrips));
 }
 
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
