@@ -1,11 +1,12 @@
 """The plan of matmul/fp64_mma/kernel.cuh, without a GPU."""
 
 import pytest
+from common import tile_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F32, F64, Ask, plan_fixture
 
-TILES = ["fp64_128x96", "fp64_64x128", "fp64_96x64", "fp64_64x64", "fp64_64x32", "fp64_16x64"]
+TILES = tile_names("fp64_mma")
 plan = plan_fixture("fp64")
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, transposed
+from common import misaligned, poison, randn, sliced, tile_names, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import check, forced, has_wgmma, matmul
 
-TILES = ["fp64_128x96", "fp64_64x128", "fp64_96x64", "fp64_64x64", "fp64_64x32", "fp64_16x64"]
+TILES = tile_names("fp64_mma")
 EDGES = [(1, 5, 1), (31, 33, 15), (16, 64, 16), (65, 63, 17), (129, 127, 130), (200, 136, 1000), (300, 24, 513)]
 F64 = torch.float64
 

@@ -158,12 +158,10 @@ std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>&
     if (sizes[i] == 1 && !heads) continue;
     BatchDim now{sizes[i], {}};
     for (std::size_t o = 0; o < kOperands; ++o) now.strides[o] = strides[o][i];
-    bool merge = !dims.empty() && !heads;
-    for (std::size_t o = 0; merge && o < kOperands; ++o) merge = dims.back().strides[o] == now.strides[o] * now.size;
-    if (merge)
-      dims.back() = {dims.back().size * now.size, now.strides};
-    else
+    if (heads)
       dims.push_back(now);
+    else
+      append_merged(dims, now);
   }
   return dims;
 }

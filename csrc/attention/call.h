@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/precision.h"
+#include "device/strided_dim.h"
 #include "torch/tensor.h"
 
 namespace xgemm::attention {
@@ -72,11 +73,7 @@ Result empty_result(const Call& call, bool want_lse);
 inline constexpr std::size_t kOperands = 5;
 using PerOperand = std::array<std::int64_t, kOperands>;
 
-/// One batch dim that every operand steps through evenly.
-struct BatchDim {
-  std::int64_t size;
-  PerOperand strides;
-};
+using BatchDim = StridedDim<kOperands>;
 
 /// The batch dims without those of size 1; neighbours are merged if every operand steps through both as through one.
 /// `heads_apart`: the last dim is kept as it is.

@@ -38,10 +38,10 @@ struct WgmmaSinks {
 /// Arguments of mask_tiles.cuh.
 struct MaskTilesArguments {
   WgmmaMask mask;
-  ShortDivider key_tiles, row_tiles, heads,
-      inner;            ///< sizes: tiles of keys; tiles of rows, tile heads, inner batches, 1 if broadcast
-  ShortDivider pack;    ///< see WgmmaArguments
-  int rows, tile_rows;  ///< packed rows of a tile head
+  ShortDivider key_tiles;                ///< tiles of keys
+  ShortDivider row_tiles, heads, inner;  ///< tiles of rows, tile heads, inner batches: 1 if broadcast
+  ShortDivider pack;                     ///< see WgmmaArguments
+  int rows, tile_rows;                   ///< packed rows of a tile head
   int sk;
   bool vector;  ///< 16 keys are contiguous and aligned to 16 bytes
 };

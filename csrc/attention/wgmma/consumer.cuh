@@ -140,12 +140,13 @@ struct Consumer {
   __device__ __forceinline__ void load_this_mask(const Walk& walk, Mask& mask) const {
     if constexpr (!kMaskAhead) load_mask(walk, mask);
   }
-  /// With a mask a step goes on to the next tile before the exponentials, which hide that.
-  __device__ __forceinline__ void load_next_mask(Walk& walk, Mask& mask) const {
+  /// Before the exponentials, which hide it: with a mask, the step to the next tile.
+  __device__ __forceinline__ void advance_masked(Walk& walk, Mask& mask) const {
     if constexpr (kMasking != Masking::edges) walk.next();
     if constexpr (kMaskAhead) mask.load(g, walk.n, walk.valid() && walk.on_mask(), !walk.on_edge());
   }
-  __device__ __forceinline__ void end_step(Walk& walk) const {
+  /// At the end of a step, without a mask.
+  __device__ __forceinline__ void advance_unmasked(Walk& walk) const {
     if constexpr (kMasking == Masking::edges) walk.next();
   }
   __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
@@ -199,7 +200,7 @@ struct Consumer {
       ptx::wgmma_pin(scores);
       release_keys();
       mask_scores<test.value>(walk, mask);
-      load_next_mask(walk, mask);
+      advance_masked(walk, mask);
       softmax.template raise_maximum<Element>(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
@@ -209,7 +210,7 @@ struct Consumer {
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);
       release_values();
-      end_step(walk);
+      advance_unmasked(walk);
     });
   }
 
@@ -219,7 +220,7 @@ struct Consumer {
     const auto soften = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
       mask_scores<test.value>(walk, mask);
-      load_next_mask(walk, mask);
+      advance_masked(walk, mask);
       keys_ready = shared.key_slots.ready(key);
       values_ready = shared.value_slots.ready(values);
       softmax.template raise_maximum<Element>(scores, g.scale_log2);
@@ -234,7 +235,7 @@ struct Consumer {
     ptx::wgmma_pin(scores);
     soften(std::true_type{}, value);
     convert_weights();
-    end_step(walk);
+    advance_unmasked(walk);
     walk_on(walk, [&](auto test) {
       if (!keys_ready) wait_keys();
       turns.wait();
@@ -254,7 +255,7 @@ struct Consumer {
       release_values();
       softmax.rescale(outputs);
       convert_weights();
-      end_step(walk);
+      advance_unmasked(walk);
     });
     turns.wait();
     wait_values();

@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(2 * kRows, 1024 / (2 * kRows)) classify_mask(c
 #pragma unroll
   for (int h = 0; h < 2; ++h)
 #pragma unroll
-    for (int i = 0; i < Row::kMine;
-         ++i) {  // of 32 keys: this lane's bits, two of each byte, next to each other in the highest byte
+    for (int i = 0; i < Row::kMine; ++i) {
+      // Of 32 keys: this lane's bits, two of each byte, next to each other in the highest byte.
       const unsigned bits = (seen[first_row + 8 * h][i] >> (2 * (lane % 4)) & 0x03030303u) * 0x01041040u;
       words[h] |= bits >> 24 << (8 * i);
     }

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   }
   const Problem& p = g.problem;
   const fp64_detail::Item<Shape> item(g);
-  const int first = item.split * g.share, end = min(g.blocks, first + g.share);
+  const int first = item.split * g.split_blocks, end = min(g.blocks, first + g.split_blocks);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
   const auto start = [&](const Operand& x, std::int64_t line, std::int64_t line_stride, std::int64_t k_stride) {
     return static_cast<const double*>(x.data) + (item.batch ? batch_offset(p, x, item.batch) : 0) + line * line_stride +

@@ -39,7 +39,7 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .last_rows = ShortDivider::of((rows - 1) % kFp64Group + 1),
                         .blocks = static_cast<int>(plan.blocks),
                         .segment = static_cast<int>(plan.segment),
-                        .share = static_cast<int>(plan.split_blocks),
+                        .split_blocks = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
   // If neither stride is 1, elements are loaded one at a time in either layout.
   const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;

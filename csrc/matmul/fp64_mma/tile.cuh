@@ -18,7 +18,7 @@ struct Fp64Arguments {
   /// All tiles, tiles of a batch, of a full group of rows; rows of the last group.
   ShortDivider per_split, per_batch, per_group, last_rows;
   int blocks, segment;  ///< k-blocks of K, of a segment
-  int share;            ///< k-blocks of a CTA
+  int split_blocks;     ///< k-blocks of a CTA
   double* partial;      ///< [segment][batch][m][n] if CTAs share a tile's k
 };
 

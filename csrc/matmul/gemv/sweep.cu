@@ -13,15 +13,15 @@ void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaSt
   constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers, kExact>;
   constexpr int kMostBytes = kExact ? sweep_bytes(kX, kSweepStrips, kSweepMaxSplits) : 0;
   if constexpr (kMostBytes > 48 * 1024) allow_shared<kSweep, kMostBytes>();
-  const auto shares = static_cast<unsigned>(plan.splits);
+  const auto splits = static_cast<unsigned>(plan.splits);
   const int strips = sweep_strips(p.k), warps = plan.many ? std::max(4, strips / 2) : strips;
   enqueue(kSweep,
-          {.blocks = static_cast<unsigned>(plan.tiles) * shares,
+          {.blocks = static_cast<unsigned>(plan.tiles) * splits,
            .threads = static_cast<unsigned>(32 * warps),
-           .shared_bytes = kExact ? static_cast<std::size_t>(sweep_bytes(kX, strips, static_cast<int>(shares))) : 0,
-           .cluster = shares,
+           .shared_bytes = kExact ? static_cast<std::size_t>(sweep_bytes(kX, strips, static_cast<int>(splits))) : 0,
+           .cluster = splits,
            .early = true},
-          stream, SweepArguments{p, stream_b, strips, static_cast<int>(shares), static_cast<unsigned>(plan.tiles / p.batches)});
+          stream, SweepArguments{p, stream_b, strips, static_cast<int>(splits), static_cast<unsigned>(plan.tiles / p.batches)});
 }
 
 template <int kX, bool kVector, int kBuffers>

@@ -7,7 +7,7 @@
 //           for all of them, one element per lane, distributed by shuffles.
 //   CTA     the strips of k of sweep_strips(k): a warp each, or several in turn where a batch's CTAs hide each other's start and
 //           end.
-//   Order   group g of kSweepDepth k belongs to strip g % strips of CTA g / strips % shares of the cluster. A strip is added in
+//   Order   group g of kSweepDepth k belongs to strip g % strips of CTA g / strips % splits of the cluster. A strip is added in
 //           order of k; then come the strips of a CTA in order, then the CTAs of the cluster in order of their ranks.
 //   Error   for K up to kSweepExact, compensated.cuh: rounding errors of a strip's first group and of the last additions are
 //           kept.
@@ -26,15 +26,15 @@
 namespace xgemm::matmul {
 
 /// Shared memory of kExact: the sums of a block's strips and of a cluster's blocks.
-constexpr int sweep_bytes(int x_lines, int strips, int shares) {
-  return (strips + (shares > 1 ? shares : 0)) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
+constexpr int sweep_bytes(int x_lines, int strips, int splits) {
+  return (strips + (splits > 1 ? splits : 0)) * x_lines * kSweepColumns * static_cast<int>(sizeof(Compensated));
 }
 
 struct SweepArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
   int strips;      ///< of k, of a block
-  int shares;      ///< the launch's cluster size
+  int splits;      ///< the launch's cluster size
   unsigned tiles;  ///< of 128 lines, per batch
 };
 
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
   const Problem& p = args.problem;
   const int strips = args.strips, warps = static_cast<int>(blockDim.x) / kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int shares = args.shares, share = static_cast<int>(blockIdx.x) % shares;
-  const unsigned tile = blockIdx.x / static_cast<unsigned>(shares), batch = tile / args.tiles;
+  const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
+  const unsigned tile = blockIdx.x / static_cast<unsigned>(splits), batch = tile / args.tiles;
   const int lines = static_cast<int>(args.stream_b ? p.n : p.m), x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
   const int line0 = static_cast<int>(tile - batch * args.tiles) * kLines, k_size = static_cast<int>(p.k);
   const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
 
   ptx::grid_release();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (shares > 1) ptx::cluster_arrive_relaxed();  // the wait is before writes to another block's memory: it must have started
+  if (splits > 1) ptx::cluster_arrive_relaxed();  // the wait is before writes to another block's memory: it must have started
 #endif
   ptx::grid_wait();
   float sums[kX][4] = {};
@@ -125,9 +125,9 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
     }
     multiply(0);
   };
-  const int step = strips * shares * kDepth;
+  const int step = strips * splits * kDepth;
   const auto add_strip = [&](int strip) {
-    const int first_k = (share * strips + strip) * kDepth;
+    const int first_k = (split * strips + strip) * kDepth;
     int k0 = first_k;
     if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
       const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
@@ -184,21 +184,21 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
       return sum;
     };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (shares > 1) {
+    if (splits > 1) {
       // In the cluster's first block, after its own strips'.
-      const auto of_share = [&](int s, int row, int line) -> Compensated& {
+      const auto of_split = [&](int s, int row, int line) -> Compensated& {
         return of_lines[((strips + s) * kX + row) * kLines + line];
       };
       ptx::cluster_wait();
       each([&](int row, int line) {
         const Compensated sum = of_block(row, line);
-        ptx::store_remote(ptx::remote_address(&of_share(share, row, line), 0), sum.sum, sum.off);
+        ptx::store_remote(ptx::remote_address(&of_split(split, row, line), 0), sum.sum, sum.off);
       });
       ptx::cluster_sync();
-      if (share > 0) return;
+      if (split > 0) return;
       each([&](int row, int line) {
-        Compensated sum = of_share(0, row, line);
-        for (int i = 1; i < shares; ++i) sum.add(of_share(i, row, line));
+        Compensated sum = of_split(0, row, line);
+        for (int i = 1; i < splits; ++i) sum.add(of_split(i, row, line));
         store(sum.value(), row, line);
       });
       return;
@@ -212,17 +212,17 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
       return total;
     };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    __shared__ float of_shares[kSweepMaxSplits][kX][kLines];  // in the cluster's first block
-    if (shares > 1) {
+    __shared__ float of_splits[kSweepMaxSplits][kX][kLines];  // in the cluster's first block
+    if (splits > 1) {
       ptx::cluster_wait();
       each([&](int row, int line) {
-        ptx::store_remote(ptx::remote_address(&of_shares[share][row][line], 0), __float_as_uint(of_block(row, line)));
+        ptx::store_remote(ptx::remote_address(&of_splits[split][row][line], 0), __float_as_uint(of_block(row, line)));
       });
       ptx::cluster_sync();
-      if (share > 0) return;
+      if (split > 0) return;
       each([&](int row, int line) {
-        float total = of_shares[0][row][line];
-        for (int i = 1; i < shares; ++i) total = plus(total, of_shares[i][row][line]);
+        float total = of_splits[0][row][line];
+        for (int i = 1; i < splits; ++i) total = plus(total, of_splits[i][row][line]);
         store(total, row, line);
       });
       return;
