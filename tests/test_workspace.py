@@ -27,6 +27,7 @@ cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal, mode_of_malloc = mode;
 
 extern "C" {
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 9, cudaSuccess; }
 cudaError_t cudaGetLastError() { return std::exchange(last, cudaSuccess); }
