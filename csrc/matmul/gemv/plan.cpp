@@ -10,15 +10,16 @@ namespace xgemm::matmul {
 namespace {
 
 // Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
-constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.0e-6;  // seconds
+constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.3e-6;  // seconds
 // gemv, seconds: a block's start and end; a warp's stage, whose products a lane adds one after another; that times the bytes
 // of an element if the large operand is copied one element at a time.
 constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.7e-6, kGemvSingles = 3.1e-6;
 constexpr double kDotBytesPerSecondAndWarp = 3.3e9;  // few warps do not reach the memory's rate: each has some loads in flight
 constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is loaded one element at a time
-constexpr double kDotStagedBytes = 2.7e12;           // per second, if it is copied to shared memory (predicted)
-constexpr double kDotLine = 80e-9;                   // seconds of an SM for a warp's start and its lanes' sum
-constexpr double kSweepBlocksForMemory = 50;
+constexpr double kDotStagedBytes = 2.7e12, kDotStaged = 3.0e-6;  // per second, and a copy's seconds, if it goes to shared memory
+constexpr double kDotLine = 58e-9, kDotRow = 22e-9;  // seconds of an SM for a warp's start, and for its lanes' sum of each row
+constexpr double kSweepBlocksForMemory = 20;
+constexpr double kSweepExactRow = 1.85e-6;    // seconds of an SM for a tile's row if each product's rounding is kept
 constexpr std::int64_t kSweepClusterK = 512;  // below, a cluster's start and meeting take longer than its k
 
 struct Estimate {
@@ -56,12 +57,14 @@ bool dot_serves(const Problem& p) {
 
 double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t matrices, const Machine& machine) {
   const std::int64_t k = p.k;
-  const bool strided = !(a_along_k(p) && b_along_k(p));  // the small operand
+  const bool strided = !(a_along_k(p) && b_along_k(p)), staged = strided && dot_stages(k);  // the small operand
+  const auto rows = static_cast<double>(dot_streams_b(p) ? p.m : p.n);                      // its lines
   const double all = static_cast<double>(lines) * static_cast<double>(matrices);
   const double warps = all * (k <= kDotShort ? dot_lanes(k) / 32.0 : dot_warps(lines, k));
-  const double most = !strided ? machine.read_bytes : dot_stages(k) ? kDotStagedBytes : kDotStridedBytes;
+  const double most = !strided ? machine.read_bytes : staged ? kDotStagedBytes : kDotStridedBytes;
   const double rate = std::min(most, warps * kDotBytesPerSecondAndWarp);
-  return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * kDotLine);
+  return kDotLaunch + (staged ? kDotStaged : 0) +
+         std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * (kDotLine + rows * kDotRow));
 }
 
 /// Compares with gemv, which copies its small operand to shared memory once per block whatever its layout, and splits a line
@@ -140,7 +143,9 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
   const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, kSweepColumns) * p.batches;
   if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
   const std::int64_t splits = sweep_splits(lines, p.k);
+  const Machine machine = machine_of(gpu);
   const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kSweepBlocksForMemory);
+  const double exact = p.k <= kSweepExact ? static_cast<double>(tiles * std::min(p.m, p.n)) * kSweepExactRow / gpu.sm_count : 0;
   return GemvPlan{
       .kernel = GemvKernel::sweep,
       .chunk = 0,
@@ -150,7 +155,7 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
       .workspace_bytes = 0,
       .vector = false,
       .many = tiles * splits > (splits == 1 ? 1 : 2) * gpu.sm_count,
-      .seconds = kSweepLaunch + operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine_of(gpu).read_bytes * busy)};
+      .seconds = kSweepLaunch + exact + operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine.read_bytes * busy)};
 }
 
 }  // namespace xgemm::matmul

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "device/integer.h"
-#include "matmul/gemv/plan.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -18,7 +17,6 @@ constexpr double kApart = 0.8;       // a round of warps with tiles of their own
 
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (!serves_one_launch_fp32(p, gpu) || (!forced.empty() && !forced.starts_with("sliced"))) return {};
-  if (forced.empty() && std::min(p.m, p.n) <= kGemvLines) return {};
   const Machine machine = machine_of(gpu);
   const bool vectors = has_quads_by_size(p);
   std::optional<SlicedPlan> best;
