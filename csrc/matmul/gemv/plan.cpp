@@ -9,7 +9,7 @@
 namespace xgemm::matmul {
 namespace {
 
-// Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "fp32 \"highest\": small cubes").
+// Measured, docs/log/matmul.md ("Few rows, fp32, weight K-major", "At most 4 rows or columns, fp32").
 constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.3e-6;  // seconds
 // gemv, seconds: a block's start and end; a warp's stage, whose products a lane adds one after another; that times the bytes
 // of an element if the large operand is copied one element at a time.
@@ -55,16 +55,19 @@ bool dot_serves(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
-double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t matrices, const Machine& machine) {
+/// Is dot's small operand copied to shared memory, as it is not along k?
+bool dot_copies(const Problem& p) { return !(a_along_k(p) && b_along_k(p)) && dot_stages(p.k); }
+
+/// Without the start of that copy. `rows`: lines of the small operand.
+double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t rows, std::int64_t matrices, const Machine& machine) {
   const std::int64_t k = p.k;
-  const bool strided = !(a_along_k(p) && b_along_k(p)), staged = strided && dot_stages(k);  // the small operand
-  const auto rows = static_cast<double>(dot_streams_b(p) ? p.m : p.n);                      // its lines
+  const bool strided = !(a_along_k(p) && b_along_k(p));  // the small operand
   const double all = static_cast<double>(lines) * static_cast<double>(matrices);
   const double warps = all * (k <= kDotShort ? dot_lanes(k) / 32.0 : dot_warps(lines, k));
-  const double most = !strided ? machine.read_bytes : staged ? kDotStagedBytes : kDotStridedBytes;
+  const double most = !strided ? machine.read_bytes : dot_stages(k) ? kDotStagedBytes : kDotStridedBytes;
   const double rate = std::min(most, warps * kDotBytesPerSecondAndWarp);
-  return kDotLaunch + (staged ? kDotStaged : 0) +
-         std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * (kDotLine + rows * kDotRow));
+  const double line = kDotLine + static_cast<double>(rows) * kDotRow;
+  return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * line);
 }
 
 /// Compares with gemv, which copies its small operand to shared memory once per block whatever its layout, and splits a line
@@ -73,7 +76,7 @@ bool dot_pays(const Problem& p, std::int64_t lines, const Machine& machine) {
   Problem row;
   row.m = 1, row.n = lines, row.k = p.k;
   row.b = {.row_stride = 1, .col_stride = 4};  // vectors, as a row's bits must not depend on strides
-  return dot_seconds(p, lines, 1, machine) <= kGemvLaunch + gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
+  return dot_seconds(p, lines, 1, 1, machine) <= kGemvLaunch + gemv_estimate(row, chunk_count(lines, p.k), machine).seconds;
 }
 
 }  // namespace
@@ -125,7 +128,8 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
   const std::int64_t lines = stream_b ? p.n : p.m;
   if (dot_serves(p) && (any ? dot_pays(p, lines, machine) : forced == name(GemvKernel::dot))) {
     plan.kernel = GemvKernel::dot;
-    plan.seconds = dot_seconds(p, lines, is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches, machine);
+    const std::int64_t matrices = is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches;
+    plan.seconds = dot_seconds(p, lines, stream_b ? p.m : p.n, matrices, machine) + (dot_copies(p) ? kDotStaged : 0);
     return plan;
   }
   if (!any && forced != name(GemvKernel::gemv)) return {};
