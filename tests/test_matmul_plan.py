@@ -427,9 +427,8 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     most = int(here.tile.split("x")[1]) // (2 if gated else 1)
     assert here.columns % 8 == 0
     assert 8 <= here.columns <= most
-    assert here.columns == most or (
-        (k_major or here.copied_b) and batch == 1 and (m <= 64 or here.tile == "wgmma_64x256")
-    )
+    b_along_k = k_major or here.copied_b  # a copy lies along k
+    assert here.columns == most or (b_along_k and batch == 1 and (m <= 64 or here.tile == "wgmma_64x256"))
     tiles = -(-m // HALF_TILE_ROWS[here.tile]) * -(-n // here.columns) * batch
     held = here.memory_splits * tiles if here.memory_splits > 1 else 0
     assert held <= 132

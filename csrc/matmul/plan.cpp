@@ -19,7 +19,7 @@ struct Fastest {
 // Measured, docs/log/matmul.md, "Shapes that nobody listed": time of CUDA cores that load single elements, relative to quads;
 // the share of TF32's time that sliced's prediction must stay below if a cluster splits K.
 constexpr double kSimtSingles = 2, kSlicedCluster = 0.9;
-constexpr double kTf32Share = 0.8;  // of the time of the kernels for few rows, which TF32 must stay below: they are more exact
+constexpr double kTf32Share = 0.8;  // of the time of a kernel for few rows, which TF32 must stay below, as it is less exact
 constexpr double kWgmmaPays = 1.1;  // CUDA cores must take at least so many times wgmma's time
 
 /// mma and wgmma give the same bits, so the choice between them may look at M.
@@ -34,7 +34,8 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   const auto sweep = plan_sweep(p, gpu);
   Candidate cuda = plan_cuda_cores(p, gpu, {});
   const auto* const gemv = std::get_if<GemvPlan>(&cuda);
-  if (sweep && gemv && gemv->kernel == GemvKernel::gemv) cuda = *sweep;  // reads what gemv reads in one launch: always faster
+  const bool few_rows = gemv != nullptr;
+  if (sweep && few_rows && gemv->kernel == GemvKernel::gemv) cuda = *sweep;  // reads the same in one launch: always faster
   const auto* const simt = std::get_if<SimtPlan>(&cuda);
   const bool singles = simt && simt->tile != SimtTile::t16x128 && !has_quads_by_size(p);
   Fastest fastest{cuda, (singles ? kSimtSingles : 1) * seconds(cuda)};
@@ -42,7 +43,8 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   fastest.consider(plan_bf16x3(p, gpu));
   fastest.consider(plan_bf16x3(swap_ab(p), gpu));
   fastest.consider(sweep);
-  if (const auto tf32 = plan_tf32(p, gpu); tf32 && (!gemv || tf32->seconds < kTf32Share * seconds(cuda))) fastest.consider(tf32);
+  if (const auto tf32 = plan_tf32(p, gpu); tf32 && (!few_rows || tf32->seconds < kTf32Share * seconds(cuda)))
+    fastest.consider(tf32);
   const auto sliced = plan_sliced(p, gpu);
   const bool trusted = p.precision == Precision::highest || (sliced && sliced->splits == 1);
   if (sliced && (trusted || sliced->seconds < kSlicedCluster * fastest.least)) fastest.consider(sliced);

@@ -16,11 +16,12 @@ constexpr double kGemvLaunch = 2.6e-6, kDotLaunch = 1.35e-6, kSweepLaunch = 3.3e
 constexpr double kGemvBlock = 1.7e-6, kGemvStage = 0.7e-6, kGemvSingles = 3.1e-6;
 constexpr double kDotBytesPerSecondAndWarp = 3.3e9;  // few warps do not reach the memory's rate: each has some loads in flight
 constexpr double kDotStridedBytes = 0.74e12;         // per second, if the small operand is loaded one element at a time
-constexpr double kDotStagedBytes = 2.7e12, kDotStaged = 3.0e-6;  // per second, and a copy's seconds, if it goes to shared memory
+constexpr double kDotStagedBytes = 2.7e12;           // per second, if it is copied to shared memory
+constexpr double kDotCopy = 3.0e-6;                  // seconds until that copy is there
 constexpr double kDotLine = 58e-9, kDotRow = 22e-9;  // seconds of an SM for a warp's start, and for its lanes' sum of each row
-constexpr double kSweepBlocksForMemory = 20;
-constexpr double kSweepExactRow = 1.85e-6;    // seconds of an SM for a tile's row if each product's rounding is kept
-constexpr std::int64_t kSweepClusterK = 512;  // below, a cluster's start and meeting take longer than its k
+constexpr double kSweepBlocksForMemory = 20;         // fewer do not reach the memory's rate
+constexpr double kSweepExactRow = 1.85e-6;           // seconds of an SM for a tile's row if each product's rounding is kept
+constexpr std::int64_t kSweepClusterK = 512;         // below, a cluster's start and meeting take longer than its k
 
 struct Estimate {
   double seconds;
@@ -55,16 +56,15 @@ bool dot_serves(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
-/// Is dot's small operand copied to shared memory, as it is not along k?
-bool dot_copies(const Problem& p) { return !(a_along_k(p) && b_along_k(p)) && dot_stages(p.k); }
+/// dot's large operand is along k; is the small one not?
+bool small_is_strided(const Problem& p) { return !(a_along_k(p) && b_along_k(p)); }
 
-/// Without the start of that copy. `rows`: lines of the small operand.
+/// Without kDotCopy. `rows`: lines of the small operand.
 double dot_seconds(const Problem& p, std::int64_t lines, std::int64_t rows, std::int64_t matrices, const Machine& machine) {
   const std::int64_t k = p.k;
-  const bool strided = !(a_along_k(p) && b_along_k(p));  // the small operand
   const double all = static_cast<double>(lines) * static_cast<double>(matrices);
   const double warps = all * (k <= kDotShort ? dot_lanes(k) / 32.0 : dot_warps(lines, k));
-  const double most = !strided ? machine.read_bytes : dot_stages(k) ? kDotStagedBytes : kDotStridedBytes;
+  const double most = !small_is_strided(p) ? machine.read_bytes : dot_stages(k) ? kDotStagedBytes : kDotStridedBytes;
   const double rate = std::min(most, warps * kDotBytesPerSecondAndWarp);
   const double line = kDotLine + static_cast<double>(rows) * kDotRow;
   return kDotLaunch + std::max(4 * all * static_cast<double>(k) / rate, warps / machine.sm_count * line);
@@ -129,7 +129,8 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
   if (dot_serves(p) && (any ? dot_pays(p, lines, machine) : forced == name(GemvKernel::dot))) {
     plan.kernel = GemvKernel::dot;
     const std::int64_t matrices = is_shared(p, stream_b ? p.b : p.a) ? 1 : p.batches;
-    plan.seconds = dot_seconds(p, lines, stream_b ? p.m : p.n, matrices, machine) + (dot_copies(p) ? kDotStaged : 0);
+    plan.seconds = dot_seconds(p, lines, stream_b ? p.m : p.n, matrices, machine);
+    if (small_is_strided(p) && dot_stages(p.k)) plan.seconds += kDotCopy;
     return plan;
   }
   if (!any && forced != name(GemvKernel::gemv)) return {};
@@ -147,19 +148,18 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
   const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, kSweepColumns) * p.batches;
   if (lines < 32 || tiles >= std::int64_t{1} << 27) return {};
   const std::int64_t splits = sweep_splits(lines, p.k);
-  const Machine machine = machine_of(gpu);
   const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kSweepBlocksForMemory);
+  const double read = operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine_of(gpu).read_bytes * busy);
   const double exact = p.k <= kSweepExact ? static_cast<double>(tiles * std::min(p.m, p.n)) * kSweepExactRow / gpu.sm_count : 0;
-  return GemvPlan{
-      .kernel = GemvKernel::sweep,
-      .chunk = 0,
-      .chunks = 0,
-      .splits = splits,
-      .tiles = tiles,
-      .workspace_bytes = 0,
-      .vector = false,
-      .many = tiles * splits > (splits == 1 ? 1 : 2) * gpu.sm_count,
-      .seconds = kSweepLaunch + exact + operand_bytes(p, of_b ? lines_of_b(p) : lines_of_a(p)) / (machine.read_bytes * busy)};
+  return GemvPlan{.kernel = GemvKernel::sweep,
+                  .chunk = 0,
+                  .chunks = 0,
+                  .splits = splits,
+                  .tiles = tiles,
+                  .workspace_bytes = 0,
+                  .vector = false,
+                  .many = tiles * splits > (splits == 1 ? 1 : 2) * gpu.sm_count,
+                  .seconds = kSweepLaunch + exact + read};
 }
 
 }  // namespace xgemm::matmul
