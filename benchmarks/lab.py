@@ -5,6 +5,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.results import RESULTS, commit, dump, machine_code, sources_digest
@@ -13,8 +14,8 @@ from torch_ext.lab import measure
 from torch_ext.lab.__main__ import main
 
 
-def describe(experiment: lab.Experiment) -> dict[str, Any]:
-    paths = list(experiment.sources)
+def describe(sources: Sequence[str]) -> dict[str, Any]:
+    paths = list(sources)
     return {
         "commit": commit(),
         "sources": {"paths": paths, "sha256": sources_digest(paths)},

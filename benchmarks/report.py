@@ -25,6 +25,7 @@ from benchmarks.tables import (
     best_peer,
     compared,
     cpu_tables,
+    lab_counters,
     lab_items,
     lab_overview,
     lab_table,
@@ -167,6 +168,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     CPU: cpu_tables,
     "lab": lab_overview,
     "lab_items": lab_items,
+    "lab_counters": lab_counters,
 }
 
 

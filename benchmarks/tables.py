@@ -492,6 +492,39 @@ def lab_table(op: str, results: Results) -> str:
     return (first + "\n".join(tables) + "".join(f"\n{other}" for other in others)).rstrip("\n") + "\n"
 
 
+# Heading and format of a counter's column.
+COUNTERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "sectors_a_request": ("sectors a request", lambda value: f"{value:.1f}"),
+    "load_requests": ("load requests", lambda value: f"{value:,.0f}"),
+    "times_fewer_loads": ("times fewer", lambda value: f"{value:.0f}"),
+    "dram_bytes": ("DRAM MB", lambda value: f"{value / 1e6:.1f}"),
+    "dram_percent": ("DRAM %", lambda value: f"{value:.0f}"),
+    "l2_percent": ("L2 %", lambda value: f"{value:.0f}"),
+    "l1_percent": ("L1 %", lambda value: f"{value:.0f}"),
+    "sm_percent": ("SM %", lambda value: f"{value:.0f}"),
+    "cycles": ("cycles", lambda value: f"{value:,.0f}"),
+    "branches": ("branches", lambda value: f"{value:,.0f}"),
+    "divergent_branches": ("divergent", lambda value: f"{value:,.0f}"),
+    "shared_conflicts": ("shared conflicts", lambda value: f"{value:,.0f}"),
+    "registers": ("registers", lambda value: f"{value:.0f}"),
+}
+
+
+def lab_counters(results: Results) -> str:
+    """What the first GPU with counters counted in each prepared call, beside the documents' figures."""
+    found = lab_documents("lab_counters", results)
+    if not found:
+        return "Not counted yet.\n"
+    document = found[0][1]
+    table = []
+    for row in document["rows"]:
+        counted = row["counters"]
+        cells = [show(counted[key]) if key in counted else "" for key, (_, show) in COUNTERS.items()]
+        table.append([row["case"], *cells, row["document"]])
+    header = ["call", *(heading for heading, _ in COUNTERS.values()), "document"]
+    return f"{provenance(document)}.\n\n" + markdown(header, table)
+
+
 def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list[str]:
     """The GPUs that the lab has measured: this one first."""
     everywhere = [pair for documents in found.values() for pair in documents]

@@ -185,7 +185,7 @@ def test_row_and_result_file(tmp_path, monkeypatch):
 
 
 def test_a_checkout_adds_its_sources():
-    content = runner.describe(torch_ext.lab.EXPERIMENTS["softmax"])
+    content = runner.describe(torch_ext.lab.EXPERIMENTS["softmax"].sources)
     assert "csrc/lab/softmax" in content["sources"]["paths"] and len(content["sources"]["sha256"]) == 16
     assert content["machine_code"] == results.machine_code(content["sources"]["paths"])
 

@@ -257,7 +257,7 @@ def test_scheduling_where_an_sm_holds_one_block(on_cpu, monkeypatch):
 def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
     pytest.importorskip("rich")
     arguments = ["--only", "divergence", "reduction", "--quick", "--out", str(tmp_path)]
-    assert runner.main(arguments, describe=lambda e: {"commit": "abc"}) == 0
+    assert runner.main(arguments, describe=lambda sources: {"commit": "abc"}) == 0
     printed = capsys.readouterr().out
     assert "32 ways within a warp" in printed and "v6b_eight_loads" in printed
     document = json.loads((tmp_path / "lab_divergence.json").read_text())

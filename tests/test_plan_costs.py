@@ -147,7 +147,8 @@ def test_from_a_list_to_a_report(
 ) -> None:
     """The files that each command writes for the next: a list, its cases, result rows, a report."""
     monkeypatch.setattr("tools.plan_costs.__main__.Planner", lambda: planner)
-    monkeypatch.setattr("tools.plan_costs.__main__.draw", lambda seeds, count: products(8, [("float64", None)], 256))
+    drawn = products(8, [("float64", None)], 256)
+    monkeypatch.setattr("tools.plan_costs.__main__.draw", lambda seeds, count, listed: drawn)
     file = tmp_path / "candidates.json"
     assert main(["list", "--seeds", "1", "--out", str(file)]) == 0
     listed = json.loads(file.read_text())

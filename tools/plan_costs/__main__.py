@@ -1,6 +1,6 @@
 """Costs of matmul's planners from measured times.
 
-    python -m tools.plan_costs list --seeds 11 12 --out candidates.json   what to time: needs no GPU
+    python -m tools.plan_costs list --seeds 11 12 --listed --out candidates.json   what to time: needs no GPU
     python -m benchmarks.tune matmul --candidates candidates.json         times it: matmul_plans.json among the results
     python -m tools.plan_costs fit benchmarks/results/<gpu>/matmul_plans.json [--write]
 
@@ -43,11 +43,13 @@ def candidates(planner: Planner, products: Sequence[Product], within: float) -> 
     return found
 
 
-def draw(seeds: Sequence[int], count: int) -> list[Product]:
-    """benchmarks/random_shapes.py's products of these seeds, in every dtype and precision."""
-    from benchmarks import random_shapes  # needs torch
+def draw(seeds: Sequence[int], count: int, listed: bool = False) -> list[Product]:
+    """benchmarks/random_shapes.py's products of these seeds and, if listed, benchmarks/matmul.py's, in all dtypes."""
+    from benchmarks import matmul, random_shapes  # need torch
 
     shapes = dict.fromkeys(shape for seed in seeds for shape in random_shapes.products(seed, count))
+    if listed:
+        shapes |= dict.fromkeys(shape for group in matmul.GROUPS.values() for shape in group if not shape.full_range)
     return [
         Product(s.m, s.n, s.k, s.batch, s.layout, dtype, mode)
         for s in shapes
@@ -104,7 +106,7 @@ def changes(planner: Planner, values: Sequence[float]) -> list[str]:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    products = draw(arguments.seeds, arguments.count)
+    products = draw(arguments.seeds, arguments.count, arguments.listed)
     if not products:
         print(f"--count: expected a number from 1 on, got {arguments.count}", file=sys.stderr)
         return 1
@@ -152,6 +154,7 @@ def main(argv: list[str] | None = None) -> int:
     listing = commands.add_parser("list", help="which kernels to time on random products")
     listing.add_argument("--seeds", type=int, nargs="+", required=True, help="of benchmarks/random_shapes.py")
     listing.add_argument("--count", type=int, default=60, help="products a seed")
+    listing.add_argument("--listed", action="store_true", help="the products of benchmarks/matmul.py as well")
     listing.add_argument("--within", type=float, default=1.6, help="times the fastest prediction: what is timed")
     listing.add_argument("--out", type=Path, default=Path("candidates.json"))
     listing.set_defaults(run=run_list)

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch_ext import lab
 from torch_ext.lab import counters, exercise, measure
 
-Describe = Callable[[lab.Experiment], dict[str, Any]]
+Describe = Callable[[Sequence[str]], dict[str, Any]]  # of the folders and files of an experiment's sources
 
 
 def size(text: str) -> int:
@@ -80,7 +80,7 @@ def main(
     if out is None and not partial:
         out = folder() if folder else Path("xgemm_lab") / measure.gpu_folder()
     if arguments.counters:
-        return counters.main(["--out", str(out)] if out else [])
+        return counters.main(["--out", str(out)] if out else [], describe)
     absent, failed = [], []
     for name in arguments.only or lab.EXPERIMENTS:
         try:
@@ -109,7 +109,7 @@ def run_one(
     describe: Describe | None,
 ) -> bool:
     """Runs an experiment, writes its results and prints them. False if its effect was not measured."""
-    more = describe(e) if describe else {}
+    more = describe(e.sources) if describe else {}
     rows = lab.run(e.name, arguments.sizes, quick=arguments.quick, seconds=arguments.seconds)
     clock = measure.sm_clock_mhz()
     if not rows:

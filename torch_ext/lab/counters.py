@@ -8,12 +8,12 @@ says so.
 import argparse
 import csv
 import io
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,6 +36,7 @@ METRICS = {
     "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "registers": "launch__registers_per_thread",
 }
+SOURCES = ("csrc/lab",)  # of the calls
 UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 
 Call = Callable[[], torch.Tensor]
@@ -161,7 +162,8 @@ def call_once(name: str) -> None:
     torch.cuda.profiler.stop()
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, describe: Callable[[Sequence[str]], dict[str, Any]] | None = None) -> int:
+    """`describe`: what the result file says of the sources beside."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_ext.lab.counters", description=(__doc__ or "").split("\n")[0]
     )
@@ -196,9 +198,8 @@ def main(argv: list[str] | None = None) -> int:
         )
         print(f"{name}: {shown}" + (f"; document: {PREPARED[name][1]}" if PREPARED[name][1] else ""))
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        document = measure.describe("lab_counters", rows, [], {})
-        (arguments.out / "lab_counters.json").write_text(json.dumps(document, indent=1) + "\n")
+        more = describe(SOURCES) if describe else {}
+        measure.write_results(arguments.out, measure.describe("lab_counters", rows, [], more))
     return 0
 
 
