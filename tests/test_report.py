@@ -230,13 +230,14 @@ def test_the_labs_counters(project: Path) -> None:
     assert report.main([], project) == 0 and "Not counted yet." in page.read_text()
     h100 = project / "benchmarks" / "results" / "nvidia_h100"
     h100.mkdir()
-    base = json.loads((h100.with_name("nvidia_h200") / "matmul.json").read_text()) | {"op": "lab_counters", "gpu": "H100"}
+    base = json.loads((h100.with_name("nvidia_h200") / "matmul.json").read_text())
     counted = {"load_requests": 524288.0, "sectors_a_request": 16.5, "dram_bytes": 118356736.0}
     rows = [{"case": "sgemm_01", "counters": counted, "document": "many sectors"}]
-    (h100 / "lab_counters.json").write_text(results.dump(base | {"rows": rows}))
+    more = {"op": "lab_counters", "gpu": "H100", "rows": rows}
+    (h100 / "lab_counters.json").write_text(results.dump(base | more))
     assert report.main([], project) == 0
     text = page.read_text()
-    assert text.count("H100") == 1 and "| sgemm_01 | 16.5 | 524,288 |  | 118.4 |  |" in text and "| many sectors |" in text
+    assert "| sgemm_01 | 16.5 | 524,288 |  | 118.4 |  |" in text and "| many sectors |" in text
 
 
 def test_report_without_results_leaves_the_marks_empty(project: Path) -> None:
