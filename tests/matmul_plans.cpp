@@ -25,7 +25,7 @@ bool read(Question& q) {
   std::cin >> dtype >> precision >> p.batch_invariant >> p.gated >> prepared >> residual >> major;
   std::cin >> p.m >> p.n >> p.k >> p.batches;
   std::cin >> p.a.row_stride >> p.a.col_stride >> a_offset >> p.b.row_stride >> p.b.col_stride >> b_offset;
-  if (!(std::cin >> q.gpu.sm_count >> q.forced >> q.family)) return false;
+  if (!(std::cin >> q.gpu.sm_count >> q.gpu.memory_bytes_per_second >> q.forced >> q.family)) return false;
   if (q.forced == "-") q.forced.clear();
   q.gpu.major = major;
   p.dtype = static_cast<DType>(dtype);

@@ -84,15 +84,15 @@ def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
                 residual: bool = False,
                 major: int = 9,
                 sm_count: int = 132,
+                memory: float = 0,  # bytes per second; 0: an H200's
                 forced: str = "-",
             ) -> "Answer | str | None":
                 flags = [int(batch_invariant), int(gated), int(prepared), int(residual), major]
                 a = (1, ld or m) if layout[0] == "t" else (ld or k, 1)
                 b = (1, k) if layout[1] == "t" else (n, 1)
                 a, b = strides or (a, b)
-                words = answer(
-                    dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, sm_count, forced, family
-                )
+                gpu = sm_count, memory
+                words = answer(dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, *gpu, forced, family)
                 return " ".join(words) if family in ("choice", "names") else by_name(words)
 
             yield ask

@@ -590,6 +590,18 @@ def test_row_bits_in_a_window_do_not_depend_on_the_batch(dtype: torch.dtype) -> 
         assert torch.equal(shared, full[:, :, : sq // 2 + 1])
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_row_bits_do_not_depend_on_the_tiles_height(dtype: torch.dtype, causal: bool) -> None:
+    """Head size 64: tiles of 128 rows where there are few heads or 192 would be emptier, of 192 else."""
+    for s in (197, 384, 512, 768, 1100):
+        q, k, v = qkv(dtype, "cuda", sq=s, sk=s, d=64, batch=(40, 16))
+        full, full_lse = attention_lse(q, k, v, is_causal=causal)
+        one, one_lse = attention_lse(q[3:4, 5:6], k[3:4, 5:6], v[3:4, 5:6], is_causal=causal)
+        assert torch.equal(one[0, 0], full[3, 5]) and torch.equal(one_lse[0, 0], full_lse[3, 5])
+
+
 # ---- numbers -----------------------------------------------------------------------------------------------
 
 

@@ -119,3 +119,48 @@ def test_workspace_is_linear(plan: Planner) -> None:
                 if p["partials"] > 1:
                     assert p["row_tiles"] * batches < 3 * H200_SMS
                 assert p["blocks"] == p["row_tiles"] * batches * (p["splits"] if p["parallel"] else 1)
+
+
+WGMMA_PROGRAM = r"""
+#include <iostream>
+#include "attention/wgmma/plan.h"
+using namespace xgemm::attention;
+int main() {
+  WgmmaProblem p{.possible = true, .sm_count = 132};
+  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.causal) {
+    p.dv = p.d, p.key_end = p.sk;
+    const auto plan = plan_wgmma(p);
+    std::cout << plan->info().consumers << ' ' << plan->info().keys << ' ';
+    std::cout << plan->splits << ' ' << plan->split_tiles << '\n';
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def wgmma(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[int]]:
+    """Warpgroups and keys of the tile, splits and their tiles of keys."""
+    program = compile_program(tmp_path_factory.mktemp("wgmma_plan"), WGMMA_PROGRAM, "attention/wgmma/plan.cpp")
+
+    def ask(heads: int, sq: int, sk: int = 0, *, group: int = 1, d: int = 64, causal: bool = False) -> list[int]:
+        question = f"{heads} {group} {sq} {sk or sq} {d} {int(causal)}"
+        return [int(x) for x in subprocess.check_output([str(program)], input=question, text=True).split()]
+
+    return ask
+
+
+def test_head_size_64_takes_the_tile_with_less_work(wgmma: Callable[..., list[int]]) -> None:
+    many = 1024  # heads, that is tiles for every SM
+    assert [wgmma(many, s)[0] for s in (192, 384, 768, 1536, 2048, 16384)] == [3] * 6
+    assert [wgmma(many, s)[0] for s in (128, 197, 256, 577, 640)] == [2] * 5  # 192 rows would be more empty
+    assert wgmma(16, 512)[0] == 2  # 48 tiles of 192 rows leave more SMs without work than 64 of 128
+    assert [wgmma(many, s, causal=True)[0] for s in (512, 1024)] == [2, 2]
+    assert [wgmma(many, s, causal=True)[0] for s in (2048, 16384)] == [3, 3]
+    assert wgmma(many, 512, d=128)[0] == 2 and wgmma(many, 2048, d=128)[0] == 3
+
+
+def test_order_of_additions_depends_on_no_batch(wgmma: Callable[..., list[int]]) -> None:
+    for d in (64, 128, 256):
+        for sq, sk in ((70, 5000), (197, 197), (300, 20000), (512, 512), (700, 16000), (5000, 5000)):
+            for causal in (False, True):
+                assert len({tuple(wgmma(heads, sq, sk, d=d, causal=causal)[1:]) for heads in (1, 16, 100, 5000)}) == 1

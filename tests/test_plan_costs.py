@@ -173,10 +173,12 @@ def test_from_a_list_to_a_report(
     assert "costs as they are" in report and "float64" in report and "costs fitted to all products" in report
     assert before == {source: source.read_text() for source in costs.sources()}  # without --write
     other = tmp_path / "other.json"
-    other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H100", "rows": rows[:1]}))
-    assert main(["fit", str(other)]) == 1
+    other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA H100 80GB HBM3", "rows": rows}))
+    both = read([results, other])
+    assert len(both) == 2 * len(read_back) and len({t.product.memory for t in both}) == 2
+    other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA A100", "rows": rows[:1]}))
     assert main(["fit", str(results), str(other)]) == 1
-    assert "expected times of one GPU, got NVIDIA H100 and NVIDIA H200" in capsys.readouterr().err
+    assert "expected times of NVIDIA H200 or NVIDIA H100 80GB HBM3, got NVIDIA A100" in capsys.readouterr().err
 
 
 def test_a_lost_context_keeps_the_rows_and_names_the_kernel(

@@ -83,3 +83,12 @@ def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> Non
     assert p["counters"] == levels * p["ctas"] * (p["x"] // 64) * 4
     assert p["counters"] <= 1 << 16  # the size of a stream's counters
     assert p["partials"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)
+
+
+def test_another_gpus_memory_counts(plan: Ask) -> None:
+    h200, h100 = 2 * 3201e6 * 6144 / 8, 2 * 2619e6 * 5120 / 8
+    seconds = lambda shape, **gpu: plan(*shape, **gpu)["seconds"]  # noqa: E731
+    tall, small = (1 << 18, 64, 64), (64, 64, 64)  # bound by memory; by the launch
+    assert seconds(tall, memory=h200) == seconds(tall) and seconds(small, memory=h200) == seconds(small)
+    assert seconds(tall, memory=h100) > 1.3 * seconds(tall)
+    assert seconds(small, memory=h100) < 1.01 * seconds(small)

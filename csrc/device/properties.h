@@ -14,6 +14,7 @@ struct DeviceProperties {
   std::size_t l2_bytes = 0;
   std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
+  double memory_bytes_per_second = 0;  ///< by its clock and the width of its bus; 0 if unknown
 };
 
 /// Properties of device `index`, cached; all zero if the device cannot be read.

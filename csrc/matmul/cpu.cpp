@@ -1,5 +1,6 @@
-// Products on the CPU: ATen. Half types are computed in fp32 and rounded once at the end, as the kernels do, except where the CPU
-// multiplies them itself: there product, activation and residual are rounded one by one, as torch's are, in a quarter of the time.
+// Products on the CPU: ATen. Half types are computed in fp32 and rounded once at the end, as the kernels do, but where the CPU
+// multiplies them itself: there product, activation and residual are rounded one by one, as torch's are, in a quarter of the
+// time.
 #include "matmul/call.h"
 #include "torch/aten.h"
 

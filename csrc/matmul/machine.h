@@ -1,15 +1,16 @@
 // The cost models' figures of a GPU: its number of SMs, and one table of measured rates.
 #pragma once
 #include <algorithm>
+#include <cmath>
 
 #include "device/properties.h"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
 
-/// Figures of an H200, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Other GPUs are
-/// planned with them, too: for the choice only ratios matter. A kernel's own start and the cost of its tiles are in its
-/// family's table, in the same units.
+/// Figures of an H200, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Another GPU has its
+/// own number of SMs and rates of memory (machine_of). A kernel's own start and the cost of its tiles are in its family's table,
+/// in the same units.
 struct Machine {
   int sm_count;  ///< 132
 
@@ -19,7 +20,7 @@ struct Machine {
   double hertz_tensor = 1.7e9;       ///< tf32 and bf16x3: tensor cores that wait for conversions ("fp32 split in the main loop")
   double hertz_cuda_cores = 1.75e9;  ///< simt, and sliced, whose warps are few ("Few rows, fp32, weight K-major")
 
-  // Memory, bytes per second.
+  // Memory, bytes per second of an H200.
   double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
   double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
   double bf16x3_bytes = 3.0e12;     ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
@@ -41,7 +42,17 @@ constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster <= 8 ? kFewer[cluster] : 2));
 }
 
-constexpr Machine machine_of(const DeviceProperties& gpu) { return {.sm_count = gpu.sm_count}; }
+/// Memory's rates in proportion to what its clock and bus give, in hundredths of an H200's: an H100's is 0.68.
+inline Machine machine_of(const DeviceProperties& gpu) {
+  constexpr double kH200 = 2 * 3201e6 * 6144 / 8;
+  Machine machine{.sm_count = gpu.sm_count};
+  if (gpu.memory_bytes_per_second <= 0) return machine;
+  const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / kH200), 1.0) / 100;
+  for (double* rate :
+       {&machine.read_bytes, &machine.wgmma_bytes, &machine.bf16x3_bytes, &machine.copy_bytes, &machine.copy_bytes_fp32})
+    *rate *= share;
+  return machine;
+}
 
 /// Requirements of the one-launch fp32 kernels (gemv/sweep.cuh, sliced/kernel.cuh): clusters, 227 KiB of shared memory and fp64
 /// on tensor cores at fp32's rate; bits that may depend on M; k and strides that fit 32 bits.

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from tools.plan_costs.planner import Planner, Product
+from tools.plan_costs.planner import MEMORY, Planner, Product
 
 ERROR = 0.05  # of a prediction, about: what a sample's residual is measured in
 FREEDOM = 0.5  # how far, in logarithms, a cost may well be from its value
@@ -55,18 +55,16 @@ class Loss:
 
 
 def read(files: Iterable[Path]) -> list[Timed]:
-    """The products of result files of one GPU that `python -m benchmarks.tune matmul --candidates` wrote."""
-    documents = []
-    for file in files:
-        documents.append(json.loads(file.read_text()))
-        if documents[-1].get("op") != "matmul_plans":
-            raise ValueError(f"{file}: expected a matmul_plans.json, which benchmarks.tune --candidates writes")
-    if len(gpus := {document["gpu"] for document in documents}) > 1:
-        raise ValueError(f"expected times of one GPU, got {' and '.join(sorted(gpus))}")
+    """The products of result files that `benchmarks.tune matmul --candidates` wrote, on one GPU or several."""
     found: dict[Product, Timed] = {}
-    for document in documents:
+    for file in files:
+        document = json.loads(file.read_text())
+        if document.get("op") != "matmul_plans":
+            raise ValueError(f"{file}: expected a matmul_plans.json, which benchmarks.tune --candidates writes")
+        if document["gpu"] not in MEMORY:
+            raise ValueError(f"{file}: expected times of {' or '.join(MEMORY)}, got {document['gpu']}")
         for row in document["rows"]:
-            product = Product(**row["shape"], dtype=row["dtype"], mode=row["mode"])
+            product = Product(**row["shape"], dtype=row["dtype"], mode=row["mode"], memory=MEMORY[document["gpu"]])
             timed = found.setdefault(product, Timed(product))
             timed.us[row["contender"]], timed.plans[row["contender"]] = row["us"], row["plan"]
     return [timed for timed in found.values() if len(timed.us) > 1]

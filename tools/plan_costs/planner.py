@@ -19,6 +19,8 @@ PROGRAM = costs.ROOT / "tests" / "matmul_plans.cpp"
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}
 PRECISIONS = {None: 0, "highest": 0, "ieee": 1, "high": 2, "medium": 3}
 SM_COUNT = 132  # of an H100 SXM and an H200
+# Bytes per second by the memory's clock and bus (csrc/device/properties.h).
+MEMORY = {"NVIDIA H200": 2 * 3201e6 * 6144 / 8, "NVIDIA H100 80GB HBM3": 2 * 2619e6 * 5120 / 8}
 _HEADER = """
 #pragma once
 #include <cstdlib>
@@ -52,6 +54,7 @@ class Product:
     layout: str
     dtype: str
     mode: str | None
+    memory: float = MEMORY["NVIDIA H200"]  # of the GPU
 
     def question(self, forced: str, family: str) -> str:
         """A line that the program reads."""
@@ -59,7 +62,8 @@ class Product:
         b = (1, self.k) if self.layout[1] == "t" else (self.n, 1)
         flags = (0, 0, 0, 0, 9)  # batch-invariant, gated, prepared, residual; compute capability
         sizes = (self.m, self.n, self.k, self.batch)
-        words = (DTYPES[self.dtype], PRECISIONS[self.mode], *flags, *sizes, *a, 0, *b, 0, SM_COUNT, forced, family)
+        gpu = (SM_COUNT, self.memory)
+        words = (DTYPES[self.dtype], PRECISIONS[self.mode], *flags, *sizes, *a, 0, *b, 0, *gpu, forced, family)
         return " ".join(map(str, words))
 
 

@@ -1,6 +1,7 @@
 #include "attention/wgmma/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "device/integer.h"
@@ -36,47 +37,32 @@ std::int64_t split_keys(std::int64_t rows, std::int64_t sk, bool large_heads) {
   return rows > kShortRows || sk < 8192 ? 0 : sk < 16384 ? 2048 : 4096;
 }
 
-}  // namespace
-
-std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
-  if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};
-  const std::int64_t all_rows = p.sq * p.group;
-  // Positions plus either length, and a tile beyond, must fit 32 bits.
-  if (p.sq + p.sk + 1024 > kInt) return {};
-  const bool few = all_rows <= kFewRows;
-  const auto suits = [&](Serving serving) {
-    if (serving == Serving::any) return true;
-    return serving == Serving::short_causal ? p.causal && all_rows <= kShortRows : !p.causal && all_rows > kShortRows;
-  };
-  const auto tile = std::find_if(p.table.begin(), p.table.end(), [&](const WgmmaTile& t) {
-    return (t.consumers == 1) == few && t.serves(p.masking) && suits(t.serving) && p.d <= t.head_size && p.dv <= t.value_size;
-  });
-  if (tile == p.table.end()) return {};
-
-  WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(tile - p.table.begin())};
-  const std::int64_t rows = tile->rows();
+/// The plan for the problem by this tile; nothing if counts do not fit.
+std::optional<WgmmaPlan> plan_of(const WgmmaProblem& p, const WgmmaTile& tile) {
+  const std::int64_t all_rows = p.sq * p.group, rows = tile.rows();
+  WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(&tile - p.table.data())};
   // Without splits, each warp stores its 16 rows by TMA: whole positions.
   const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
-  if (few || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
+  if (tile.consumers == 1 || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
     plan.packed = static_cast<int>(p.group);
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
   const std::int64_t keys = split_keys(all_rows, p.sk, std::max(p.d, p.dv) > 128),
-                     split = keys == 0 ? round_up(p.sk, tile->keys) : round_up(keys, tile->keys);
+                     split = keys == 0 ? round_up(p.sk, tile.keys) : round_up(keys, tile.keys);
   plan.first_split = static_cast<int>(p.key_begin / split);
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
-  plan.split_tiles = static_cast<int>(split / tile->keys);
+  plan.split_tiles = static_cast<int>(split / tile.keys);
   plan.through_memory = plan.splits > 1 || 16 % plan.packed != 0;
   plan.tiles = heads * row_tiles;
-  const std::int64_t ctas = std::int64_t{p.sm_count} * tile->ctas;
+  const std::int64_t ctas = std::int64_t{p.sm_count} * tile.ctas;
   if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh, fp16_split/schedule.cuh
   plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(std::min(plan.items(), ctas));
   plan.masking = p.masking;
   if (p.masking != Masking::edges) {
-    plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile->keys));
+    plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile.keys));
     plan.mask_tiles = p.mask_batches * (p.mask_heads ? p.group / plan.packed : 1) *
                       (p.mask_rows || (p.mask_heads && plan.packed > 1) ? row_tiles : 1);
     if (plan.mask_tiles * plan.key_tiles > kInt) return {};
@@ -88,6 +74,38 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
     plan.section_heads = static_cast<int>(section);
   }
   return plan;
+}
+
+/// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
+/// several lengths fill the GPU, as the longest come first.
+double work(const WgmmaProblem& p, const WgmmaPlan& plan) {
+  const WgmmaTile& tile = plan.info();
+  const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row;
+  return p.causal ? items * row * static_cast<double>(p.sk + tile.rows()) : std::ceil(items) * row;
+}
+
+}  // namespace
+
+std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
+  if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};
+  const std::int64_t all_rows = p.sq * p.group;
+  // Positions plus either length, and a tile beyond, must fit 32 bits.
+  if (p.sq + p.sk + 1024 > kInt) return {};
+  const bool few = all_rows <= kFewRows, long_full = !p.causal && all_rows > kShortRows;
+  std::optional<WgmmaPlan> best;
+  for (const WgmmaTile& tile : p.table) {
+    const bool serves = (tile.consumers == 1) == few && tile.serves(p.masking) &&
+                        (tile.serving != Serving::long_full || long_full) && p.d <= tile.head_size && p.dv <= tile.value_size;
+    // The first that serves decides how many keys a step has, and so the order of additions.
+    const auto like = [&tile](const WgmmaTile& first) {
+      return tile.keys == first.keys && tile.head_size == first.head_size && tile.value_size == first.value_size;
+    };
+    if (!serves || (best && !like(best->info()))) continue;
+    const std::optional<WgmmaPlan> plan = plan_of(p, tile);
+    if (!plan) return {};
+    if (!best || work(p, *plan) < work(p, *best)) best = plan;
+  }
+  return best;
 }
 
 }  // namespace xgemm::attention

@@ -22,8 +22,8 @@ enum TileClass : unsigned char {
 /// The problems that a tile is for, beside its sizes and masks.
 enum class Serving {
   any,
-  short_causal,  ///< causal, at most 1024 rows per key head; no mask
-  long_full      ///< not causal, more rows than that
+  unmasked,
+  long_full  ///< not causal, more than 1024 rows per key head
 };
 
 inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to mma.sync (attention/mma)
@@ -39,13 +39,14 @@ struct WgmmaTile {
   int ctas = 1;               ///< on an SM at a time
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
+  double row = 1;                       ///< time of a row relative to the tile of the same head size and keys
 
   static constexpr int kSharedBytes = 227 * 1024;  ///< the most that a CTA can have
   static constexpr int kBlockBytes = 128;          ///< of a row in one block of 64 columns: the width of the swizzle
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
-    if (serving == Serving::short_causal) return masking == Masking::edges;
+    if (serving == Serving::unmasked) return masking == Masking::edges;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
@@ -85,16 +86,18 @@ struct WgmmaTile {
   }
 };
 
-// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. The first that serves is taken.
+// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. The first that serves is taken, or a
+// faster one of its head size and keys, which gives the same bits.
 inline constexpr std::array kWgmmaTiles = {
-    // 0, 1: exponentials take as long as products: three warpgroups, except for short causal rows
+    // 0, 1: exponentials take as long as products: three warpgroups, unless two leave fewer rows or SMs without work
     WgmmaTile{.head_size = 64,
               .value_size = 64,
               .consumers = 2,
               .keys = 128,
               .query_slots = 2,
               .stages = 3,
-              .serving = Serving::short_causal},
+              .serving = Serving::unmasked,
+              .row = 1.14},  // measured: docs/log/attention.md
     WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 2, .stages = 2, .additive = false},
     WgmmaTile{
         .head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 2
