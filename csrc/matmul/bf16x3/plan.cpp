@@ -9,9 +9,10 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "fp32 split in the main loop" and "Long K beyond a cluster".
-constexpr double kLaunch = 2.0e-6, kShare = 1.5e-6, kRead = 0.41e-6;  // kRead: a half warp's up to four pieces
+constexpr double kLaunch = 3.07e-6, kShare = 1.5e-6, kRead = 0.6e-6;  // kRead: a half warp's up to four pieces
 // Time with element-wise loads of B, relative to TMA; of A, relative to quads.
-constexpr double kWithoutTma = 2, kWithoutQuads = 1.12;
+constexpr double kWithoutTma = 1.63, kWithoutQuads = 1.1;
+constexpr double kFinerPays = 0.99;  // a finer division shares more tiles: it must take less than this share of the time
 
 /// Least k of "highest": for a smaller k SGEMM rounds so seldom that truncation would show.
 constexpr std::int64_t kLeastDepth = 64;
@@ -48,7 +49,8 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       const double cycles =
           static_cast<double>(most * granule) * block +
           static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.swap_ab ? tile.fixed_swap_ab : tile.fixed);
-      const std::int64_t pieces = ceil_div(ctas, tiles) + 1;  // of a shared tile
+      const bool even = tiles * units == ctas * most && units % most == 0;          // no CTA has parts of two tiles
+      const std::int64_t pieces = even ? units / most : ceil_div(ctas, tiles) + 1;  // of a shared tile
       // With swap_ab, the last CTA to arrive adds all of them.
       const std::int64_t reads = pieces > kBf16x3FewPieces && !p.swap_ab
                                      ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
@@ -57,7 +59,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       const double seconds =
           std::max(cycles / machine.hertz_tensor, bytes / machine.bf16x3_bytes) + kLaunch + (shares ? sharing : 0);
       const bool counted = !shares || !p.swap_ab || p.m <= 64;  // else sums of shared tiles cost more than the model says
-      if (counted && seconds < plan.seconds) {
+      if (counted && seconds < (i == static_cast<std::size_t>(plan.tile) ? kFinerPays : 1) * plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<Bf16x3Tile>(i);
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;

@@ -26,8 +26,8 @@ inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block
 inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
 inline constexpr int kSlicedApart = 512;                   ///< k up to which warps may have tiles of their own
 inline constexpr std::array<SlicedTileInfo, 2> kSlicedTiles{{
-    {"sliced_32x32", 32, 32, 4, 1750, 2000, 200, 3000},
-    {"sliced_32x64", 32, 64, 3, 3100, 3500, 800, 5900},
+    {"sliced_32x32", 32, 32, 4, 1500, 1730, 360, 4100},
+    {"sliced_32x64", 32, 64, 3, 2420, 3010, 2290, 7120},
 }};
 constexpr const SlicedTileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
 

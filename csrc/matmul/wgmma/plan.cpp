@@ -20,8 +20,9 @@ constexpr double kHalfStart = 1.7e-6, kHalfCopies = 2.4e-6;  // half precision: 
 // few_rows.cuh, seconds: per slot of 128 k, by the most rows, or in a split; then per product, copy of A and cluster.
 constexpr double kSlot16 = 0.28e-6, kSlot32 = 0.37e-6, kSlot64 = 0.38e-6, kSlot128 = 0.41e-6, kSlotSplit = 0.50e-6;
 constexpr double kFewRowsStart = 2.3e-6, kFewRowsCopy = 2.0e-6, kFewRowsCluster = 4e-6;
-constexpr double kFewRowsNext = 1.0e-6;                 // per further wave
-constexpr double kSlotAcross16 = 1.6, kSlotAcross = 2;  // B along n, relative to along k: up to 16 rows, more
+constexpr double kFewRowsNext = 3.0e-6;  // per further wave
+// B along n, relative to along k: by the most rows; lines equally aligned, whose elements lie in the same banks.
+constexpr double kSlotAcross16 = 0.95, kSlotAcross32 = 0.8, kSlotAcross = 1.3, kSlotAcrossAligned = 2;
 
 // The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster. Bytes
 // per second, read and written; of strips in two parts, which the CTAs transpose. Time with single elements, relative to quads,
@@ -29,8 +30,9 @@ constexpr double kSlotAcross16 = 1.6, kSlotAcross = 2;  // B along n, relative t
 constexpr double kSplitRow = 2e-6, kSplitStrip = 6e-6;
 constexpr double kSplitBytes = 3.3e12, kSplitStripBytes = 1.9e12;
 constexpr double kSinglesOnePart = 1.6, kSinglesTwoParts = 1.3;
-constexpr double kOnePart = 1.40;   // corrects the model's time of one part, measured against tf32/kernel.cuh
-constexpr double kCopyPays = 0.97;  // a copy must take less than this share of the time without it
+constexpr double kOnePart = 1.40;         // corrects the model's time of one part, measured against tf32/kernel.cuh
+constexpr double kCopyPays = 0.97;        // a copy must take less than this share of the time without it
+constexpr double kUnalignedFp32 = 1e-12;  // per element of C, if its rows are no multiple of 16 bytes
 
 /// `copied`: pack it in any case. `along_k`: the kernel needs it contiguous along k.
 TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
@@ -72,7 +74,11 @@ double few_rows_seconds(const Problem& p, const WgmmaPlan& plan, int sm_count) {
                        : p.m <= 32 ? kSlot32
                        : p.m <= 64 ? kSlot64
                                    : kSlot128,
-               slot = plan.b.k_major ? along : (p.m <= 16 ? kSlotAcross16 : kSlotAcross) * along;
+               across = p.b.row_stride % 8 == 0 ? kSlotAcrossAligned
+                        : p.m <= 16             ? kSlotAcross16
+                        : p.m <= 32             ? kSlotAcross32
+                                                : kSlotAcross,
+               slot = plan.b.k_major ? along : across * along;
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(plan.splits, sm_count) : std::max(1, sm_count / 2)),
                      part = std::min(p.k, split_blocks(p.k, plan.splits) * kWgmmaTileK);
@@ -109,7 +115,8 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const WgmmaTileChoi
   const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches +
                          passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
                          passes(plan.b, p.n, has_vectors(p, lines_of_b(p), 4)) +
-                         (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0);
+                         (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0) +
+                         (p.n % 4 != 0 ? kUnalignedFp32 * static_cast<double>(p.m * p.n * p.batches) : 0);
   return plan.parts == 1 ? kOnePart * seconds : seconds;
 }
 
