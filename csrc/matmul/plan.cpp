@@ -17,8 +17,8 @@ struct Fastest {
 };
 
 // Measured, docs/log/matmul.md, "Shapes that nobody listed": time of CUDA cores that load single elements, relative to quads;
-// the share of TF32's time that sliced's prediction must stay below if a cluster splits K.
-constexpr double kSimtSingles = 2, kSlicedCluster = 0.9;
+// the share of TF32's time that sliced's prediction must stay below.
+constexpr double kSimtSingles = 2, kSlicedShare = 0.9;
 constexpr double kTf32Share = 0.8;  // of the time of a kernel for few rows, which TF32 must stay below, as it is less exact
 constexpr double kWgmmaPays = 1.1;  // CUDA cores must take at least so many times wgmma's time
 
@@ -43,11 +43,10 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   fastest.consider(plan_bf16x3(p, gpu));
   fastest.consider(plan_bf16x3(swap_ab(p), gpu));
   fastest.consider(sweep);
-  if (const auto tf32 = plan_tf32(p, gpu); tf32 && (!few_rows || tf32->seconds < kTf32Share * seconds(cuda)))
-    fastest.consider(tf32);
+  const auto tf32 = plan_tf32(p, gpu);
+  if (tf32 && (!few_rows || tf32->seconds < kTf32Share * seconds(cuda))) fastest.consider(tf32);
   const auto sliced = plan_sliced(p, gpu);
-  const bool trusted = p.precision == Precision::highest || (sliced && sliced->splits == 1);
-  if (sliced && (trusted || sliced->seconds < kSlicedCluster * fastest.least)) fastest.consider(sliced);
+  if (sliced && (!tf32 || sliced->seconds < kSlicedShare * tf32->seconds)) fastest.consider(sliced);
   return fastest.best;
 }
 

@@ -30,9 +30,10 @@ constexpr double kSlotAcross16 = 0.95, kSlotAcross32 = 0.8, kSlotAcross = 1.3, k
 constexpr double kSplitRow = 2e-6, kSplitStrip = 6e-6;
 constexpr double kSplitBytes = 3.3e12, kSplitStripBytes = 1.9e12;
 constexpr double kSinglesOnePart = 1.6, kSinglesTwoParts = 1.3;
-constexpr double kOnePart = 1.40;         // corrects the model's time of one part, measured against tf32/kernel.cuh
-constexpr double kCopyPays = 0.97;        // a copy must take less than this share of the time without it
-constexpr double kUnalignedFp32 = 1e-12;  // per element of C, if its rows are no multiple of 16 bytes
+constexpr double kOnePart = 1.40;           // corrects the model's time of one part, measured against tf32/kernel.cuh
+constexpr double kCopyPays = 0.97;          // a copy must take less than this share of the time without it
+constexpr double kUnalignedFp32 = 2.5e-12;  // per element of C, if its rows are no multiple of 16 bytes and K is short
+constexpr std::int64_t kShortK = 1024;      // longer K hides these stores
 
 /// `copied`: pack it in any case. `along_k`: the kernel needs it contiguous along k.
 TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
@@ -116,7 +117,7 @@ double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const WgmmaTileChoi
                          passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
                          passes(plan.b, p.n, has_vectors(p, lines_of_b(p), 4)) +
                          (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0) +
-                         (p.n % 4 != 0 ? kUnalignedFp32 * static_cast<double>(p.m * p.n * p.batches) : 0);
+                         (p.n % 4 != 0 && p.k <= kShortK ? kUnalignedFp32 * static_cast<double>(p.m * p.n * p.batches) : 0);
   return plan.parts == 1 ? kOnePart * seconds : seconds;
 }
 
