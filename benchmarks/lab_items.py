@@ -369,7 +369,10 @@ def in_flight(m: Measured) -> str:
 
 
 def counters(m: Measured) -> str:
-    return f"{len(m.documents['counters']['rows'])} calls counted"
+    counted = {row["case"]: row["counters"] for row in m.documents["counters"]["rows"]}
+    branches = [f"{counted[name]['branches']:,.0f}" for name in ("parity_branch", "parity_arithmetic")]
+    sectors = [f"{counted[name]['sectors_a_request']:.1f}" for name in ("sgemm_01", "sgemm_02")]
+    return f"{' and '.join(branches)} branches in parity; {' and '.join(sectors)} sectors a request in SGEMM 01 and 02"
 
 
 def banks(m: Measured) -> str:
@@ -415,7 +418,7 @@ ITEMS = (
     Item("S0-14", "registers limit blocks", only("registers"), cliff),
     Item("S0-15", "tensor cores", only("tensor"), wmma, "WMMA 27.9 % of cuBLAS (tGeMM, RTX 3090)"),
     Item("S0-16", "files named", "[SGEMM](lab_sgemm.md)", "`csrc/lab/sgemm/01_naive.cu` to `07b_double_buffer.cu`"),
-    Item("S1-01", "profile first", "`make profile`, `make lab ARGS=--counters`", counters),
+    Item("S1-01", "profile first", "`make profile`, `make lab ARGS=--counters`", counters, "98,304 and 65,536"),
     Item("S1-02", "latency of shared memory, L1, L2, memory", only("latency"), latency, "23, 33, 200, 290 (Ampere)"),
     Item(
         "S1-03", "eight tricks", "[table](#the-documents-tricks-and-where-they-are)", "an op, a file and a figure each"

@@ -80,5 +80,10 @@ def test_figures_are_made_from_rows():
     us = {"contender": "v0_interleaved_modulo", "us": 90.0, "gbps": 1.0, "shape": {"n": 1 << 28}, "dtype": "float32"}
     rows = [us, us | {"contender": "v2_sequential", "us": 45.0, "gbps": 1234.0}]
     assert BY_ID["S4-20"].measured(lab_items.Measured({"reduction": {"rows": rows}})) == "1,234 GB/s, 2.0x"
-    counted = lab_items.Measured({"counters": {"rows": [{}] * len(counters.PREPARED)}})
-    assert BY_ID["S1-01"].measured(counted) == f"{len(counters.PREPARED)} calls counted"
+    rows = [
+        {"case": name, "counters": {"branches": 1000.0 * i, "sectors_a_request": float(i)}}
+        for i, name in enumerate(counters.PREPARED)
+    ]
+    shown = BY_ID["S1-01"].measured(lab_items.Measured({"counters": {"rows": rows}}))
+    assert shown == "2,000 and 3,000 branches in parity; 14.0 and 15.0 sectors a request in SGEMM 01 and 02"
+    assert BY_ID["S1-01"].measured(lab_items.Measured({"counters": {"rows": rows[:3]}})) == "not measured yet"
