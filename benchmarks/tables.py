@@ -492,21 +492,18 @@ def lab_table(op: str, results: Results) -> str:
     return (first + "\n".join(tables) + "".join(f"\n{other}" for other in others)).rstrip("\n") + "\n"
 
 
-# Heading and format of a counter's column.
-COUNTERS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "sectors_a_request": ("sectors a request", lambda value: f"{value:.1f}"),
-    "load_requests": ("load requests", lambda value: f"{value:,.0f}"),
-    "times_fewer_loads": ("times fewer", lambda value: f"{value:.0f}"),
-    "dram_bytes": ("DRAM MB", lambda value: f"{value / 1e6:.1f}"),
-    "dram_percent": ("DRAM %", lambda value: f"{value:.0f}"),
-    "l2_percent": ("L2 %", lambda value: f"{value:.0f}"),
-    "l1_percent": ("L1 %", lambda value: f"{value:.0f}"),
-    "sm_percent": ("SM %", lambda value: f"{value:.0f}"),
-    "cycles": ("cycles", lambda value: f"{value:,.0f}"),
-    "branches": ("branches", lambda value: f"{value:,.0f}"),
-    "divergent_branches": ("divergent", lambda value: f"{value:,.0f}"),
-    "shared_conflicts": ("shared conflicts", lambda value: f"{value:,.0f}"),
-    "registers": ("registers", lambda value: f"{value:.0f}"),
+# Heading, unit and format of a counter's column.
+COUNTERS = {
+    "sectors_a_request": ("sectors a request", 1, ".1f"),
+    "load_requests": ("load requests", 1, ",.0f"),
+    "times_fewer_loads": ("times fewer", 1, ".0f"),
+    "dram_bytes": ("DRAM MB", 1e6, ".1f"),
+    **{f"{level.lower()}_percent": (f"{level} %", 1, ".0f") for level in ("DRAM", "L2", "L1", "SM")},
+    "cycles": ("cycles", 1, ",.0f"),
+    "branches": ("branches", 1, ",.0f"),
+    "divergent_branches": ("divergent", 1, ",.0f"),
+    "shared_conflicts": ("shared conflicts", 1, ",.0f"),
+    "registers": ("registers", 1, ".0f"),
 }
 
 
@@ -519,9 +516,9 @@ def lab_counters(results: Results) -> str:
     table = []
     for row in document["rows"]:
         counted = row["counters"]
-        cells = [show(counted[key]) if key in counted else "" for key, (_, show) in COUNTERS.items()]
+        cells = [f"{counted[key] / unit:{spec}}" if key in counted else "" for key, (_, unit, spec) in COUNTERS.items()]
         table.append([row["case"], *cells, row["document"]])
-    header = ["call", *(heading for heading, _ in COUNTERS.values()), "document"]
+    header = ["call", *(heading for heading, *_ in COUNTERS.values()), "document"]
     return f"{provenance(document)}.\n\n" + markdown(header, table)
 
 

@@ -4,6 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
+from tools.plan_costs.planner import MEMORY
+
 plan = plan_fixture("tf32", usually=HIGH)
 
 
@@ -86,7 +88,7 @@ def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> Non
 
 
 def test_another_gpus_memory_counts(plan: Ask) -> None:
-    h200, h100 = 2 * 3201e6 * 6144 / 8, 2 * 2619e6 * 5120 / 8
+    h200, h100 = MEMORY.values()
     seconds = lambda shape, **gpu: plan(*shape, **gpu)["seconds"]  # noqa: E731
     tall, small = (1 << 18, 64, 64), (64, 64, 64)  # bound by memory; by the launch
     assert seconds(tall, memory=h200) == seconds(tall) and seconds(small, memory=h200) == seconds(small)

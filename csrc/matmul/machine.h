@@ -8,7 +8,7 @@
 
 namespace xgemm::matmul {
 
-/// Figures of an H200, each fitted by hand to the runs that docs/log/matmul.md lists under the heading named. Another GPU has its
+/// Figures of an H200, each fitted to the runs that docs/log/matmul.md lists under the heading named. Another GPU has its
 /// own number of SMs and rates of memory (machine_of). A kernel's own start and the cost of its tiles are in its family's table,
 /// in the same units.
 struct Machine {
@@ -23,7 +23,7 @@ struct Machine {
   // Memory, bytes per second of an H200.
   double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
   double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
-  double bf16x3_bytes = 2.85e12;    ///< the same of bf16x3's, whose producers also split ("fp32 split in the main loop")
+  double bf16x3_bytes = 2.85e12;    ///< the same of bf16x3's, whose producers also split ("3652 times of 744 products")
   double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
   double copy_bytes_fp32 = 3.8e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
 

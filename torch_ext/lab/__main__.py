@@ -6,17 +6,14 @@ import importlib.util
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from torch_ext import lab
 from torch_ext.lab import counters, exercise, measure
-
-Describe = Callable[[Sequence[str]], dict[str, Any]]  # of the folders and files of an experiment's sources
 
 
 def size(text: str) -> int:
@@ -56,7 +53,7 @@ def list_experiments() -> None:
 
 
 def main(
-    argv: list[str] | None = None, folder: Callable[[], Path] | None = None, describe: Describe | None = None
+    argv: list[str] | None = None, folder: Callable[[], Path] | None = None, describe: measure.Describe | None = None
 ) -> int:
     """`folder`: where results go by default; `describe`: what a result file says of the sources beside."""
     given = sys.argv[1:] if argv is None else argv
@@ -106,7 +103,7 @@ def run_one(
     arguments: argparse.Namespace,
     tables: ModuleType | None,
     out: Path | None,
-    describe: Describe | None,
+    describe: measure.Describe | None,
 ) -> bool:
     """Runs an experiment, writes its results and prints them. False if its effect was not measured."""
     more = describe(e.sources) if describe else {}

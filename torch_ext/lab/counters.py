@@ -11,9 +11,8 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -162,7 +161,7 @@ def call_once(name: str) -> None:
     torch.cuda.profiler.stop()
 
 
-def main(argv: list[str] | None = None, describe: Callable[[Sequence[str]], dict[str, Any]] | None = None) -> int:
+def main(argv: list[str] | None = None, describe: measure.Describe | None = None) -> int:
     """`describe`: what the result file says of the sources beside."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_ext.lab.counters", description=(__doc__ or "").split("\n")[0]

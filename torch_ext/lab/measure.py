@@ -7,7 +7,7 @@ import json
 import re
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 
 Row = dict[str, Any]
 Call = Callable[[], torch.Tensor]
+Describe = Callable[[Sequence[str]], dict[str, Any]]  # what a result file says of these folders and files of sources
 
 
 def make_room() -> None:

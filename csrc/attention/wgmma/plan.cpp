@@ -76,6 +76,10 @@ std::optional<WgmmaPlan> plan_of(const WgmmaProblem& p, const WgmmaTile& tile) {
   return plan;
 }
 
+bool adds_alike(const WgmmaTile& a, const WgmmaTile& b) {
+  return a.keys == b.keys && a.head_size == b.head_size && a.value_size == b.value_size;
+}
+
 /// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
 /// several lengths fill the GPU, as the longest come first.
 double work(const WgmmaProblem& p, const WgmmaPlan& plan) {
@@ -96,11 +100,7 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   for (const WgmmaTile& tile : p.table) {
     const bool serves = (tile.consumers == 1) == few && tile.serves(p.masking) &&
                         (tile.serving != Serving::long_full || long_full) && p.d <= tile.head_size && p.dv <= tile.value_size;
-    // The first that serves decides how many keys a step has, and so the order of additions.
-    const auto like = [&tile](const WgmmaTile& first) {
-      return tile.keys == first.keys && tile.head_size == first.head_size && tile.value_size == first.value_size;
-    };
-    if (!serves || (best && !like(best->info()))) continue;
+    if (!serves || (best && !adds_alike(tile, best->info()))) continue;  // the first that serves decides the order of additions
     const std::optional<WgmmaPlan> plan = plan_of(p, tile);
     if (!plan) return {};
     if (!best || work(p, *plan) < work(p, *best)) best = plan;

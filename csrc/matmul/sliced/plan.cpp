@@ -8,7 +8,7 @@
 namespace xgemm::matmul {
 namespace {
 
-// Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "fp32 \"highest\": small cubes").
+// Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "3652 times of 744 products").
 constexpr double kLaunch = 1.17e-6, kCluster = 2.25e-6;
 constexpr double kNextBlock = 2930;  // cycles to replace a finished block; kLaunch has that of the first wave
 constexpr double kApart = 0.945;     // a round of warps with tiles of their own, which wait for no other warp
