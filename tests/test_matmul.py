@@ -29,11 +29,11 @@ matmul = torch.ops.xgemm.matmul
 TILES = tile_names("simt")
 # Hopper; not fp64
 TENSOR_TILES = tile_names("wgmma")
-DIRECT_TILES = tile_names("bf16x3")  # Hopper; fp32 only
+DIRECT_TILES = [*tile_names("bf16x3"), *tile_names("presplit")]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
 TF32_TILES = tile_names("tf32")
 TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
-KERNELS = ["", *TILES, "wgmma", "bf16x3"]
+KERNELS = ["", *TILES, "wgmma", "bf16x3", "presplit"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [
     (127, 129, 31),

@@ -65,7 +65,7 @@ def test_every_cost_is_found_where_it_stands() -> None:
     text = (costs.CSRC / "matmul" / "mma" / "plan.cpp").read_text()
     assert f"kStart = {values['mma.kStart']:.1f};" in text
     assert {name.split(".")[0] for name in values} == {
-        *("machine", "plan", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "wgmma"),
+        *("machine", "plan", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "presplit", "wgmma"),
     }
     for tile in ("wgmma.wgmma_256x64.line", "fp64_mma.fp64_16x64.busy", "simt.simt_16x128.rate", "mma.mma_16x64.start"):
         assert values[tile] > 0

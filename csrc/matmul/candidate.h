@@ -9,6 +9,7 @@
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
+#include "matmul/presplit/plan.h"
 #include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
@@ -16,7 +17,7 @@
 
 namespace xgemm::matmul {
 
-using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
+using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, PresplitPlan, WgmmaPlan>;
 
 inline double seconds(const Candidate& c) {
   return std::visit([](const auto& plan) { return plan.seconds; }, c);

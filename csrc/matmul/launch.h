@@ -16,5 +16,7 @@ void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream
 /// False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                  cudaStream_t stream);
+bool launch_presplit(const Problem& p, const PresplitPlan& plan, unsigned char* workspace, unsigned* counters, float* partials,
+                     cudaStream_t stream);
 
 }  // namespace xgemm::matmul

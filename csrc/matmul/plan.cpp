@@ -42,6 +42,7 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   if (const auto wgmma = plan_wgmma(p, gpu); wgmma && wgmma_pays(p, gpu, *wgmma)) fastest = {*wgmma, wgmma->seconds};
   fastest.consider(plan_bf16x3(p, gpu));
   fastest.consider(plan_bf16x3(swap_ab(p), gpu));
+  fastest.consider(plan_presplit(p, gpu));
   fastest.consider(sweep);
   const auto tf32 = plan_tf32(p, gpu);
   if (tf32 && (!few_rows || tf32->seconds < kTf32Share * seconds(cuda))) fastest.consider(tf32);
@@ -61,6 +62,7 @@ Candidate choose_forced(const Problem& p, const DeviceProperties& gpu, std::stri
   offer(plan_sweep(p, gpu, forced));
   offer(plan_sliced(p, gpu, forced));
   offer(plan_tf32(p, gpu, forced));
+  offer(plan_presplit(p, gpu, forced));
   offer(plan_bf16x3(p, gpu, forced));
   if (forced != "bf16x3") offer(plan_bf16x3(swap_ab(p), gpu, forced));
   offer(plan_wgmma(p, gpu, forced));
@@ -86,6 +88,7 @@ std::vector<std::string> collect_names() {
   family("fp64", kFp64Tiles);
   family("mma", kMmaTiles);
   family("tf32", kTf32Tiles);
+  family("presplit", kPresplitTiles);
   family("bf16x3", kBf16x3Tiles);
   for (const auto& tile : kBf16x3Tiles) names.emplace_back(tile.swap_ab_name);
   family("wgmma", kWgmmaTiles);

@@ -144,6 +144,9 @@ struct Launch {
   bool operator()(const Tf32Plan& plan) const {
     return launch_tf32(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
   }
+  bool operator()(const PresplitPlan& plan) const {
+    return launch_presplit(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
+  }
   bool operator()(const Bf16x3Plan& plan) const {
     return launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, counters, partials, stream);
   }

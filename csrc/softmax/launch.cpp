@@ -8,6 +8,7 @@ void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaSt
   switch (plan.kernel) {
     case Kernel::single: return launch_single(plan, in, out, stream);
     case Kernel::odd_rows: return launch_odd_rows(plan, in, out, stream);
+    case Kernel::tiny_rows: return launch_tiny_rows(plan, in, out, stream);
     case Kernel::rows: return launch_rows(plan, in, out, stream);
     case Kernel::shared: return launch_shared(plan, in, out, stream);
     case Kernel::columns: return launch_columns(plan, in, out, stream);

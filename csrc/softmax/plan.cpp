@@ -62,6 +62,13 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
   }
+  if (!whole && plan.length <= kMostTiny) {
+    plan.kernel = Kernel::tiny_rows;
+    plan.threads = kTinyThreads;
+    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(plan.length, kTinyElements)));
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return;
+  }
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))

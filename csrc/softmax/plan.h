@@ -6,9 +6,9 @@ namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
 /// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
-/// in registers. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one
-/// element per row, contiguous.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, single };
+/// in registers; tiny_rows: shorter ones. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass
+/// that divides. single: one element per row, contiguous.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
@@ -42,6 +42,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 constexpr int kRowSteps = 4, kShortSteps = 2;
 /// odd_rows: the most 16-byte blocks of a thread, threads per CTA, CTAs per SM.
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
+/// tiny_rows: the most elements of a thread, and of a row; threads per CTA.
+constexpr int kTinyElements = 4, kMostTiny = 64, kTinyThreads = 128;
 /// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with

@@ -57,15 +57,14 @@ __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int6
   return beyond;
 }
 
-/// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`. `stage`: (64 + rows) * 8
-/// floats.
-template <class Config>
-__device__ __forceinline__ void exact_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g, const float* a,
-                                           const float* b, int rows, int columns, std::int64_t begin, std::int64_t end,
-                                           float* stage, int barrier, int first_line, int second_line) {
-  constexpr int kRows = Config::kValue.rows, kDepth = 8;
+/// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`. `p`: what has the strides
+/// of A and B. `stage`: (64 + kRows) * 8 floats.
+template <int kRows, class Product>
+__device__ __forceinline__ void exact_sums(float (&sums)[kRows / 2], const Product& p, const float* a, const float* b, int rows,
+                                           int columns, std::int64_t begin, std::int64_t end, float* stage, int barrier,
+                                           int first_line, int second_line) {
+  constexpr int kDepth = 8;
   const int thread = thread_index() % 128, quad = thread % 4;
-  const Problem& p = g.problem;
   float* const of_b = stage + kDepth * kRows;
 #pragma unroll
   for (float& sum : sums) sum = 0;
@@ -125,7 +124,7 @@ __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2]
   // Lifted sums may overflow where the others would not.
   if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
                                                         p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
-    exact_sums<Config>(sums, g, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
+    exact_sums<Config::kValue.rows>(sums, p, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
 }
 
 }  // namespace xgemm::matmul::bf16x3

@@ -33,12 +33,14 @@ struct SplitArguments {
   FailedLines* failed;  ///< null: not counted
   bool of_b;
   int lines, k, batches;  ///< batches: 1 if all share the operand
+  unsigned cluster;       ///< split_columns(): CTAs per strip
   bool vectors;           ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
 };
 
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
+inline constexpr int kHeld = 8;  // quads of a thread in registers
 
 struct Scale {
   float first, second;  // 2^e in two factors, as e can exceed 127 (denormal lines)
@@ -97,63 +99,84 @@ __device__ __forceinline__ Vector<float, 4> load4(const float* p, std::int64_t s
   return v;
 }
 
-template <class Op>
-__device__ __forceinline__ unsigned block_reduce(unsigned value, unsigned* scratch, Op op) {
-  value = warp_reduce(value, op);
-  __syncthreads();  // scratch may still be read from the call before
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = scratch[0];
-#pragma unroll
-  for (int w = 1; w < kThreads / 32; ++w) value = op(value, scratch[w]);
-  return value;
-}
-
 }  // namespace split_detail
 
-/// K-major (or any strides): one CTA per line; its second read hits L1 or L2. Grid: lines * batches.
-template <int kParts>
-__global__ void __launch_bounds__(split_detail::kThreads) split_rows(const __grid_constant__ SplitArguments s) {
+/// K-major (or any strides): kWarps warps per line, which keep kHeld quads of a line per thread in registers; the rest of a
+/// longer line is read twice, the second time from L1 or L2. Grid: lines * batches * kWarps / 8.
+template <int kParts, int kWarps>
+__global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
-  __shared__ unsigned scratch[kThreads / 32];
+  constexpr int kCtaWarps = kThreads / 32, kGroup = 32 * kWarps;
+  static_assert(kWarps == 1 || kWarps == kCtaWarps);
+  __shared__ unsigned tops[kCtaWarps], counts[kCtaWarps][3];
   ptx::grid_wait();
   ptx::grid_release();
-  const int batch = static_cast<int>(blockIdx.x) / s.lines, line = static_cast<int>(blockIdx.x) - batch * s.lines;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int index = static_cast<int>(blockIdx.x) * (kCtaWarps / kWarps) + warp / kWarps, batch = index / s.lines,
+            line = index - batch * s.lines;
+  if (batch >= s.batches) return;
   const float* const in =
       static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
+  const int first = 4 * (static_cast<int>(threadIdx.x) % kGroup);
+  const auto load = [&](int k) { return load4(in, s.k_stride, k, s.k, s.vectors); };
+  Vector<float, 4> held[kHeld];
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) {
+    const int k = first + 4 * kGroup * h;
+    held[h] = k < s.k ? load(k) : Vector<float, 4>{};
+  }
   unsigned top = 0;
-#pragma unroll 4
-  for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
-    const auto x = load4(in, s.k_stride, k, s.k, s.vectors);
+  const auto add_top = [&](const Vector<float, 4>& x) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) top = max(top, magnitude_bits(x[i]));
+  };
+#pragma unroll
+  for (const auto& x : held) add_top(x);
+#pragma unroll 4
+  for (int k = first + 4 * kGroup * kHeld; k < s.k; k += 4 * kGroup) add_top(load(k));
+  top = __reduce_max_sync(kFullWarp, top);
+  if constexpr (kWarps > 1) {
+    if (lane == 0) tops[warp] = top;
+    __syncthreads();
+#pragma unroll
+    for (const unsigned other : tops) top = max(top, other);
   }
-  top = block_reduce(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
 
   const Scale scale(top);
   const std::int64_t plane = s.lines * s.ld;
   half* const hi_out = s.out + kParts * batch * plane + line * s.ld;
   Count count;
-#pragma unroll 4
-  for (int k = 4 * static_cast<int>(threadIdx.x); k < s.k; k += 4 * kThreads) {
-    const auto x = load4(in, s.k_stride, k, s.k, s.vectors);
+  const auto convert = [&](const Vector<float, 4>& x, int k) {
     Vector<half, 4> hi, lo;
 #pragma unroll
     for (int i = 0; i < 4; ++i) split<kParts>(x[i], scale, hi[i], lo[i], count);
     store_vector(hi_out + k, hi);
     if constexpr (kParts == 2) store_vector(hi_out + plane + k, lo);
+  };
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h)
+    if (first + 4 * kGroup * h < s.k) convert(held[h], first + 4 * kGroup * h);
+#pragma unroll 4
+  for (int k = first + 4 * kGroup * kHeld; k < s.k; k += 4 * kGroup) convert(load(k), k);
+  LineStats stats{top, __reduce_add_sync(kFullWarp, count.dense()), __reduce_add_sync(kFullWarp, count.lossy),
+                  __reduce_add_sync(kFullWarp, count.nonzero())};
+  if constexpr (kWarps > 1) {
+    if (lane == 0) counts[warp][0] = stats.dense, counts[warp][1] = stats.lossy, counts[warp][2] = stats.nonzero;
+    __syncthreads();
+    stats.dense = stats.lossy = stats.nonzero = 0;
+#pragma unroll
+    for (const auto& of_warp : counts) stats.dense += of_warp[0], stats.lossy += of_warp[1], stats.nonzero += of_warp[2];
   }
-  const auto add = [](unsigned a, unsigned b) { return a + b; };
-  const unsigned dense = block_reduce(count.dense(), scratch, add), lossy = block_reduce(count.lossy, scratch, add),
-                 nonzero = block_reduce(count.nonzero(), scratch, add);
-  if (threadIdx.x == 0) note_line(s, blockIdx.x, {top, dense, lossy, nonzero});
+  if (static_cast<int>(threadIdx.x) % kGroup == 0) note_line(s, index, stats);
 }
 
 namespace split_detail {
 
-inline constexpr int kCluster = 8;         // CTAs per strip, each with a part of k
-inline constexpr int kStrip = 32;          // lines per strip: 128 bytes, eight lanes of four
-inline constexpr int kStripThreads = 512;  // 64 rows at a time
+inline constexpr int kCluster = 8;                  // CTAs per strip at most, each with a part of k
+inline constexpr unsigned kStripsAtOnce = 2 * 132;  // CTAs, two an SM
+inline constexpr int kStrip = 32;                   // lines per strip: 128 bytes, eight lanes of four
+inline constexpr int kStripThreads = 384;           // 48 rows at a time
+inline constexpr int kStripHeld = 6;                // quads of a thread in registers
 inline constexpr int kStripRows = kStripThreads / 8;
 
 /// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It ends without a barrier.
@@ -180,41 +203,48 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 
 }  // namespace split_detail
 
-/// MN-major: one cluster per strip of lines, one CTA per eighth of k. The maxima are exchanged through distributed shared
-/// memory; the second read hits L1 or L2 (64 KiB per CTA at K = 4096, two CTAs per SM). Grid: strips * batches clusters.
+/// MN-major: one cluster per strip of lines, one CTA per part of k. The maxima are exchanged through distributed shared memory.
+/// A thread keeps kStripHeld quads in registers; the rest of a longer part is read twice. Grid: strips * batches clusters.
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using namespace split_detail;
   __shared__ unsigned scratch[kStripThreads / 32][kStrip];
   __shared__ unsigned tops[kCluster][kStrip], counts[3][kCluster][kStrip];
+  ptx::cluster_arrive_thread();
   ptx::grid_wait();
   ptx::grid_release();
   const int rank = static_cast<int>(ptx::cluster_rank()), strips = (s.lines + kStrip - 1) / kStrip;
-  const int cluster = static_cast<int>(blockIdx.x) / kCluster, batch = cluster / strips;
+  const int ctas = static_cast<int>(s.cluster), cluster = static_cast<int>(blockIdx.x) / ctas, batch = cluster / strips;
   const int first = (cluster - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 8);
-  const int span = (s.k + kCluster - 1) / kCluster;
+  const int span = (s.k + ctas - 1) / ctas;
   const int k_begin = rank * span + static_cast<int>(threadIdx.x) / 8, k_end = min(s.k, (rank + 1) * span);
   const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
+  const auto load = [&](int k) { return load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors); };
+  Vector<float, 4> held[kStripHeld] = {};
   unsigned top[4] = {};
-  if (line < s.lines) {
-#pragma unroll 8
-    for (int k = k_begin; k < k_end; k += kStripRows) {
-      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
+  const auto add_top = [&](const Vector<float, 4>& x) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
-    }
+    for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
+  };
+  if (line < s.lines) {
+#pragma unroll
+    for (int h = 0; h < kStripHeld; ++h)
+      if (k_begin + h * kStripRows < k_end) held[h] = load(k_begin + h * kStripRows);
+#pragma unroll
+    for (const auto& x : held) add_top(x);
+#pragma unroll 4
+    for (int k = k_begin + kStripHeld * kStripRows; k < k_end; k += kStripRows) add_top(load(k));
   }
   const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
-  ptx::cluster_sync();  // all CTAs of the cluster run: their shared memory may be written
+  ptx::cluster_wait_thread();  // all CTAs of the cluster run: their shared memory may be written
   if (threadIdx.x < kStrip)
-#pragma unroll
-    for (int r = 0; r < kCluster; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);
+    for (int r = 0; r < ctas; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);
   ptx::cluster_sync();
   const auto line_top = [&](int i) {
     unsigned value = tops[0][i];
-#pragma unroll
-    for (int r = 1; r < kCluster; ++r) value = max(value, tops[r][i]);
+#pragma unroll 1
+    for (int r = 1; r < ctas; ++r) value = max(value, tops[r][i]);
     return value;
   };
 
@@ -224,15 +254,18 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
   if (line < s.lines) {
     const Scale scales[4] = {Scale(line_top(line - first)), Scale(line_top(line - first + 1)), Scale(line_top(line - first + 2)),
                              Scale(line_top(line - first + 3))};
-#pragma unroll 4
-    for (int k = k_begin; k < k_end; k += kStripRows) {
-      const auto x = load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors);
+    const auto convert = [&](const Vector<float, 4>& x, int k) {
       Vector<half, 4> hi, lo;
 #pragma unroll
       for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
       store_vector(hi_out + k * s.ld + line, hi);
       if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + line, lo);
-    }
+    };
+#pragma unroll
+    for (int h = 0; h < kStripHeld; ++h)
+      if (k_begin + h * kStripRows < k_end) convert(held[h], k_begin + h * kStripRows);
+#pragma unroll 4
+    for (int k = k_begin + kStripHeld * kStripRows; k < k_end; k += kStripRows) convert(load(k), k);
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
   const unsigned dense = reduce_strip({count[0].dense(), count[1].dense(), count[2].dense(), count[3].dense()}, scratch, add);
@@ -247,8 +280,8 @@ __global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(
   ptx::cluster_sync();
   if (rank == 0 && threadIdx.x < kStrip && first + static_cast<int>(threadIdx.x) < s.lines) {
     LineStats stats{line_top(static_cast<int>(threadIdx.x)), 0, 0, 0};
-#pragma unroll
-    for (int r = 0; r < kCluster; ++r) {
+#pragma unroll 1
+    for (int r = 0; r < ctas; ++r) {
       stats.dense += counts[0][r][threadIdx.x];
       stats.lossy += counts[1][r][threadIdx.x];
       stats.nonzero += counts[2][r][threadIdx.x];

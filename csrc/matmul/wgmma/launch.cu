@@ -43,13 +43,23 @@ void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& 
       .lines = static_cast<int>(t.k_major ? t.other : t.inner),
       .k = static_cast<int>(t.k_major ? t.inner : t.other),
       .batches = static_cast<int>(t.batches),
+      .cluster = 1,
       .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
-  if (t.k_major)
-    launch(split_rows<kParts>, lines * batches, kThreads, 1, s, stream);
-  else
-    launch(split_columns<kParts>, (lines + kStrip - 1) / kStrip * batches * kCluster, kStripThreads, kCluster, s, stream);
+  if (t.k_major) {
+    if (s.k <= 4 * 32 * kHeld)
+      launch(split_rows<kParts, 1>, (lines * batches + 7) / 8, kThreads, 1, s, stream);
+    else
+      launch(split_rows<kParts, 8>, lines * batches, kThreads, 1, s, stream);
+  } else {
+    // As many CTAs as fill the GPU, unless fewer hold the strips in registers.
+    const unsigned strips = (lines + kStrip - 1) / kStrip * batches;
+    while (s.cluster < kCluster && 2 * s.cluster * strips <= kStripsAtOnce &&
+           s.k > static_cast<int>(s.cluster) * kStripRows * kStripHeld)
+      s.cluster *= 2;
+    launch(split_columns<kParts>, strips * s.cluster, kStripThreads, s.cluster, s, stream);
+  }
 }
 
 /// The FailedLines of a prepared b follow it in memory.

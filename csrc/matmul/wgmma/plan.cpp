@@ -13,7 +13,7 @@ namespace {
 
 // Seconds beside machine.h and tile_plan.cpp, fitted to runs of all tiles (docs/log/matmul.md, "Half precision: shapes that
 // cuBLAS was ahead in", "Few rows, half precision: waves").
-constexpr double kSplitLaunches = 11e-6;  // the passes over fp32 operands and the one over failed elements
+constexpr double kSplitLaunches = 8.64e-6;  // the passes over fp32 operands and the one over failed elements
 constexpr double kLaunch = 2.5e-6;
 constexpr double kHalfStart = 1.7e-6, kHalfCopies = 2.4e-6;  // half precision: everything but the tiles; packing
 
@@ -24,13 +24,11 @@ constexpr double kFewRowsNext = 3.0e-6;  // per further wave
 // B along n, relative to along k: by the most rows; lines equally aligned, whose elements lie in the same banks.
 constexpr double kSlotAcross16 = 0.95, kSlotAcross32 = 0.8, kSlotAcross = 1.3, kSlotAcrossAligned = 2;
 
-// The pass that splits fp32 operands, seconds: per row of a CTA, eight CTAs an SM; per strip of 32 columns of a cluster. Bytes
-// per second, read and written; of strips in two parts, which the CTAs transpose. Time with single elements, relative to quads,
-// in one and in two parts.
-constexpr double kSplitRow = 2e-6, kSplitStrip = 6e-6;
-constexpr double kSplitBytes = 3.3e12, kSplitStripBytes = 1.9e12;
-constexpr double kSinglesOnePart = 1.6, kSinglesTwoParts = 1.3;
-constexpr double kOnePart = 1.40;           // corrects the model's time of one part, measured against tf32/kernel.cuh
+// The pass that splits fp32 operands: bytes per second, read and written; of strips, which clusters share. Time with single
+// elements, relative to quads, in one and in two parts.
+constexpr double kSplitBytes = 3.54e12, kSplitStripBytes = 1.93e12;
+constexpr double kSinglesOnePart = 1.46, kSinglesTwoParts = 1.28;
+constexpr double kOnePart = 1.18;           // corrects the model's time of one part, measured against tf32/kernel.cuh
 constexpr double kCopyPays = 0.97;          // a copy must take less than this share of the time without it
 constexpr double kUnalignedFp32 = 2.5e-12;  // per element of C, if its rows are no multiple of 16 bytes and K is short
 constexpr std::int64_t kShortK = 1024;      // longer K hides these stores
@@ -103,14 +101,11 @@ bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying,
 
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const WgmmaTileChoice& choice, const Machine& machine) {
-  // One CTA per row, eight an SM; or a cluster of eight CTAs per strip, two CTAs an SM. Short rows are limited by the start.
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
     if (x.prepared) return 0.0;
     const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
-    const double blocks = x.k_major ? all / (8 * 132) * kSplitRow : all / 32 * 8 / (2 * 132) * kSplitStrip;
     const double slower = vectors ? 1 : plan.parts == 1 ? kSinglesOnePart : kSinglesTwoParts;
-    const double rate = x.k_major || plan.parts == 1 ? kSplitBytes : kSplitStripBytes;
-    return std::max(slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / rate, blocks);
+    return slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / (x.k_major ? kSplitBytes : kSplitStripBytes);
   };
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
   const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches +
