@@ -83,8 +83,8 @@ def test_dims_and_layouts(device, name, dtype, layout):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_small_cases(device, dtype):
-    """Rows of a few lanes, a warp and a block; columns of a few lanes, a block and a cluster, and of two passes."""
-    rows = (((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1))
+    """Rows of one lane, a few, a warp and a block; columns of a few lanes, a block and a cluster, and of two passes."""
+    rows = (((37, 3), 1), ((40, 11), 1), ((5, 59), 1), ((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1))
     columns = (((3, 20, 24), 1), ((200, 40), 0), ((513, 40), 0), ((5000, 9), 0))
     long_columns = (((8203, 9), 0), ((24589, 9), 0), ((70000, 2), 0))
     for shape, dim in rows + columns + long_columns:
