@@ -8,7 +8,7 @@ namespace xgemm::softmax {
 /// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
 /// in registers; tiny_rows: shorter ones. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass
 /// that divides. single: one element per row, contiguous.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single };
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, single, tiny_rows };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.

@@ -10,9 +10,9 @@ namespace {
 
 // Seconds.
 constexpr double kLaunch = 1.52e-6, kPass = 1.74e-6;
-constexpr double kPassBytes = 3.91e12;                  // read and written by the pass, bytes per second
+constexpr double kPassBytes = 3.91e12;                     // read and written by the pass, bytes per second
 constexpr double kMerge = 2.08e-6, kMergeBytes = 8.32e10;  // adding splits; bytes per second of a CTA
-constexpr double kHidden = 0.204;                        // share of the shorter of products and memory that is not hidden
+constexpr double kHidden = 0.204;                          // share of the shorter of products and memory that is not hidden
 
 constexpr std::int64_t kLeastDepth = 129;                 // for a smaller k SGEMM rounds so seldom that truncation would show
 constexpr std::int64_t kLeastSplit = 4, kMostSplits = 8;  // blocks of a split; splits that one CTA adds

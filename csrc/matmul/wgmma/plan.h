@@ -49,7 +49,7 @@ inline constexpr auto kWgmmaTiles = std::to_array<WgmmaTileInfo>({
     // name, m, n, blocks; block, fixed; block_fp32, fixed_high, fixed_highest
     {"wgmma_128x256", 128, 256, 1, 1050, 2600, 1024 / 0.90, 1500, 1500},  // the least shared-memory and L2 traffic per product
     {"wgmma_128x192", 128, 192, 1, 830, 2200},                            // half precision: the same where it fills whole waves
-    {"wgmma_128x128", 128, 128, 1, 600, 1520, 702, 966, 3480},    // fewer columns, or fp32: room for the promoted sums
+    {"wgmma_128x128", 128, 128, 1, 600, 1520, 702, 966, 3480},            // fewer columns, or fp32: room for the promoted sums
     {"wgmma_128x96", 128, 96, 1, 500, 600},  // half precision, a K-major B: where it fills the GPU and 128 columns do not
     {"wgmma_128x64", 128, 64, 2, 330, 1420, 427, 2280, 1210},  // small products: enough tiles for all SMs
     {"wgmma_64x256", 64, 256, 1, 670, 1420},  // half precision, a K-major B: 64-row tiles of as many columns as fill the GPU once

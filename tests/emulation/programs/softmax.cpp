@@ -73,7 +73,7 @@ std::string text_of(const Problem& p, const std::string& more) {
   return text + " dim " + std::to_string(p.dim) + (p.early_gpu ? " sm_80 " : " ") + more;
 }
 
-int ran[6], ran_masked[3];  // of each kernel: all must have been tested
+int ran[7], ran_masked[3];  // of each kernel: all must have been tested
 
 /// A copy of `numbers` whose first element is `offset` elements after a multiple of 128 bytes.
 template <class T>
