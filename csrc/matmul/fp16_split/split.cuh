@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __
 namespace split_detail {
 
 inline constexpr int kCluster = 8;                  // CTAs per strip at most, each with a part of k
-inline constexpr unsigned kStripsAtOnce = 2 * 132;  // CTAs, two an SM
+inline constexpr unsigned kStripsAtOnce = 2 * 132;  // CTAs, two an SM of an H200
 inline constexpr int kStrip = 32;                   // lines per strip: 128 bytes, eight lanes of four
 inline constexpr int kStripThreads = 384;           // 48 rows at a time
 inline constexpr int kStripHeld = 6;                // quads of a thread in registers

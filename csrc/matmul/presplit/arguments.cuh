@@ -15,7 +15,7 @@ struct PresplitConfig {
   constexpr int threads() const { return 128 * warpgroups() + 128; }
 };
 
-/// x: rows of A, y: columns of B. Maps: dims (k, line, batch and part); boxes of kPresplitTileK by the tile's lines.
+/// x: rows of A, y: columns of B. Maps: dims (k, line, batch and part); boxes of kSlotK by the tile's lines.
 struct PresplitArguments : Tf32Arguments {
   const unsigned char *lost_x, *lost_y;  ///< [batch][unit of lines][unit of k]: has it a number that the parts do not represent?
   unsigned units_x, units_y;             ///< of lines
