@@ -24,8 +24,8 @@ constexpr double kFewRowsNext = 3.0e-6;  // per further wave
 // B along n, relative to along k: by the most rows; lines equally aligned, whose elements lie in the same banks.
 constexpr double kSlotAcross16 = 0.95, kSlotAcross32 = 0.8, kSlotAcross = 1.3, kSlotAcrossAligned = 2;
 
-// The pass that splits fp32 operands: bytes per second, read and written; of strips, which clusters share. Time with single
-// elements, relative to quads, in one and in two parts.
+// The pass that splits fp32 operands (fitted, "Three bf16 parts split by a pass"): bytes per second, read and written; of strips,
+// which clusters share. Time with single elements, relative to quads, in one and in two parts.
 constexpr double kSplitBytes = 3.54e12, kSplitStripBytes = 1.93e12;
 constexpr double kSinglesOnePart = 1.46, kSinglesTwoParts = 1.28;
 constexpr double kOnePart = 1.18;           // corrects the model's time of one part, measured against tf32/kernel.cuh
