@@ -12,16 +12,16 @@ inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsign
   return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
 }
 
-/// The map of `operand`, or of its copy, by boxes of box0 by box1, swizzled. False: the driver refused it.
+/// The map of `operand`, or of its copy, by boxes of box0 by box1, swizzled as wide as a box (64 or 128 bytes). False: the driver
+/// refused it.
 inline bool make_operand_map(CUtensorMap& map, const Problem& p, const Operand& operand, const TensorOperand& x,
-                             unsigned char* workspace, DType dtype, int box0, int box1, int parts = 1, bool tf32 = false,
-                             int swizzle_bytes = 128) {
+                             unsigned char* workspace, DType dtype, int box0, int box1, int parts = 1, bool tf32 = false) {
   return make_tensor_map(map, {.data = x.copied ? memory_of(x, p, workspace) + x.copy : operand.data,
                                .dtype = dtype,
                                .sizes = {x.inner, x.other, x.batches * parts},
                                .strides = {x.ld, x.plane},
                                .box = {box0, box1},
-                               .swizzle_bytes = swizzle_bytes,
+                               .swizzle_bytes = box0 * static_cast<int>(size_of(dtype)),
                                .tf32 = tf32});
 }
 

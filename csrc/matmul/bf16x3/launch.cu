@@ -22,18 +22,14 @@ struct Bf16x3Instance {
 template <Bf16x3Tile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
 bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
   using Instance = Bf16x3Instance<kTile, kKMajorB, kSwapAB, kKind>;
-  constexpr int kBytes = bf16x3::Shared<Instance>::kBytes;
   constexpr auto kKernel = [] {
     if constexpr (kKind == Kind::fallback)
       return bf16x3_fallback<Instance>;
     else
       return bf16x3_gemm<Instance>;
   }();
-  if (!allow_shared<kKernel, kBytes>()) return false;
-  enqueue(kKernel,
-          {.blocks = ctas, .threads = 32 * bf16x3::kWarps, .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
-          stream, g);
-  return true;
+  return enqueue_with_shared<kKernel, bf16x3::Shared<Instance>::kBytes>(
+      {.blocks = ctas, .threads = 32 * bf16x3::kWarps, .early = true}, stream, g);
 }
 
 template <Bf16x3Tile kTile, Kind kKind>

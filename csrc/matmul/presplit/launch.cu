@@ -18,14 +18,8 @@ struct PresplitInstance {
 
 template <class Instance>
 bool launch(const PresplitArguments& g, unsigned ctas, cudaStream_t stream) {
-  constexpr int kBytes = presplit::Shared<Instance>::kBytes;
-  constexpr auto kKernel = presplit_gemm<Instance>;
-  if (!allow_shared<kKernel, kBytes>()) return false;
-  enqueue(
-      kKernel,
-      {.blocks = ctas, .threads = Instance::kValue.threads(), .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
-      stream, g);
-  return true;
+  return enqueue_with_shared<presplit_gemm<Instance>, presplit::Shared<Instance>::kBytes>(
+      {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
 }
 
 void launch_pass(const Problem& p, const PresplitPlan& plan, unsigned char* workspace, cudaStream_t stream) {
@@ -68,8 +62,7 @@ bool launch_presplit(const Problem& p, const PresplitPlan& plan, unsigned char* 
   g.lost_x = workspace + plan.a.stats, g.lost_y = workspace + plan.b.stats;
   g.units_x = static_cast<unsigned>(presplit_units(p.m)), g.units_y = static_cast<unsigned>(presplit_units(p.n));
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
-    return make_operand_map(to, p, operand, t, workspace, DType::bf16, presplit::kSlotK, lines, kPresplitParts, false,
-                            2 * presplit::kSlotK);
+    return make_operand_map(to, p, operand, t, workspace, DType::bf16, presplit::kSlotK, lines, kPresplitParts);
   };
   if (!map(g.x, plan.a, p.a, tile.x) || !map(g.y, plan.b, p.b, tile.y)) return false;
   launch_pass(p, plan, workspace, stream);

@@ -18,14 +18,8 @@ struct Tf32Instance {
 
 template <class Instance>
 bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
-  constexpr int kBytes = tf32_detail::Shared<Instance>::kBytes;
-  constexpr auto kKernel = tf32_gemm<Instance>;
-  if (!allow_shared<kKernel, kBytes>()) return false;
-  enqueue(
-      kKernel,
-      {.blocks = ctas, .threads = Instance::kValue.threads(), .shared_bytes = static_cast<std::size_t>(kBytes), .early = true},
-      stream, g);
-  return true;
+  return enqueue_with_shared<tf32_gemm<Instance>, tf32_detail::Shared<Instance>::kBytes>(
+      {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
 }
 
 }  // namespace

@@ -44,17 +44,14 @@ bool launch_shape(const WgmmaLaunch& launch) {
       !make_line_maps<Shape>(f, p, plan.b))
     return false;
   constexpr auto kKernel = few_rows<T, Shape>;
-  if (!allow_shared<kKernel, Shape::kSharedBytes>()) return false;
   const auto cluster = static_cast<unsigned>(f.multicast ? 2 : plan.cluster), tiles = static_cast<unsigned>(g.tiles.count),
              at_once = std::max(1u, static_cast<unsigned>(launch.sm_count) / cluster);
-  enqueue(kKernel,
-          {.blocks = dim3((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster),
-           .threads = dim3(Shape::kThreads),
-           .shared_bytes = Shape::kSharedBytes,
-           .cluster = cluster,
-           .early = true},
-          launch.stream, f);
-  return true;
+  return enqueue_with_shared<kKernel, Shape::kSharedBytes>(
+      {.blocks = dim3((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster),
+       .threads = dim3(Shape::kThreads),
+       .cluster = cluster,
+       .early = true},
+      launch.stream, f);
 }
 
 /// Does one of any two neighbouring lines begin an even number of elements after a multiple of 16 bytes?

@@ -167,15 +167,12 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
   constexpr auto kFunction = wgmma_gemm<Element, Out, Config>;
   WgmmaArguments g{};
   const unsigned ctas = describe(g, kKernel, launch);
-  if (ctas == 0 || !allow_shared<kFunction, kKernel.shared_bytes>()) return false;
-  enqueue(kFunction,
-          {.blocks = dim3(ctas),
-           .threads = dim3(kKernel.config.threads()),
-           .shared_bytes = static_cast<std::size_t>(kKernel.shared_bytes),
-           .cluster = static_cast<unsigned>(launch.plan.multicast ? 2 : launch.plan.cluster),
-           .early = true},
-          launch.stream, g);
-  return true;
+  return ctas > 0 && enqueue_with_shared<kFunction, kKernel.shared_bytes>(
+                         {.blocks = dim3(ctas),
+                          .threads = dim3(kKernel.config.threads()),
+                          .cluster = static_cast<unsigned>(launch.plan.multicast ? 2 : launch.plan.cluster),
+                          .early = true},
+                         launch.stream, g);
 }
 
 /// Picks the instantiation for the operands' layouts.

@@ -1,4 +1,4 @@
-// Softmax of rows of at most 32 kTinyElements elements that are not whole 16-byte vectors, one element an access: few
+// Softmax of rows of at most kMostTiny elements that are not whole 16-byte vectors, one element an access: few
 // instructions, as the time of a small softmax is that of fetching and starting them.
 //
 // Layouts: rows of stride 1 that lie anywhere, at any address; output contiguous. Lane l of a row's `lanes` holds elements l,

@@ -42,4 +42,12 @@ bool allow_shared() {
   return kBytes <= 227 * 1024;
 }
 
+template <auto kKernel, int kBytes, class... Arguments>
+bool enqueue_with_shared(Grid grid, cudaStream_t stream, Arguments&&... arguments) {
+  if (!allow_shared<kKernel, kBytes>()) return false;
+  grid.shared_bytes = kBytes;
+  enqueue(kKernel, grid, stream, std::forward<Arguments>(arguments)...);
+  return true;
+}
+
 }  // namespace xgemm
