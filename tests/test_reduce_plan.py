@@ -329,6 +329,11 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
         (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),
         (SUM, F16, [6, 3, 109, 1], 0b1010, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [4, 2, 16, 912], 0b0001, ELEMENTS, {"lanes": 1, "blocks": 114}),
+        (SUM, F32, [8, 16384], 0b01, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [8, 16385], 0b01, COLUMNS, {}),
+        (SUM, F32, [9, 912], 0b01, COLUMNS, {}),
+        (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
     ):
         p = reduce_plan(planner, what, dtype, reduced, sizes)
