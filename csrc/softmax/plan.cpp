@@ -103,6 +103,14 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
+  // The same bits as columns, in accesses of one element.
+  const bool vectors = plan.aligned && plan.columns % width == 0;
+  if (plan.length <= kShortPositions && (!vectors || plan.outer * plan.length * plan.columns <= kMostTinyElements)) {
+    plan.kernel = Kernel::short_columns;
+    plan.threads = kShortColumnThreads;
+    plan.blocks = ceil_div(plan.outer * plan.columns, kShortColumnThreads);
+    return;
+  }
   // Length and dtype alone decide cells, CTAs and kernel, because these decide the order of additions. Pieces of 64 bytes take
   // as long as pieces of 128; then two passes are as fast.
   const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),

@@ -5,10 +5,11 @@
 namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
-/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows and tiny_rows: short rows that are not whole
-/// 16-byte vectors, in registers; tiny_rows: the shortest, and few longer ones. With two reads: two_pass: longer rows; the
-/// reduction's (max, sum) pairs, then a pass that divides. single: one element per row, contiguous.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single };
+/// cluster (sm_90). columns: in shared memory of a CTA or a cluster; short_columns: in registers of a thread. odd_rows and
+/// tiny_rows: short rows that are not whole 16-byte vectors, in registers; tiny_rows: the shortest, and few longer ones. With two
+/// reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one element per row,
+/// contiguous.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single, short_columns };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
@@ -50,6 +51,8 @@ constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
+/// short_columns: threads of a CTA, the most positions.
+constexpr int kShortColumnThreads = 128, kShortPositions = 8;
 /// single: threads of a CTA, 16-byte vectors of a thread.
 constexpr int kSingleThreads = 256, kSingleSteps = 2;
 /// two_pass: 16-byte pieces of one thread.
