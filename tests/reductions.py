@@ -87,6 +87,8 @@ DIMS = [
     ((128, 300, 1000), 1),
     ((6, 3, 109, 1), (1, 3)),  # the kernel for single elements
     ((300, 7, 9), 1),
+    ((4, 2, 16, 912), 0),  # a few positions of many columns
+    ((3, 8, 4099), 1),
     ((1, 1101, 780), 0),  # one element per output
     ((513, 1, 7), 1),
 ]

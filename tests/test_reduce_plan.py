@@ -32,9 +32,9 @@ int main() {
     }
     if (what == 17) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
-      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d\n", int(p.kernel), p.threads, p.lanes,
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
-                  (long long)p.tiles, (long long)p.blocks, p.team, p.items);
+                  (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps);
       continue;
     }
     if (what == 19) {
@@ -123,7 +123,7 @@ REDUCE_FIELDS = [
     "blocks_loaded",
 ]
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
-SOFTMAX_FIELDS += ["team", "items"]
+SOFTMAX_FIELDS += ["team", "items", "steps"]
 
 
 @pytest.fixture(scope="module")
@@ -329,6 +329,11 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
         (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),
         (SUM, F16, [6, 3, 109, 1], 0b1010, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [4, 2, 16, 912], 0b0001, ELEMENTS, {"lanes": 1, "blocks": 114}),
+        (SUM, F32, [8, 16384], 0b01, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [8, 16385], 0b01, COLUMNS, {}),
+        (SUM, F32, [9, 912], 0b01, COLUMNS, {}),
+        (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
     ):
         p = reduce_plan(planner, what, dtype, reduced, sizes)
@@ -415,13 +420,17 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
         p = softmax_plan(planner, dtype, 1, [3, n], major=major)
         vectors = -(-n // width)
         if n == 1:
-            assert p["kernel"] == 5 and p["blocks"] == 1  # single
+            assert p["kernel"] == 6 and p["blocks"] == 1  # single
             continue
         if p["kernel"] == 2:
             assert vectors * 16 > (16 * 224 * 1024 if major == 9 else 64 * 1024)
             continue
         assert p["threads"] <= 1024 and (p["lanes"] <= 32 or p["lanes"] == p["threads"])
         assert p["blocks"] == (-(-3 * p["lanes"] // p["threads"]) if p["lanes"] <= 32 else 3 * p["cluster"])
+        if p["kernel"] == 5:  # tiny rows
+            assert n % width != 0 and p["lanes"] <= 32 and p["steps"] in (5, 10) and n <= p["lanes"] * p["steps"]
+            assert p["steps"] == 5 or (p["lanes"] == 32 and dtype != F64)
+            continue
         if p["kernel"] == 0:
             assert p["cluster"] == 1 and 4 * p["lanes"] >= vectors
             continue
@@ -445,8 +454,10 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
     lengths = (*short, 8193, 16384, 16385, 24576, 24577, 1 << 20)
     for n, c in itertools.product(lengths, (2, 3, 9, 64, 4096)):
         p = softmax_plan(planner, dtype, 1, [5, n, c], major=major)
-        assert p["kernel"] == (2 if n > held else 1)
-        if p["kernel"] == 2:
+        assert p["kernel"] == (2 if n > held else 7 if n <= 8 and (c % width or 5 * n * c <= 1 << 18) else 1)
+        if p["kernel"] == 7:  # short columns
+            assert p["blocks"] * p["threads"] >= 5 * c
+        if p["kernel"] != 1:
             continue
         team, lanes, cluster, cell = p["team"], p["lanes"], p["cluster"], 16 * -(-n // 8192)
         assert lanes in (1, 2, 4, 8) and p["tiles"] * lanes * width >= c > (p["tiles"] - 1) * lanes * width
@@ -456,6 +467,21 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
         assert p["chunk"] == team // lanes * cell and p["chunk"] * cluster >= n
         assert p["items"] > 1 or p["threads"] // lanes * cell * cluster >= n
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
+
+
+def test_many_softmax_rows_add_in_the_order_of_few(planner):
+    """Odd rows and tiny rows have the same number of partial sums, as far as both take a length."""
+    for dtype, n in itertools.product((F32, BF16), range(1, 700)):
+        few, many = (softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 1 << 19))
+        if few["kernel"] != 5 or many["kernel"] == 5:
+            assert few["kernel"] == many["kernel"] and few["lanes"] == many["lanes"], (dtype, n)
+            continue
+        assert many["kernel"] == 4 and few["lanes"] * few["steps"] // 5 == many["lanes"] * WIDTH[dtype], (dtype, n)
+        gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
+        assert (gap["kernel"], gap["lanes"]) == (4, many["lanes"])
+    for n in (3, 9, 15, 31, 63):  # these are tiny rows in any number, and at any strides
+        for dtype, shape, strides in ((F64, [1 << 20, n], None), (F64, [3, 5, n], [5 * n + 1, n, 1])):
+            assert softmax_plan(planner, dtype, len(shape) - 1, shape, strides)["kernel"] == 5
 
 
 def test_few_long_rows_fill_the_gpu(planner):

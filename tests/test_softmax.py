@@ -152,6 +152,23 @@ def test_bits_of_a_column_depend_on_nothing_beside_it(name, dtype):
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", FLOATING)
+def test_a_few_positions_have_the_bits_of_many_columns(name, dtype):
+    """Few and unaligned columns are one thread's each, many aligned ones are read as vectors."""
+    for length in [7] if SANITIZER else [2, 3, 5, 7, 8]:
+        x = 3 * randn(3, length, 64, dtype=dtype, device=CUDA)
+        x[0, :, 0], x[0, 1, 1], x[1, 0, 2], x[2, :1, 3] = -float("inf"), float("inf"), float("nan"), -float("inf")
+        assert_softmax(name, x[:, :, 8:], 1)
+        y = getattr(op, name)(x, 1)
+        assert torch.equal(y.isnan(), getattr(torch, name)(x.double(), 1).isnan()), length
+        wide = x.repeat(1 + (1 << 18) // x.numel(), 1, 1)
+        assert same_bits(y.nan_to_num(7), getattr(op, name)(wide, 1)[-3:].nan_to_num(7)), length
+        assert same_bits(y[1:, :, 5:28].nan_to_num(7), getattr(op, name)(x[1:, :, 5:28], 1).nan_to_num(7)), length
+
+
+@pytest.mark.sanitize
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_in_shared_memory(name, dtype):
     """Rows that end at every distance from a multiple of 16 bytes, each in its own allocation for the sanitizers."""
     lengths = [300, 513, 1025, 2047, 8200, 8201, 8202, 8203, 8204, 8205, 8206, 8207, 40003, 80001]

@@ -189,8 +189,9 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
 }
 
 /// Short rows whose elements are not neighbours, loaded one at a time: eight per lane, up to a warp's lanes.
+constexpr std::int64_t kPerLane = 8;
 void plan_elements(Plan& plan) {
-  constexpr std::int64_t kPerLane = 8, kWarp = 32;
+  constexpr std::int64_t kWarp = 32;
   plan.kernel = Kernel::elements;
   plan.threads = static_cast<int>(kThreads);
   plan.lanes = static_cast<int>(std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
@@ -311,7 +312,12 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
   const bool folded = run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest &&
                       plan.length * kept.back().size >= kMinTile;
-  const bool columns = folded || (plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 &&
+  // A few positions use a fraction of the column kernel's threads, and a short launch waits for its instructions: a thread reads
+  // the elements of one output. Elements of 8 bits would be many accesses of one byte.
+  constexpr std::int64_t kMostOfFewPositions = 1 << 17;
+  const bool few_positions =
+      folds && plan.length <= kPerLane && width < 16 && !kept.empty() && plan.length * kept.back().size <= kMostOfFewPositions;
+  const bool columns = folded || (plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && !few_positions &&
                                   kept.back().strides[kIn] < inner && plan.length * kept.back().size >= kMinTile);
   if (columns) {
     const Dim tile = kept.back();

@@ -12,6 +12,7 @@ void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaSt
     case Kernel::rows: return launch_rows(plan, in, out, stream);
     case Kernel::shared: return launch_shared(plan, in, out, stream);
     case Kernel::columns: return launch_columns(plan, in, out, stream);
+    case Kernel::short_columns: return launch_short_columns(plan, in, out, stream);
     case Kernel::two_pass: break;
   }
   reduce::launch(plan.statistics, in, workspace, static_cast<char*>(workspace) + plan.statistics_bytes, stream);

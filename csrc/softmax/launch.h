@@ -21,6 +21,7 @@ void launch_single(const Plan& plan, const void* in, void* out, cudaStream_t str
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_tiny_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_short_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);
 
 }  // namespace xgemm::softmax

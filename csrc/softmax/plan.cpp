@@ -21,6 +21,8 @@ constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
 /// Rows that are not whole vectors, in registers: shorter rows are mostly edges, and a row that takes all lanes of a warp has
 /// no neighbour in the warp.
 constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 16;
+/// Up to this many elements in all, a kernel of fewer instructions is faster: a short launch waits for its instructions.
+constexpr std::int64_t kMostTinyElements = 1 << 18;
 /// Six parts of this size fit an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
@@ -44,6 +46,16 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
   return true;
 }
 
+/// `sums`: partial sums of a row; more than `lanes` if a thread has two.
+void plan_tiny_rows(Plan& plan, std::int64_t sums) {
+  const std::int64_t lanes = std::min(sums, kWarp);
+  plan.kernel = Kernel::tiny_rows;
+  plan.threads = kTinyThreads;
+  plan.lanes = static_cast<int>(lanes);
+  plan.steps = static_cast<int>(sums / lanes * kTinyElements);
+  plan.blocks = ceil_div(plan.outer, kTinyThreads / lanes);
+}
+
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   if (plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
     plan.kernel = Kernel::single;
@@ -54,21 +66,21 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
+  plan.evenly_spaced = plan.kept.dims <= 1 && std::max(plan.outer, plan.kept.stride[0]) <= INT32_MAX;
   if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
+    const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes);
+    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread.
+    if (plan.evenly_spaced && plan.outer * plan.length <= kMostTinyElements && lanes * width <= 2 * kWarp)
+      return plan_tiny_rows(plan, lanes * width);
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;
-    plan.lanes = static_cast<int>(std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes));
+    plan.lanes = static_cast<int>(lanes);
     plan.steps = static_cast<int>(ceil_div(most_blocks, plan.lanes));
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
   }
-  if (!whole && plan.length <= kMostTiny) {
-    plan.kernel = Kernel::tiny_rows;
-    plan.threads = kTinyThreads;
-    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(plan.length, kTinyElements)));
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-    return;
-  }
+  if (!whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
+    return plan_tiny_rows(plan, round_up_pow2(ceil_div(plan.length, kTinyElements)));
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))
@@ -91,6 +103,14 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
 }
 
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
+  // The same bits as columns, in accesses of one element.
+  const bool vectors = plan.aligned && plan.columns % width == 0;
+  if (plan.length <= kShortPositions && (!vectors || plan.outer * plan.length * plan.columns <= kMostTinyElements)) {
+    plan.kernel = Kernel::short_columns;
+    plan.threads = kShortColumnThreads;
+    plan.blocks = ceil_div(plan.outer * plan.columns, kShortColumnThreads);
+    return;
+  }
   // Length and dtype alone decide cells, CTAs and kernel, because these decide the order of additions. Pieces of 64 bytes take
   // as long as pieces of 128; then two passes are as fast.
   const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),

@@ -5,10 +5,11 @@
 namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
-/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors,
-/// in registers; tiny_rows: shorter ones. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass
-/// that divides. single: one element per row, contiguous.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, single, tiny_rows };
+/// cluster (sm_90). columns: in shared memory of a CTA or a cluster; short_columns: in registers of a thread. odd_rows and
+/// tiny_rows: short rows that are not whole 16-byte vectors, in registers; tiny_rows: the shortest, and few longer ones. With two
+/// reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one element per row,
+/// contiguous.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single, short_columns };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
 /// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
@@ -25,11 +26,12 @@ struct Plan {
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
   std::int64_t chunk = 0;          ///< a block's share of a row: shared: 16-byte vectors; columns: positions
   std::int64_t blocks = 0;
-  std::int64_t last = 0;                                  ///< columns: offset of the input's last element
-  Divider by_tiles{}, by_cells{};                         ///< columns and two_pass: tiles; two_pass: cells of the length
-  IndexMap kept{};                                        ///< outer -> offset in the input
-  reduce::Plan statistics{};                              ///< two_pass
-  int steps = 0;                                          ///< rows: 16-byte vectors per thread
+  std::int64_t last = 0;           ///< columns: offset of the input's last element
+  Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
+  IndexMap kept{};                 ///< outer -> offset in the input
+  reduce::Plan statistics{};       ///< two_pass
+  int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; tiny_rows: the most elements
+  bool evenly_spaced = false;      ///< tiny_rows: one stride, which 31 bits hold, as they do `outer`
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
@@ -42,13 +44,15 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 constexpr int kRowSteps = 4, kShortSteps = 2;
 /// odd_rows: the most 16-byte blocks of a thread, threads per CTA, CTAs per SM.
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
-/// tiny_rows: the most elements of a thread, and of a row; threads per CTA.
-constexpr int kTinyElements = 4, kMostTiny = 64, kTinyThreads = 128;
+/// tiny_rows: threads per CTA, the most elements of a thread (twice as many of half types and fp32 if few).
+constexpr int kTinyThreads = 128, kTinyElements = kOddSteps;
 /// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;
 /// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
+/// short_columns: threads of a CTA, the most positions.
+constexpr int kShortColumnThreads = 128, kShortPositions = 8;
 /// single: threads of a CTA, 16-byte vectors of a thread.
 constexpr int kSingleThreads = 256, kSingleSteps = 2;
 /// two_pass: 16-byte pieces of one thread.

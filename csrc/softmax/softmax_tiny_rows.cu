@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "softmax/kernels/instantiate.cuh"
 #include "softmax/kernels/tiny_rows.cuh"
 
@@ -5,14 +7,17 @@ namespace xgemm::softmax {
 
 void launch_tiny_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
+    const TinyRows rows{plan.outer, static_cast<int>(plan.length), plan.lanes,
+                        std::countr_zero(static_cast<unsigned>(plan.lanes)), plan.log};
     const auto go = [&](auto kernel, const auto& map) {
-      launch_clusters<true>(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan), map,
+      launch_clusters<true>(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows, map,
                             static_cast<const T*>(in), static_cast<O*>(out));
     };
-    if (plan.kept.dims <= 1)
-      go(softmax_tiny_rows<T, O, OneStride>, OneStride{plan.kept.stride[0]});
-    else
-      go(softmax_tiny_rows<T, O, IndexMap>, plan.kept);
+    if (!plan.evenly_spaced) return go(softmax_tiny_rows<T, O, kTinyElements, 1, AnyRows>, AnyRows{plan.kept});
+    const ShortStride map{static_cast<unsigned>(plan.kept.stride[0])};
+    if constexpr (sizeof(T) < 8 && sizeof(T) == sizeof(O))
+      if (plan.steps > kTinyElements) return go(softmax_tiny_rows<T, O, 2 * kTinyElements, 2, ShortStride>, map);
+    go(softmax_tiny_rows<T, O, kTinyElements, 1, ShortStride>, map);
   });
 }
 

@@ -1,4 +1,5 @@
-// Reduces short rows whose elements are not neighbours, one element at a time: 1 to 32 neighbouring lanes per row.
+// Reduces short rows whose elements are not neighbours (short columns of few neighbours, too), one element at a time: 1 to 32
+// neighbouring lanes per row.
 //
 // Layouts: any strides. A lane adds elements lane, lane + lanes, ... in order, eight as a tree; then the lanes are joined.
 // Architectures: sm_80 and later. Limits: IndexMap's dims.
@@ -25,11 +26,23 @@ __global__ void __launch_bounds__(256)
   typename Op::Extra extra{};
   if (exists && lane == 0) extra.aim(plan, at.out);
   typename Op::Local s = Op::start();
+  const T* const p = in + at.in;
   for (int e = lane; exists && e < length; e += kAhead * lanes) {
+    std::int64_t offset[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) offset[j] = (e + j * lanes) * plan.reduced.stride[0];
+    if (plan.reduced.dims > 1) {
+#pragma unroll 1
+      for (int i = 0; i < kAhead; ++i) {  // one copy of the map's code: the offsets move up
+#pragma unroll
+        for (int j = 1; j < kAhead; ++j) offset[j - 1] = offset[j];
+        offset[kAhead - 1] = plan.reduced.offset(e + i * lanes);
+      }
+    }
     T x[kAhead];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
-      if (e + j * lanes < length) x[j] = in[at.in + plan.reduced.offset(e + j * lanes)];
+      if (e + j * lanes < length) x[j] = p[offset[j]];
     const auto is_there = [&](int j) { return e + j * lanes < length; };
     if constexpr (Op::kFindsLater) {
 #pragma unroll

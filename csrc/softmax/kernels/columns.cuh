@@ -15,18 +15,6 @@
 
 namespace xgemm::softmax {
 
-/// 1 / d, as exactly as results from 16-bit elements need.
-template <class T, class V>
-__device__ __forceinline__ V reciprocal_for(V d) {
-  if constexpr (sizeof(T) > 2) {
-    return V{1} / d;
-  } else {
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-    return r;
-  }
-}
-
 /// Replaces units of -inf by 0, which is subtracted from elements that are all -inf.
 template <class T>
 __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {

@@ -185,6 +185,18 @@ __device__ __forceinline__ V reciprocal(V d) {
   }
 }
 
+/// The same as exactly as results from 16-bit elements need.
+template <class T, class V>
+__device__ __forceinline__ V reciprocal_for(V d) {
+  if constexpr (sizeof(T) > 2) {
+    return V{1} / d;
+  } else {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    return r;
+  }
+}
+
 /// e / d, given r = 1 / d and d >= 1 or NaN. Correctly rounded except in rare cases; for 16-bit inputs the product is exact
 /// enough.
 template <class T, class V>
