@@ -89,6 +89,9 @@ DIMS = [
     ((300, 7, 9), 1),
     ((4, 2, 16, 912), 0),  # a few positions of many columns
     ((3, 8, 4099), 1),
+    ((40, 2, 4096), 1),  # short columns by vectors
+    ((3, 33, 50000), 1),
+    ((70, 5, 2056), 1),
     ((1, 1101, 780), 0),  # one element per output
     ((513, 1, 7), 1),
 ]

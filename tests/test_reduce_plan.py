@@ -90,7 +90,7 @@ SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX,
     18,
     19,
 )
-ROWS, COLUMNS, ELEMENTS, COPY = range(4)  # kernels
+ROWS, COLUMNS, ELEMENTS, COPY, SHORT_COLUMNS = range(5)  # kernels
 REDUCE_FIELDS = [
     "kernel",
     "vector",
@@ -331,8 +331,14 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F16, [6, 3, 109, 1], 0b1010, ELEMENTS, {"lanes": 1}),
         (SUM, F32, [4, 2, 16, 912], 0b0001, ELEMENTS, {"lanes": 1, "blocks": 114}),
         (SUM, F32, [8, 16384], 0b01, ELEMENTS, {"lanes": 1}),
-        (SUM, F32, [8, 16385], 0b01, COLUMNS, {}),
-        (SUM, F32, [9, 912], 0b01, COLUMNS, {}),
+        (SUM, F32, [32, 912], 0b01, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [33, 912], 0b01, COLUMNS, {}),
+        (SUM, BF16, [64, 4096], 0b01, ELEMENTS, {"lanes": 1}),
+        (SUM, BF16, [65, 4096], 0b01, COLUMNS, {}),
+        (SUM, F32, [64, 8, 16384], 0b010, SHORT_COLUMNS, {"threads": 128, "blocks": 2048}),
+        (ARGMAX, BF16, [300, 16, 1000], 0b010, SHORT_COLUMNS, {"blocks": 293}),
+        (SUM, BF16, [300, 16, 1001], 0b010, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [2, 1 << 20], 0b01, SHORT_COLUMNS, {}),
         (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
     ):

@@ -188,15 +188,37 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.early = plan.blocks_loaded && plan.blocks <= sms;
 }
 
-/// Short rows whose elements are not neighbours, loaded one at a time: eight per lane, up to a warp's lanes.
-constexpr std::int64_t kPerLane = 8;
-void plan_elements(Plan& plan) {
-  constexpr std::int64_t kWarp = 32;
+/// Short rows whose elements are not neighbours, loaded one at a time by `lanes` lanes a row.
+void plan_elements(Plan& plan, std::int64_t lanes) {
   plan.kernel = Kernel::elements;
   plan.threads = static_cast<int>(kThreads);
-  plan.lanes = static_cast<int>(std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
-  plan.per_block = kThreads / plan.lanes;
+  plan.lanes = static_cast<int>(lanes);
+  plan.per_block = kThreads / lanes;
   plan.blocks = ceil_div(plan.outputs, plan.per_block);
+}
+
+/// Can a thread reduce 16 bytes of columns, and are there enough of them? The bits are those of single elements.
+bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
+  constexpr std::int64_t kLeastOutputs = 1024;  // of an SM; fewer: more threads instead
+  bool good = gone.count == 1 && plan.outputs >= kLeastOutputs * sm_count && kept.back().strides[kIn] == 1 &&
+              kept.back().size % width == 0 && gone.back().strides[kIn] % width == 0 && !misaligned &&
+              width * static_cast<std::int64_t>(size_of(plan.out)) % 16 == 0;
+  std::int64_t contiguous = 1;
+  for (std::size_t d = kept.count; d-- > 0; contiguous *= kept.dims[d].size) {
+    good &= kept.dims[d].strides[kOut] == contiguous;
+    good &= d + 1 == kept.count || kept.dims[d].strides[kIn] % width == 0;
+  }
+  return good;
+}
+
+void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
+  if (!columns_by_vectors(plan, kept, gone, width, misaligned, sm_count)) return plan_elements(plan, 1);
+  plan.kernel = Kernel::short_columns;
+  plan.threads = kShortColumnThreads;
+  plan.blocks = ceil_div(plan.outputs / width, kShortColumnThreads);
+  plan.result_bytes = static_cast<std::uint8_t>(size_of(plan.out));
+  kept.back().size /= width;
+  kept.back().strides[kIn] = width;
 }
 
 /// The element that does not change an operator's result, repeated over 16 bytes.
@@ -312,13 +334,19 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
   const bool folded = run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest &&
                       plan.length * kept.back().size >= kMinTile;
-  // A few positions use a fraction of the column kernel's threads, and a short launch waits for its instructions: a thread reads
-  // the elements of one output. Elements of 8 bits would be many accesses of one byte.
-  constexpr std::int64_t kMostOfFewPositions = 1 << 17;
-  const bool few_positions =
-      folds && plan.length <= kPerLane && width < 16 && !kept.empty() && plan.length * kept.back().size <= kMostOfFewPositions;
-  const bool columns = folded || (plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && !few_positions &&
-                                  kept.back().strides[kIn] < inner && plan.length * kept.back().size >= kMinTile);
+  const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 &&
+                            kept.back().strides[kIn] < inner && plan.length * kept.back().size >= kMinTile;
+  // Few positions use a fraction of the column kernel's threads: a thread takes all of a column. With several reduced dims, only
+  // where the launch waits for its instructions. Elements of 8 bits would be many accesses of one byte.
+  constexpr std::int64_t kPerLane = 8, kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 4096, kSmall = 1 << 17;
+  const auto is_short = [&] {
+    const std::int64_t side = kept.back().size;
+    if (gone.count == 1) return plan.length <= (side >= kManyColumns ? kPositionsOfMany : kPositions);
+    return plan.length <= kPerLane && plan.length * side <= kSmall;
+  };
+  const bool short_columns = side_by_side && folds && !folded && width < 16 && is_short();
+  const bool columns = folded || (side_by_side && !short_columns);
+  const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {
     const Dim tile = kept.back();
     kept.pop_back();
@@ -343,8 +371,9 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     } else {
       plan.cut = plan.columns;
     }
-    const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
     plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.back().strides[kIn] : 0, misaligned, gpu);
+  } else if (short_columns) {
+    plan_short_columns(plan, kept, gone, width, misaligned, gpu.sm_count);
   } else {
     const bool strips = run && gone.back().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
     plan.vector = !gone.empty() && gone.back().strides[kIn] == 1 && (gone.count == 1 || strips || gone.back().size % width == 0);
@@ -353,7 +382,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
     if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements)
-      plan_elements(plan);
+      plan_elements(plan, std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
     else
       plan_rows(plan, gpu);
   }

@@ -44,8 +44,9 @@ bool converts_on_load(Kind kind, DType from, DType to);
 /// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is divided into strips of a warp
 /// each, whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA
 /// reduces a tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at
-/// the end. elements: short rows whose elements are not neighbours. copy: one element per output.
-enum class Kernel : std::uint8_t { rows, columns, elements, copy };
+/// the end. elements: short rows whose elements are not neighbours, and short columns; short_columns: many of those, by vectors,
+/// with the same bits. copy: one element per output.
+enum class Kernel : std::uint8_t { rows, columns, elements, copy, short_columns };
 
 /// Arguments of cross_entropy.
 struct Loss {
@@ -62,6 +63,8 @@ inline constexpr std::int64_t kMaxStates = 512;
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
+inline constexpr int kShortColumnThreads = 128;  ///< per CTA, each with 16 bytes of columns
+
 /// The most positions of a CTA of the column kernel for argmax: for elements of up to 16 bits, value and position share a
 /// 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
@@ -74,7 +77,8 @@ struct Plan {
   DType in = DType::f32, out = DType::f32;
   bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
   bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
-  bool blocks_loaded = false;  ///< columns: loads are aligned 16-byte blocks
+  bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
+  std::uint8_t result_bytes = 0;  ///< short_columns: of an output
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< per block

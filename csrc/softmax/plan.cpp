@@ -21,8 +21,9 @@ constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
 /// Rows that are not whole vectors, in registers: shorter rows are mostly edges, and a row that takes all lanes of a warp has
 /// no neighbour in the warp.
 constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 16;
-/// Up to this many elements in all, a kernel of fewer instructions is faster: a short launch waits for its instructions.
-constexpr std::int64_t kMostTinyElements = 1 << 18;
+/// Up to so many rows, or elements of columns, a kernel of fewer instructions is faster: a short launch waits for its
+/// instructions.
+constexpr std::int64_t kMostTinyRows = 1 << 14, kMostTinyElements = 1 << 18;
 /// Six parts of this size fit an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
@@ -68,14 +69,16 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
   plan.evenly_spaced = plan.kept.dims <= 1 && std::max(plan.outer, plan.kept.stride[0]) <= INT32_MAX;
   if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
-    const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes);
-    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread.
-    if (plan.evenly_spaced && plan.outer * plan.length <= kMostTinyElements && lanes * width <= 2 * kWarp)
-      return plan_tiny_rows(plan, lanes * width);
+    const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
+                       steps = ceil_div(most_blocks, lanes);
+    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread. Five vectors in each of four
+    // lanes take twice the time of tiny_rows for any number of rows.
+    const bool tiny = plan.outer <= kMostTinyRows || (lanes == kLeastOddLanes && steps == kOddSteps);
+    if (plan.evenly_spaced && tiny && lanes * width <= 2 * kWarp) return plan_tiny_rows(plan, lanes * width);
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;
     plan.lanes = static_cast<int>(lanes);
-    plan.steps = static_cast<int>(ceil_div(most_blocks, plan.lanes));
+    plan.steps = static_cast<int>(steps);
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
   }

@@ -10,6 +10,7 @@
 #include "reduce/kernels/operators/logsumexp.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/kernels/runs.cuh"
+#include "reduce/kernels/short_columns.cuh"
 #include "reduce/launch.h"
 
 namespace xgemm::reduce {
@@ -86,10 +87,14 @@ template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using Op = typename ForColumns<RowOp>::type;
   if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
-  if (plan.kernel == Kernel::elements) {
+  const auto go_short = [&](auto* kernel) {
     const Grid grid{
         .blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
-    return enqueue(reduce_elements<RowOp>, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
+    enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
+  };
+  if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>);
+  if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
+    if (plan.kernel == Kernel::short_columns) return go_short(reduce_short_columns<RowOp>);
   }
   const auto go = [&](auto* kernel) {
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>), .early = plan.early};

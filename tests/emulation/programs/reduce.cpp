@@ -37,8 +37,8 @@ std::string text_of(const Problem& p, const Plan& plan, DType dtype) {
          std::to_string(plan.split) + " lanes " + std::to_string(plan.lanes) + " blocks " + std::to_string(plan.blocks);
 }
 
-int ran[8];  // columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows: all must have been
-             // tested
+int ran[9];  // columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows, short columns: all
+             // must have been tested
 
 /// The bytes of the result.
 template <class Op, class Out>
@@ -85,6 +85,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
   if (plan.kernel == Kernel::copy) ++ran[5];
   if (plan.cluster > 1) ++ran[6];
   if (plan.bulk) ++ran[7];
+  if (plan.kernel == Kernel::short_columns) ++ran[8];
 
   std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
@@ -191,13 +192,14 @@ int main(int argc, char** argv) {
     std::uint64_t reduced;
   };
   // Shapes of each plan: folded runs (one tile, several), folded positions with an incomplete last one, both, rows of runs,
-  // many parts per CTA, elements, copies, clusters, bulk copies of rows.
+  // many parts per CTA, elements, copies, clusters, bulk copies of rows, short columns.
   const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
                          {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},
                          {{2, 700, 130}, 0b010}, {{6, 3, 109, 1}, 0b1010}, {{1, 110, 78}, 0b001},    {{4, 1558}, 0b01},
                          {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
-                         {{2, 35001}, 0b10},     {{256, 520}, 0b10},       {{1, 66000}, 0b10}};
+                         {{2, 35001}, 0b10},     {{256, 520}, 0b10},       {{1, 66000}, 0b10},       {{3, 20, 1416}, 0b010},
+                         {{2, 3, 2056}, 0b010},  {{33, 4104}, 0b01},       {{2, 9, 4110}, 0b010}};
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       for (std::size_t i = 0; i < std::size(given); ++i)
