@@ -197,10 +197,11 @@ void plan_elements(Plan& plan, std::int64_t lanes) {
   plan.blocks = ceil_div(plan.outputs, plan.per_block);
 }
 
-/// Can a thread reduce 16 bytes of columns, and are there enough of them? The bits are those of single elements.
-bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
-  constexpr std::int64_t kLeastOutputs = 1024;  // of an SM; fewer: more threads instead
-  bool good = gone.count == 1 && plan.outputs >= kLeastOutputs * sm_count && kept.back().strides[kIn] == 1 &&
+constexpr std::int64_t kPerLane = 8;
+
+/// Can a thread reduce 16 bytes of columns?
+bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned) {
+  bool good = takes_column_vectors(size_of(plan.in)) && gone.count == 1 && kept.back().strides[kIn] == 1 &&
               kept.back().size % width == 0 && gone.back().strides[kIn] % width == 0 && !misaligned &&
               width * static_cast<std::int64_t>(size_of(plan.out)) % 16 == 0;
   std::int64_t contiguous = 1;
@@ -211,8 +212,14 @@ bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int
   return good;
 }
 
+/// A thread a vector of columns, a column, or several threads a column: as few as fill the GPU, all with the same bits.
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
-  if (!columns_by_vectors(plan, kept, gone, width, misaligned, sm_count)) return plan_elements(plan, 1);
+  const std::int64_t enough = 1024 * static_cast<std::int64_t>(sm_count), lanes = round_up_pow2(ceil_div(plan.length, kPerLane));
+  if (plan.outputs < enough || !columns_by_vectors(plan, kept, gone, width, misaligned)) {
+    plan_elements(plan, plan.outputs * lanes <= enough ? lanes : 1);
+    plan.in_turn = true;
+    return;
+  }
   plan.kernel = Kernel::short_columns;
   plan.threads = kShortColumnThreads;
   plan.blocks = ceil_div(plan.outputs / width, kShortColumnThreads);
@@ -334,18 +341,18 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
   const bool folded = run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest &&
                       plan.length * kept.back().size >= kMinTile;
-  const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 &&
-                            kept.back().strides[kIn] < inner && plan.length * kept.back().size >= kMinTile;
+  const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
+  const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
   // Few positions use a fraction of the column kernel's threads: a thread takes all of a column. With several reduced dims, only
   // where the launch waits for its instructions. Elements of 8 bits would be many accesses of one byte.
-  constexpr std::int64_t kPerLane = 8, kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 4096, kSmall = 1 << 17;
+  constexpr std::int64_t kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kSmall = 1 << 17;
   const auto is_short = [&] {
     const std::int64_t side = kept.back().size;
-    if (gone.count == 1) return plan.length <= (side >= kManyColumns ? kPositionsOfMany : kPositions);
-    return plan.length <= kPerLane && plan.length * side <= kSmall;
+    if (gone.count > 1) return plan.length <= kPerLane && fills_tile && plan.length * side <= kSmall;
+    return plan.length <= (side >= kManyColumns ? kPositionsOfMany : fills_tile ? kPositions : kPerLane);
   };
   const bool short_columns = side_by_side && folds && !folded && width < 16 && is_short();
-  const bool columns = folded || (side_by_side && !short_columns);
+  const bool columns = folded || (fills_tile && !short_columns);
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {
     const Dim tile = kept.back();

@@ -64,6 +64,8 @@ inline constexpr std::int64_t kMaxStates = 512;
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
 inline constexpr int kShortColumnThreads = 128;  ///< per CTA, each with 16 bytes of columns
+/// Larger elements are as fast one at a time; smaller ones stay with the column kernel.
+constexpr bool takes_column_vectors(std::size_t element_bytes) { return element_bytes == 2 || element_bytes == 4; }
 
 /// The most positions of a CTA of the column kernel for argmax: for elements of up to 16 bits, value and position share a
 /// 32-bit integer.
@@ -80,9 +82,10 @@ struct Plan {
   bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
   std::uint8_t result_bytes = 0;  ///< short_columns: of an output
   Loss loss{};
-  bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
-  int threads = 0;     ///< per block
-  int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
+  bool pairs = false;    ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
+  bool in_turn = false;  ///< elements: eight neighbours a lane, joined in the lanes' order, which one lane could do as well
+  int threads = 0;       ///< per block
+  int lanes = 0;         ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest

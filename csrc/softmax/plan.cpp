@@ -71,9 +71,10 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
     const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
                        steps = ceil_div(most_blocks, lanes);
-    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread. Five vectors in each of four
-    // lanes take twice the time of tiny_rows for any number of rows.
-    const bool tiny = plan.outer <= kMostTinyRows || (lanes == kLeastOddLanes && steps == kOddSteps);
+    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread. tiny_rows is faster for any
+    // number of rows where a warp is one row's, and twice as fast as five vectors in each of four lanes.
+    const bool tiny =
+        plan.outer <= kMostTinyRows || lanes * width == 2 * kWarp || (lanes == kLeastOddLanes && steps == kOddSteps);
     if (plan.evenly_spaced && tiny && lanes * width <= 2 * kWarp) return plan_tiny_rows(plan, lanes * width);
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;

@@ -91,6 +91,25 @@ __device__ __forceinline__ void push_single(const Convert<typename Op::T>& conve
     Op::push(s, x, x[0], [&](int) { return position + e; });
 }
 
+/// Adds a tree of n elements to a thread's state; the first is at `position`, others `step` apart.
+template <class Op, int n, class Exists>
+__device__ __forceinline__ void push_tree(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
+                                          const typename Op::T (&x)[n], int position, int step, const Exists& is_there) {
+  if constexpr (Op::kFindsLater) {
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+      if (is_there(j)) push_single<Op>(convert, s, x[j], position, j * step, true);
+  } else {
+    typename Op::V values[n];
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+      values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : value_of<Op>(convert, padding<Op>(plan), 0);
+    typename Op::Local tree = Op::start();
+    push<Op>(plan, tree, values, maximum_of(values), [&](int j) { return position + j * step; }, is_there);
+    s = Op::merge(s, tree);
+  }
+}
+
 /// Loads `count` elements at p, fewer than a vector, then `fill`.
 template <class T>
 __device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill) {

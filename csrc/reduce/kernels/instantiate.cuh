@@ -93,7 +93,7 @@ void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& 
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
   };
   if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>);
-  if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
+  if constexpr (takes_column_vectors(sizeof(typename Op::T)) && std::is_same_v<typename RowOp::Extra, NoExtra>) {
     if (plan.kernel == Kernel::short_columns) return go_short(reduce_short_columns<RowOp>);
   }
   const auto go = [&](auto* kernel) {

@@ -1,7 +1,7 @@
 // Reduces short columns that lie side by side: a thread reduces one 16-byte vector of columns, all positions in order.
 //
 // Layouts: vectors at multiples of 16 bytes, one reduced dim; plan.kept maps vectors; results contiguous in the vectors' order,
-//   16 bytes or more a vector. Order of additions: that of reduce_elements with one lane: eight as a tree, trees in order.
+//   16 bytes or more a vector. Order of additions: that of reduce_elements in turn: eight as a tree, trees in order.
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 2^31 blocks.
 // Floor: every element read once, every result written once. Eight loads in flight a thread.
 #pragma once
@@ -35,22 +35,14 @@ __global__ void __launch_bounds__(kShortColumnThreads)
     const auto is_there = [&](int j) { return e + j < length; };
     uint4 raw[kAhead];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      raw[j] = padding<Op>(plan);
+    for (int j = 0; j < kAhead; ++j)
       if (is_there(j)) raw[j] = load_aligned16(p + j * stride);
-    }
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      if constexpr (Op::kFindsLater) {
+      T x[kAhead];
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j)
-          if (is_there(j)) push_single<Op>(convert, s[c], as_pack<T>(raw[j]).values[c], e, j, true);
-      } else {
-        typename Op::V x[kAhead];
-#pragma unroll
-        for (int j = 0; j < kAhead; ++j) x[j] = value_of<Op>(convert, raw[j], c);
-        push<Op>(plan, s[c], x, maximum_of(x), [&](int j) { return e + j; }, is_there);
-      }
+      for (int j = 0; j < kAhead; ++j) x[j] = as_pack<T>(raw[j]).values[c];
+      push_tree<Op>(plan, convert, s[c], x, e, 1, is_there);
     }
   }
   const auto again = [](uint4(&)[kUnroll], std::uint32_t) {};
