@@ -215,14 +215,13 @@ bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int
 /// A thread a vector of columns, a column, or several threads a column: as few as fill the GPU, all with the same bits.
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
   const std::int64_t enough = 1024 * static_cast<std::int64_t>(sm_count), lanes = round_up_pow2(ceil_div(plan.length, kPerLane));
-  if (plan.outputs < enough || !columns_by_vectors(plan, kept, gone, width, misaligned)) {
-    plan_elements(plan, plan.outputs * lanes <= enough ? lanes : 1);
-    plan.in_turn = true;
-    return;
-  }
   plan.kernel = Kernel::short_columns;
   plan.threads = kShortColumnThreads;
-  plan.blocks = ceil_div(plan.outputs / width, kShortColumnThreads);
+  plan.vector = plan.outputs >= enough && columns_by_vectors(plan, kept, gone, width, misaligned);
+  plan.lanes = static_cast<int>(plan.outputs * lanes <= enough ? lanes : 1);
+  plan.per_block = kShortColumnThreads / plan.lanes;
+  plan.blocks = ceil_div(plan.vector ? plan.outputs / width : plan.outputs, plan.per_block);
+  if (!plan.vector) return;
   plan.result_bytes = static_cast<std::uint8_t>(size_of(plan.out));
   kept.back().size /= width;
   kept.back().strides[kIn] = width;
@@ -343,16 +342,17 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
                       plan.length * kept.back().size >= kMinTile;
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
   const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
-  // Few positions use a fraction of the column kernel's threads: a thread takes all of a column. With several reduced dims, only
-  // where the launch waits for its instructions. Elements of 8 bits would be many accesses of one byte.
-  constexpr std::int64_t kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kSmall = 1 << 17;
-  const auto is_short = [&] {
-    const std::int64_t side = kept.back().size;
-    if (gone.count > 1) return plan.length <= kPerLane && fills_tile && plan.length * side <= kSmall;
-    return plan.length <= (side >= kManyColumns ? kPositionsOfMany : fills_tile ? kPositions : kPerLane);
-  };
-  const bool short_columns = side_by_side && folds && !folded && width < 16 && is_short();
-  const bool columns = folded || (fills_tile && !short_columns);
+  // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
+  constexpr std::int64_t kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kFew = 1 << 17;
+  const std::int64_t most = !side_by_side                      ? 0
+                            : kept.back().size >= kManyColumns ? kPositionsOfMany
+                            : fills_tile                       ? kPositions
+                                                               : kPerLane;
+  const bool serves = side_by_side && folds && !folded && width < 16,
+             short_columns = serves && gone.count == 1 && plan.length <= most;
+  // With several reduced dims only where the launch waits for its instructions.
+  const bool few_columns = serves && gone.count > 1 && plan.length <= kPerLane && plan.length * kept.back().size <= kFew;
+  const bool columns = folded || (fills_tile && !short_columns && !few_columns);
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {
     const Dim tile = kept.back();

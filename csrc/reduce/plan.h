@@ -44,8 +44,8 @@ bool converts_on_load(Kind kind, DType from, DType to);
 /// rows: the fastest dim is reduced. A short row is one strip of 1 to 32 lanes. A longer one is divided into strips of a warp
 /// each, whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA
 /// reduces a tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at
-/// the end. elements: short rows whose elements are not neighbours, and short columns; short_columns: many of those, by vectors,
-/// with the same bits. copy: one element per output.
+/// the end. short_columns: a thread or a few reduce a column, or a vector of them. elements: short rows whose elements are not
+/// neighbours. copy: one element per output.
 enum class Kernel : std::uint8_t { rows, columns, elements, copy, short_columns };
 
 /// Arguments of cross_entropy.
@@ -63,7 +63,7 @@ inline constexpr std::int64_t kMaxStates = 512;
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
-inline constexpr int kShortColumnThreads = 128;  ///< per CTA, each with 16 bytes of columns
+inline constexpr int kShortColumnThreads = 128;  ///< per CTA
 /// Larger elements are as fast one at a time; smaller ones stay with the column kernel.
 constexpr bool takes_column_vectors(std::size_t element_bytes) { return element_bytes == 2 || element_bytes == 4; }
 
@@ -82,10 +82,9 @@ struct Plan {
   bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
   std::uint8_t result_bytes = 0;  ///< short_columns: of an output
   Loss loss{};
-  bool pairs = false;    ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
-  bool in_turn = false;  ///< elements: eight neighbours a lane, joined in the lanes' order, which one lane could do as well
-  int threads = 0;       ///< per block
-  int lanes = 0;         ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
+  bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
+  int threads = 0;     ///< per block
+  int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest

@@ -113,7 +113,7 @@ struct WarpRows {
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
       mask.apply(scores, g);
       if (edge) mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
-      softmax.template raise_maximum<Element>(scores, g.scale_log2);
+      softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       multiply_values(scores, values + unit * (2 * kMmaUnitKeys * kTile.value_size));

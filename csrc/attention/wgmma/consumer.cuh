@@ -201,7 +201,7 @@ struct Consumer {
       release_keys();
       mask_scores<test.value>(walk, mask);
       advance_masked(walk, mask);
-      softmax.template raise_maximum<Element>(scores, g.scale_log2);
+      softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       convert_weights();
@@ -223,7 +223,7 @@ struct Consumer {
       advance_masked(walk, mask);
       keys_ready = shared.key_slots.ready(key);
       values_ready = shared.value_slots.ready(values);
-      softmax.template raise_maximum<Element>(scores, g.scale_log2);
+      softmax.raise_maximum(scores, g.scale_log2);
       softmax.exponentiate(scores, g.scale_log2);
     };
     wait_keys();

@@ -18,10 +18,9 @@ namespace xgemm::attention {
 __device__ __forceinline__ float log2_units(float score, float scale_log2) { return __fmul_rn(score, scale_log2); }
 
 /// Sums are rescaled only when a score exceeds their maximum by this much (in units of log2); most steps do not rescale outputs.
-/// (Lazy rescaling: FlashAttention-4.) half holds weights of up to 256. In bf16 a row's largest weight is rounded unless it is
-/// 1, which shows where it is nearly the only one: at 8 the Frobenius error of peaked scores is 1.22 times that at 0, at 2 1.06.
-template <class Element>
-constexpr float kOutgrown = std::is_same_v<Element, half> ? 8 : 2;
+/// (Lazy rescaling: FlashAttention-4.) A row's largest weight is rounded unless it is 1, which shows where it is nearly the only
+/// one: at 8, which half could hold, the Frobenius error of peaked scores is 1.22 times that at 0, at 2 1.06.
+constexpr float kOutgrown = 2;
 
 /// Exponentials of scores relative to a row's maximum. An infinite maximum is not subtracted: without a key everything is 0,
 /// and a score of +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
@@ -81,7 +80,6 @@ struct OnlineSoftmax {
 
   /// Raises the maximum that weights are relative to if `scores` outgrow it, and sets the factor that follows. fmaxf drops NaN,
   /// which comes back through the sum.
-  template <class Element>
   __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], float scale_log2) {
     const float largest[2] = {row_maximum(scores, 0), row_maximum(scores, 1)};
 #pragma unroll
@@ -89,7 +87,7 @@ struct OnlineSoftmax {
       const float before = maximum[h];
       // No || : a branch would keep the two rows' exchanges apart, and costs more than the comparison.
       const bool grows = static_cast<int>(!(before > -INFINITY)) |
-                         static_cast<int>(Exponentials<kMasking>::excess(before, largest[h], scale_log2) > kOutgrown<Element>);
+                         static_cast<int>(Exponentials<kMasking>::excess(before, largest[h], scale_log2) > kOutgrown);
       maximum[h] = grows ? fmaxf(before, largest[h]) : before;
       factor[h] = Exponentials<kMasking>(maximum[h], scale_log2).factor(before, scale_log2);
     }

@@ -1,8 +1,7 @@
-// Reduces short rows whose elements are not neighbours, and short columns, one element at a time: 1 to 32 neighbouring lanes per
-// row.
+// Reduces short rows whose elements are not neighbours (short columns with several reduced dims, too), one element at a time: 1
+// to 32 neighbouring lanes per row.
 //
 // Layouts: any strides. A lane adds elements lane, lane + lanes, ... in order, eight as a tree; then the lanes are joined.
-//   Columns (plan.in_turn): lane l has elements 8 l to 8 l + 7, or one lane has all, and trees are added in order.
 // Architectures: sm_80 and later. Limits: IndexMap's dims.
 // Floor: the sectors that hold an element, read once. Such problems are mostly a launch and one latency, so the kernel is short.
 #pragma once
@@ -28,33 +27,28 @@ __global__ void __launch_bounds__(256)
   if (exists && lane == 0) extra.aim(plan, at.out);
   typename Op::Local s = Op::start();
   const T* const p = in + at.in;
-  const int step = plan.in_turn ? 1 : lanes;  // from element to element of a lane
-  for (int e = plan.in_turn ? kAhead * lane : lane; exists && e < length; e += kAhead * lanes) {
+  for (int e = lane; exists && e < length; e += kAhead * lanes) {
     std::int64_t offset[kAhead];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) offset[j] = (e + j * step) * plan.reduced.stride[0];
+    for (int j = 0; j < kAhead; ++j) offset[j] = (e + j * lanes) * plan.reduced.stride[0];
     if (plan.reduced.dims > 1) {
 #pragma unroll 1
       for (int i = 0; i < kAhead; ++i) {  // one copy of the map's code: the offsets move up
 #pragma unroll
         for (int j = 1; j < kAhead; ++j) offset[j - 1] = offset[j];
-        offset[kAhead - 1] = plan.reduced.offset(e + i * step);
+        offset[kAhead - 1] = plan.reduced.offset(e + i * lanes);
       }
     }
-    const auto is_there = [&](int j) { return e + j * step < length; };
+    const auto is_there = [&](int j) { return e + j * lanes < length; };
     T x[kAhead];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j)
       if (is_there(j)) x[j] = p[offset[j]];
-    push_tree<Op>(plan, convert, s, x, e, step, is_there);
+    push_tree<Op>(plan, convert, s, x, e, lanes, is_there);
   }
   if (exists && lane == 0) extra.template look<false>(plan, in + at.in);
   const auto again = [](uint4(&)[kUnroll], std::uint32_t) {};
-  typename Op::State joined = Op::state(s, convert, plan.in_turn ? 1 : lanes, true, 0, again);
-  if (plan.in_turn) {
-    const typename Op::State own = joined;
-    for (int i = 1; i < lanes; ++i) joined = Op::merge(joined, Op::shuffle(own, i));  // lane 0: the lanes' in order
-  }
+  const typename Op::State joined = Op::state(s, convert, lanes, true, 0, again);
   if (exists && lane == 0) Op::finish(plan, convert, joined, extra, out, at.out);
 }
 

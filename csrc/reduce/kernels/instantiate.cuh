@@ -93,8 +93,10 @@ void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& 
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
   };
   if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>);
-  if constexpr (takes_column_vectors(sizeof(typename Op::T)) && std::is_same_v<typename RowOp::Extra, NoExtra>) {
-    if (plan.kernel == Kernel::short_columns) return go_short(reduce_short_columns<RowOp>);
+  if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
+    if constexpr (takes_column_vectors(sizeof(typename Op::T)))
+      if (plan.kernel == Kernel::short_columns && plan.vector) return go_short(reduce_short_columns<RowOp, true>);
+    if (plan.kernel == Kernel::short_columns) return go_short(reduce_short_columns<RowOp, false>);
   }
   const auto go = [&](auto* kernel) {
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>), .early = plan.early};
