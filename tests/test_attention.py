@@ -13,6 +13,7 @@ from common import (
     FLOATING,
     LAYOUTS,
     SANITIZED,
+    SANITIZER,
     assert_as_good_as,
     misaligned,
     poison,
@@ -209,7 +210,9 @@ def test_head_sizes(device: torch.device, dtype: torch.dtype, d: int) -> None:
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize(("d", "dv"), sanitized(HEAD_SIZE_PAIRS, (33, 31), (64, 128), (256, 1)))
 def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: int, dv: int) -> None:
-    args = qkv(dtype, device, d=d, dv=dv, batch=(1, 1) if SANITIZED else (1, 2))
+    # initcheck does not see what TMA writes, and reports each element of such a result that torch copies, up to 1024.
+    sq = 8 if SANITIZER == "initcheck" else 65
+    args = qkv(dtype, device, sq=sq, d=d, dv=dv, batch=(1, 1) if SANITIZED else (1, 2))
     check(*args, half_peer=min(d, dv) > 0)
     check(*args, is_causal=True, causal_alignment="bottom_right")
 

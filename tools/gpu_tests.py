@@ -39,7 +39,7 @@ OURS = "5xgemm"  # in the mangled name of every kernel in our namespace
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an access outside a tensor is one outside an allocation
 SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     "memcheck": (["--report-api-errors", "no", "--kernel-name", f"kns={OURS}"], UNCACHED),
-    "racecheck": (["--kernel-name", f"kns={OURS}"], {}),
+    "racecheck": (["--kernel-name", f"kns={OURS}", "--print-limit", "10000000"], {}),
     # Every kernel is watched, since one of torch's may fill an input; only errors in ours count.
     "initcheck": (
         ["--check-api-memory-access", "no", "--show-backtrace", "no", "--print-limit", "10000000"],
@@ -47,6 +47,8 @@ SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     ),
     "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
 }
+# racecheck takes reads for unordered where one lane arrives at an mbarrier for its warp (docs/benchmarks.md).
+LONE_ARRIVALS = ("xgemm::attention::attention_fp16_split<", "xgemm::matmul::fp64_mma<")
 TOOLS = ["tests", *SANITIZERS, "fuzz"]
 FUZZ_CASES = 100_000
 SHARD, SANITIZER = "XGEMM_TEST_SHARD", "XGEMM_SANITIZER"  # environment variables of the processes that run tests
@@ -149,9 +151,15 @@ def sanitizer_errors(tool: str, log: str) -> int:
     summary = re.search(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", log)
     if summary is None:
         return -1
-    if tool != "initcheck":
-        return int(summary[1] or summary[2])
-    return -1 if "error buffer overflow" in log else sum("xgemm::" in place for place in reports(log))
+    if tool == "initcheck":
+        return -1 if "error buffer overflow" in log else sum("xgemm::" in place for place in reports(log))
+    return int(summary[1] or summary[2]) - known_reports(tool, log)
+
+
+def known_reports(tool: str, log: str) -> int:
+    """racecheck's hazards in the kernels of LONE_ARRIVALS."""
+    places = re.findall(r"Race reported between \w+ access at (.*)", log) if tool == "racecheck" else []
+    return sum(kernel in place for place in places for kernel in LONE_ARRIVALS)
 
 
 def reports(log: str) -> list[str]:
@@ -179,6 +187,8 @@ def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -
         if tool != "tests":
             text = log.read_text(errors="replace") if log.exists() else ""
             part["errors"] = sanitizer_errors(tool, text)
+            if known := known_reports(tool, text):
+                part["known"] = known
             if part["errors"]:
                 places = Counter(reports(text)).most_common(40)
                 output += "".join(f"{count:6} at {place}\n" for place, count in places) + text[:20_000]
@@ -234,6 +244,8 @@ def summarise(parts: list[dict[str, Any]]) -> dict[str, Any]:
                 "failed": total(tool, "failed"),
                 "errors": -1 if any(p["errors"] < 0 for p in mine) else total(tool, "errors"),
             }
+            if known := sum(p.get("known", 0) for p in mine):
+                sanitizer[tool]["known"] = known
     counts = {key: total("tests", key) for key in ("passed", "failed", "skipped")}
     return {**counts, "sanitizer": sanitizer, "fuzz": fuzz, "missing": missing, "parts": parts}
 
