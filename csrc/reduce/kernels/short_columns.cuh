@@ -1,5 +1,5 @@
-// Reduces short columns that lie side by side. kVectors: a thread reduces a 16-byte vector of columns; else `lanes` (1 to 8)
-// neighbouring threads reduce a column, each every lanes-th eight of its positions.
+// Reduces short columns that lie side by side. kVectors: a thread reduces a 16-byte vector of columns. Else `lanes` (1 to 8)
+// neighbouring threads reduce a column: lane l takes positions 8 l to 8 l + 7, and again 8 * lanes further on.
 //
 // Layouts: one reduced dim, any stride. kVectors: vectors at multiples of 16 bytes, which plan.kept maps; results contiguous in
 //   their order. Order of additions: eight positions as a tree, trees in order, however many columns and lanes there are.

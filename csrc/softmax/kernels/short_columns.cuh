@@ -2,9 +2,8 @@
 //
 // The arithmetic and the order of additions are those of softmax_columns, which takes the same problems in 16-byte vectors; this
 // kernel has a tenth of its instructions, which a short launch waits for, and no shifts where columns are unaligned.
-// Layouts: columns have stride 1, positions and outer groups any stride; output contiguous; any alignment. Limits:
-// kShortPositions
-//   positions. Architectures: sm_80 and later. Floor: one read, one write, in accesses of one element.
+// Layouts: columns have stride 1, positions and outer groups any stride; output contiguous; any alignment.
+// Architectures: sm_80 and later. Limits: kShortPositions positions. Floor: one read, one write, one element an access.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
