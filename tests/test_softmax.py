@@ -353,6 +353,11 @@ def test_more_than_2_31_elements():
     for rows in (slice(0, 4), slice(2**19, 2**19 + 4), slice(-4, None)):
         assert_as_good_as(y[rows], torch.softmax(x[rows], 1), torch.softmax(x[rows].double(), 1))
     del x, y
+    x = torch.randn(2**9, 5, 2**20 - 3, device=CUDA, dtype=torch.float16)
+    y = op.softmax(x, 1)
+    for groups in (slice(0, 1), slice(2**8, 2**8 + 1), slice(-1, None)):
+        assert_as_good_as(y[groups], torch.softmax(x[groups], 1), torch.softmax(x[groups].double(), 1))
+    del x, y
     one = torch.zeros(2**31 + 3, dtype=torch.float16, device=CUDA)
     y = op.log_softmax(one, 0)
     assert (y == torch.tensor(-21.4876).half().item()).all()

@@ -237,3 +237,6 @@ def test_more_than_2_31_elements(dtype):
     assert out.numel() == many.shape[0] and (out == 2).all()
     columns = op.sum(x[: 2**31].view(2**12, 2**19), 0, dtype=torch.float32 if dtype is torch.float16 else None)
     assert (columns == 2**12).all()
+    x[2**31 - 1] = 4
+    short = op.sum(x[: 2**31].view(8, 2**28), 0, dtype=torch.float32 if dtype is torch.float16 else None)
+    assert (short[:-1] == 8).all() and short[-1] == 11
