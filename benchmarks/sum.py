@@ -1,4 +1,4 @@
-"""torch.ops.xgemm.sum and mean against torch.sum and mean: everything, rows and columns."""
+"""torch.ops.xgemm.sum and mean against torch.sum and mean: everything, rows, columns and short columns."""
 
 import math
 import sys
@@ -14,6 +14,7 @@ SOURCES = ["csrc/device", "csrc/reduce"]
 MATRICES = [(8192, 8192), (131072, 1024), (1024, 131072), (64, 4194304), (1048576, 128)]
 PEERS = [((size,), None) for size in (1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30)]
 PEERS += [(shape, dim) for shape in MATRICES for dim in (0, 1)]
+PEERS += [((512, 4, 4096), 1), ((300, 48, 1001), 1)]  # a few positions of many columns
 QUICK = [((1 << 16,), None), ((1 << 28,), None), ((8192, 8192), 0), ((131072, 1024), 1)]
 CPU = [((1 << 16,), None), ((256, 1024), 0), ((256, 1024), 1)]
 
