@@ -149,7 +149,6 @@ def overview(results: Results) -> str:
         tools = ", ".join(
             f"{tool} "
             + ("no complete log" if figures["errors"] < 0 else f"{figures['errors']} errors")
-            + (f" and {figures['known']} known reports" if figures.get("known") else "")
             + f" in {figures['tests']} tests"
             + (f" ({figures['failed']} failed)" if figures.get("failed") else "")
             for tool, figures in tests.get("sanitizer", {}).items()

@@ -47,8 +47,6 @@ SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     ),
     "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
 }
-# racecheck takes reads for unordered where one lane arrives at an mbarrier for its warp (docs/benchmarks.md).
-LONE_ARRIVALS = ("xgemm::attention::attention_fp16_split<", "xgemm::matmul::fp64_mma<")
 TOOLS = ["tests", *SANITIZERS, "fuzz"]
 FUZZ_CASES = 100_000
 SHARD, SANITIZER = "XGEMM_TEST_SHARD", "XGEMM_SANITIZER"  # environment variables of the processes that run tests
@@ -151,20 +149,16 @@ def sanitizer_errors(tool: str, log: str) -> int:
     summary = re.search(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard", log)
     if summary is None:
         return -1
-    if tool == "initcheck":
-        return -1 if "error buffer overflow" in log else sum("xgemm::" in place for place in reports(log))
-    return int(summary[1] or summary[2]) - known_reports(tool, log)
-
-
-def known_reports(tool: str, log: str) -> int:
-    """racecheck's hazards in the kernels of LONE_ARRIVALS."""
-    places = re.findall(r"Race reported between \w+ access at (.*)", log) if tool == "racecheck" else []
-    return sum(kernel in place for place in places for kernel in LONE_ARRIVALS)
+    if tool != "initcheck":
+        return int(summary[1] or summary[2])
+    return -1 if "error buffer overflow" in log else sum("xgemm::" in place for place in reports(log))
 
 
 def reports(log: str) -> list[str]:
-    """Where each report of a log lies: it begins at an unindented line and names its kernel in the next one."""
-    return re.findall(r"^========= \S.*\n=========     at (.*)", log, re.MULTILINE)
+    """Where each report of a log lies: its kernel stands in the next line, of a race in the report's own."""
+    return re.findall(
+        r"^========= (?:\S.*\n=========     at |Error: Race reported between \w+ access at )(.*)", log, re.M
+    )
 
 
 def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -> tuple[dict[str, Any], str]:
@@ -187,8 +181,6 @@ def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -
         if tool != "tests":
             text = log.read_text(errors="replace") if log.exists() else ""
             part["errors"] = sanitizer_errors(tool, text)
-            if known := known_reports(tool, text):
-                part["known"] = known
             if part["errors"]:
                 places = Counter(reports(text)).most_common(40)
                 output += "".join(f"{count:6} at {place}\n" for place, count in places) + text[:20_000]
@@ -244,8 +236,6 @@ def summarise(parts: list[dict[str, Any]]) -> dict[str, Any]:
                 "failed": total(tool, "failed"),
                 "errors": -1 if any(p["errors"] < 0 for p in mine) else total(tool, "errors"),
             }
-            if known := sum(p.get("known", 0) for p in mine):
-                sanitizer[tool]["known"] = known
     counts = {key: total("tests", key) for key in ("passed", "failed", "skipped")}
     return {**counts, "sanitizer": sanitizer, "fuzz": fuzz, "missing": missing, "parts": parts}
 

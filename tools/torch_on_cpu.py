@@ -45,15 +45,6 @@ class Elsewhere(torch.Tensor):
         raise RuntimeError(f"{func} on a tensor of TorchOnCpu, outside of it")
 
 
-def moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy with its whole storage, by bytes: torch would gather the elements of a slice in a kernel of its own."""
-    content = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
-    storage = (
-        torch.empty_like(content, device=device).copy_(content, non_blocking=device.type == "cuda").untyped_storage()
-    )
-    return torch.empty(0, dtype=x.dtype, device=device).set_(storage, x.storage_offset(), x.shape, x.stride())
-
-
 class TorchOnCpu(TorchDispatchMode):
     """Inside, operators of torch compute on the CPU, whatever device they are asked for; ours run on the device.
 
@@ -68,7 +59,11 @@ class TorchOnCpu(TorchDispatchMode):
         self.kept: list[Any] = []
 
     def upload(self, x: Elsewhere) -> torch.Tensor:
-        return moved(x.here, x.device if self.device_type == "cuda" else torch.device("cpu"))
+        device = x.device if self.device_type == "cuda" else torch.device("cpu")
+        content = torch.empty(0, dtype=torch.uint8).set_(x.here.untyped_storage())
+        room = torch.empty(content.shape, dtype=torch.uint8, device=device)
+        storage = room.copy_(content, non_blocking=True).untyped_storage()
+        return torch.empty(0, dtype=x.dtype, device=device).set_(storage, x.storage_offset(), x.shape, x.stride())
 
     def __torch_dispatch__(
         self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -94,7 +89,6 @@ class TorchOnCpu(TorchDispatchMode):
         def send(x: torch.Tensor) -> torch.Tensor:
             if id(x) in written:
                 return written[id(x)]
-            here = moved(x, torch.device("cpu")) if x.device.type == "cuda" else x
-            return Elsewhere(here, device or x.device) if device or x.device.type == self.device_type else x
+            return Elsewhere(x.cpu(), device or x.device) if device or x.device.type == self.device_type else x
 
         return tree_map_only(torch.Tensor, send, result)

@@ -188,43 +188,47 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   plan.early = plan.blocks_loaded && plan.blocks <= sms;
 }
 
-/// Short rows whose elements are not neighbours, loaded one at a time by `lanes` lanes a row.
-void plan_elements(Plan& plan, std::int64_t lanes) {
+/// Elements that a lane loads at once and adds as a tree.
+constexpr std::int64_t kPerLane = 8;
+
+/// Short rows whose elements are not neighbours, loaded one at a time: by up to a warp's lanes.
+void plan_elements(Plan& plan) {
+  constexpr std::int64_t kWarp = 32;
   plan.kernel = Kernel::elements;
   plan.threads = static_cast<int>(kThreads);
-  plan.lanes = static_cast<int>(lanes);
-  plan.per_block = kThreads / lanes;
+  plan.lanes = static_cast<int>(std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
+  plan.per_block = kThreads / plan.lanes;
   plan.blocks = ceil_div(plan.outputs, plan.per_block);
 }
 
-constexpr std::int64_t kPerLane = 8;
-
-/// Can a thread reduce 16 bytes of columns?
-bool columns_by_vectors(const Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned) {
-  bool good = takes_column_vectors(size_of(plan.in)) && gone.count == 1 && kept.back().strides[kIn] == 1 &&
-              kept.back().size % width == 0 && gone.back().strides[kIn] % width == 0 && !misaligned &&
-              width * static_cast<std::int64_t>(size_of(plan.out)) % 16 == 0;
-  std::int64_t contiguous = 1;
-  for (std::size_t d = kept.count; d-- > 0; contiguous *= kept.dims[d].size) {
-    good &= kept.dims[d].strides[kOut] == contiguous;
-    good &= d + 1 == kept.count || kept.dims[d].strides[kIn] % width == 0;
-  }
-  return good;
+/// Are all strides whole vectors?
+bool in_vectors(DimList& list, std::int64_t width) {
+  return std::all_of(list.begin(), list.end(), [&](const Dim& d) { return d.strides[kIn] % width == 0; });
 }
 
 /// A thread a vector of columns, a column, or several threads a column: as few as fill the GPU, all with the same bits.
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
-  const std::int64_t enough = 1024 * static_cast<std::int64_t>(sm_count), lanes = round_up_pow2(ceil_div(plan.length, kPerLane));
+  const std::int64_t enough = 1024 * static_cast<std::int64_t>(sm_count), lanes = round_up_pow2(ceil_div(plan.length, kPerLane)),
+                     result_bytes = static_cast<std::int64_t>(size_of(plan.out));
+  bool in_order = true;  // the outputs lie as the vectors do
+  std::int64_t next = 1;
+  for (std::size_t d = kept.count; d-- > 0; next *= kept.dims[d].size) in_order &= kept.dims[d].strides[kOut] == next;
+  Dim tile = kept.back();
+  kept.pop_back();
   plan.kernel = Kernel::short_columns;
   plan.threads = kShortColumnThreads;
-  plan.vector = plan.outputs >= enough && columns_by_vectors(plan, kept, gone, width, misaligned);
+  plan.vector = plan.outputs >= enough && takes_column_vectors(size_of(plan.in)) && in_order && !misaligned &&
+                tile.strides[kIn] == 1 && tile.size % width == 0 && width * result_bytes % 16 == 0 && in_vectors(kept, width) &&
+                in_vectors(gone, width);
+  if (plan.vector) {
+    plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
+    tile.size /= width;
+    tile.strides[kIn] = width;
+  }
+  kept.push_back(tile);
   plan.lanes = static_cast<int>(plan.outputs * lanes <= enough ? lanes : 1);
   plan.per_block = kShortColumnThreads / plan.lanes;
   plan.blocks = ceil_div(plan.vector ? plan.outputs / width : plan.outputs, plan.per_block);
-  if (!plan.vector) return;
-  plan.result_bytes = static_cast<std::uint8_t>(size_of(plan.out));
-  kept.back().size /= width;
-  kept.back().strides[kIn] = width;
 }
 
 /// The element that does not change an operator's result, repeated over 16 bytes.
@@ -318,7 +322,6 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   plan.length = empty ? 0 : gone.product();
 
   const auto width = static_cast<std::int64_t>(16 / size_of(source.dtype));
-  const auto bytes = static_cast<std::int64_t>(size_of(source.dtype));
   std::int64_t inner = INT64_MAX;
   for (const Dim& d : gone)
     if (d.strides[kIn] != 0) inner = std::min(inner, d.strides[kIn]);
@@ -343,7 +346,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
   const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
-  constexpr std::int64_t kWarp = 32, kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kFew = 1 << 17;
+  constexpr std::int64_t kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kFew = 1 << 17;
   const std::int64_t most = !side_by_side                      ? 0
                             : kept.back().size >= kManyColumns ? kPositionsOfMany
                             : fills_tile                       ? kPositions
@@ -365,9 +368,8 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.column_out = tile.strides[kOut];
     plan.column_outputs = tile.size;
     plan.vector = plan.column_stride == 1;
-    plan.aligned = plan.vector && gone.count == 1 && plan.columns % width == 0;
-    for (const Dim& d : gone) plan.aligned &= d.strides[kIn] * bytes % 16 == 0;
-    for (const Dim& d : kept) plan.aligned &= d.strides[kIn] * bytes % 16 == 0;
+    plan.aligned =
+        plan.vector && gone.count == 1 && plan.columns % width == 0 && in_vectors(gone, width) && in_vectors(kept, width);
     if (folds && plan.vector && gone.count == 1 && gone.back().strides[kIn] == plan.columns) {
       Dim& dim = gone.back();
       plan.repeat = static_cast<int>(repeat_of(plan, plan.columns, dim.size, width));
@@ -389,7 +391,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
     if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements)
-      plan_elements(plan, std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
+      plan_elements(plan);
     else
       plan_rows(plan, gpu);
   }

@@ -77,7 +77,8 @@ struct Plan {
   Kind kind = Kind::sum;
   Kernel kernel = Kernel::rows;
   DType in = DType::f32, out = DType::f32;
-  bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough
+  bool vector = false;   ///< 16-byte loads are possible (at any alignment): the innermost stride is 1 and runs are long enough;
+                         ///< short_columns: and aligned, a vector of columns a thread
   bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
   bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
   std::uint8_t result_bytes = 0;  ///< short_columns: of an output

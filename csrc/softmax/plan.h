@@ -6,7 +6,7 @@ namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
 /// cluster (sm_90). columns: in shared memory of a CTA or a cluster; short_columns: in registers of a thread. odd_rows and
-/// tiny_rows: short rows that are not whole 16-byte vectors, in registers; tiny_rows: the shortest, and few longer ones. With two
+/// tiny_rows: short rows that are not whole 16-byte vectors, in registers; tiny_rows one element an access. With two
 /// reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one element per row,
 /// contiguous.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single, short_columns };
@@ -44,7 +44,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 constexpr int kRowSteps = 4, kShortSteps = 2;
 /// odd_rows: the most 16-byte blocks of a thread, threads per CTA, CTAs per SM.
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
-/// tiny_rows: threads per CTA, the most elements of a thread (twice as many of half types and fp32 if few).
+/// tiny_rows: threads per CTA, the most elements of a thread (twice as many where a warp has 64 partial sums of a row).
 constexpr int kTinyThreads = 128, kTinyElements = kOddSteps;
 /// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
 constexpr int kBlockThreads = 256, kShortRowThreads = 128;

@@ -13,7 +13,7 @@ void launch_tiny_rows(const Plan& plan, const void* in, void* out, cudaStream_t 
       launch_clusters<true>(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows, map,
                             static_cast<const T*>(in), static_cast<O*>(out));
     };
-    if (!plan.evenly_spaced) return go(softmax_tiny_rows<T, O, kTinyElements, 1, AnyRows>, AnyRows{plan.kept});
+    if (!plan.evenly_spaced) return go(softmax_tiny_rows<T, O, kTinyElements, 1, IndexMap>, plan.kept);
     const ShortStride map{static_cast<unsigned>(plan.kept.stride[0])};
     if constexpr (sizeof(T) < 8 && sizeof(T) == sizeof(O))
       if (plan.steps > kTinyElements) return go(softmax_tiny_rows<T, O, 2 * kTinyElements, 2, ShortStride>, map);

@@ -3,7 +3,7 @@
 //
 // Layouts: one reduced dim, any stride. kVectors: vectors at multiples of 16 bytes, which plan.kept maps; results contiguous in
 //   their order. Order of additions: eight positions as a tree, trees in order, however many columns and lanes there are.
-// Architectures: sm_80 and later. Limits: IndexMap's dims; positions * lanes in 32 bits; without kVectors, 8 lanes.
+// Architectures: sm_80 and later. Limits: IndexMap's dims.
 // Floor: every element read once, every result written once. Eight loads in flight a thread.
 #pragma once
 #include "device/ptx/grid.cuh"

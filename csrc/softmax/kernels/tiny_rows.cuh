@@ -17,17 +17,10 @@ struct TinyRows {
   bool log;
 };
 
-/// Evenly spaced rows whose number and distance fit 31 bits.
+/// Evenly spaced rows whose number and distance fit 31 bits; other rows have an IndexMap.
 struct ShortStride {
-  using Row = unsigned;
   unsigned stride;
-  __device__ __forceinline__ std::uint64_t offset(Row row) const { return static_cast<std::uint64_t>(row) * stride; }
-};
-/// Any rows.
-struct AnyRows {
-  using Row = std::int64_t;
-  IndexMap map;
-  __device__ __forceinline__ std::int64_t offset(Row row) const { return map.offset(row); }
+  __device__ __forceinline__ std::uint64_t offset(unsigned row) const { return static_cast<std::uint64_t>(row) * stride; }
 };
 
 /// kSums: partial sums of a thread; more than 1 only with 32 lanes.
@@ -36,7 +29,7 @@ __global__ void __launch_bounds__(kTinyThreads)
     softmax_tiny_rows(const __grid_constant__ TinyRows rows, const __grid_constant__ Map map, const T* __restrict__ in,
                       O* __restrict__ out) {
   using V = Value<T>;
-  using Row = typename Map::Row;
+  using Row = std::conditional_t<std::is_same_v<Map, ShortStride>, unsigned, std::int64_t>;
   constexpr int kWidth = Pack<T>::kCount;
   const int lanes = kSums > 1 ? kWarpSize : rows.lanes, log2_lanes = kSums > 1 ? 5 : rows.log2_lanes;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
