@@ -127,6 +127,7 @@ struct Wgmma;
 #define XGEMM_WGMMA_HALF(Type, name)                                                       \
   template <bool kKMajorA, bool kKMajorB>                                                  \
   struct Wgmma<Type, kKMajorA, kKMajorB> {                                                 \
+    XGEMM_WGMMA(16, name, XGEMM_R8, "%8", "%9", "%10", "%11", "%12", XGEMM_D8(0))          \
     XGEMM_WGMMA(32, name, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", XGEMM_D16)         \
     XGEMM_WGMMA(64, name, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", XGEMM_D32)         \
     XGEMM_WGMMA(80, name, XGEMM_R40, "%40", "%41", "%42", "%43", "%44", XGEMM_D40)         \

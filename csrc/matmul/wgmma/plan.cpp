@@ -140,8 +140,7 @@ std::int64_t wgmma_splits(std::int64_t n, std::int64_t k) {
     while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
     return splits;
   }
-  const std::int64_t most = n <= 512 ? kMaxCluster : 4;  // few clusters of 8 run at once
-  while (splits < most && n <= 1024 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
+  while (splits < kMaxCluster && n <= 512 && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no empty split
   return splits;
 }

@@ -66,7 +66,7 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
     const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
     return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
   }
-  if (info(t).m > 64 || info(t).n == 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
+  if (info(t).m > 64 || info(t).n <= 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
   if (splits > 1) {  // clusters on half of the SMs, or three quarters; more clusters reduce more slowly
     constexpr std::int64_t kLeast = 40;
     for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
@@ -119,7 +119,7 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
       // less.
       const bool few = p.m <= 64, again = tiles > sm_count;
       if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
-      if (!one && few && tile.n == 32 && again) continue;
+      if (!one && few && tile.n <= 32 && again) continue;
       // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
       if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const bool one_row = half && few && t == WgmmaTile::t64x64;
@@ -165,7 +165,7 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
         if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
         const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
         const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        const bool narrow = tile.n == 32 && p.m > 8 && cluster == 1 && memory_splits == 1;
+        const bool narrow = tile.n <= 32 && p.m > 8 && cluster == 1 && memory_splits == 1;
         const double store = !half || problem.n % 8 == 0 ? 0 : narrow ? kUnalignedNarrowStore : kUnalignedStore;
         if (half && std::max(cluster, memory_splits) > 1 && tile.m == 64 && tile.n > 64)
           return;  // measured slower than predicted
