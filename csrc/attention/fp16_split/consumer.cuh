@@ -60,20 +60,15 @@ struct SplitConsumer {
     shared.ring.wait(second());
     ptx::wgmma_fence();
   }
-  /// A warp's arrival that releases the parts to the producer. The scales are read by plain loads and written by bulk copies:
-  /// the proxy fence keeps the arrival behind this lane's loads (docs/log/attention.md), __syncwarp behind the other lanes'.
+  /// Releases the parts to the producer. The scales are read by plain loads and written by bulk copies: the proxy fence keeps a
+  /// lane's arrival behind its loads (docs/log/attention.md).
   __device__ __forceinline__ void release_parts() {
     ptx::fence_async_shared();
-    if constexpr (kParts == 2) {
-      const PipelineState<kTile.stages> low = second();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot), shared.ring.release(low.slot);
-      slot = low;
-    } else {
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) shared.ring.release(slot.slot);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      shared.ring.release(slot.slot);
+      slot.advance();
     }
-    slot.advance();
   }
   __device__ __forceinline__ std::uint32_t slot_address(int i) const { return ptx::shared_address(shared.slot(i)); }
   /// This thread's first pair of columns of the scales that came with the high part.

@@ -39,7 +39,7 @@ struct SplitShared {
   /// Called by one thread; a CTA barrier follows.
   __device__ __forceinline__ void init_barriers() const {
     query_slots.init(1, kConsumerWarps);
-    ring.init(1, kConsumerWarps);
+    ring.init(1, 32 * kConsumerWarps);  // every lane reads scales
     ptx::fence_barrier_init();
   }
   __device__ __forceinline__ unsigned char* slot(int i) const { return slots + i * kSlotBytes; }

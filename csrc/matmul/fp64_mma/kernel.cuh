@@ -2,7 +2,7 @@
 // and splits under 2^31. Design: docs/matmul.md.
 //
 //   Load    A producer warpgroup copies k-blocks of 16 into a ring: cp.async of 16 bytes if base and strides allow, else of 8.
-//           Of a slot's two mbarriers, one says that its copies have landed, one that all consumer warps have read it.
+//           Of a slot's two mbarriers, one says that its copies have landed, one that all consumers have read it.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; read one element at a time, without bank conflicts.
 //   Order   plan.h: segments of k, each from zero, added in order: by the CTA, which keeps a total beside the ring, or by
 //           fp64_finish if several CTAs share a tile's k.
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
 
   if (threadIdx.x < kMostSlots) {
     ptx::barrier_init(&pipeline.full[threadIdx.x], Fp64TileInfo::kProducers);
-    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.consumers() / 32);
+    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.consumers());
     ptx::fence_barrier_init();
   }
   const Problem& p = g.problem;
@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
       for (int i = 0; i < kHigh; ++i) {
         ptx::mma_f64(sums[i][j], fa[i], fb[j % 2]);
         if (last && i == 0) {
-          __syncwarp();
-          if (lane == 0) pipeline.release(reading.slot);
+          pipeline.release(reading.slot);
           reading.advance(slots);
           if (block + 1 < end) pipeline.wait(reading);
           read_b(0);

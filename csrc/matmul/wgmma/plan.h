@@ -58,7 +58,7 @@ inline constexpr auto kWgmmaTiles = std::to_array<WgmmaTileInfo>({
     {"wgmma_64x96", 64, 96, 2, 280, 860},     // the same with a K-major B
     {"wgmma_64x64", 64, 64, 2, 210, 860, 321, 1000, 905},  // few rows: limited by reading B; smaller products
     {"wgmma_64x32", 64, 32, 2, 140, 130},                  // half precision, a K-major B
-    {"wgmma_64x16", 64, 16, 4, 85, 300},                   // the same: up to 64 rows of long K that no other tile divides enough
+    {"wgmma_64x16", 64, 16, 4, 85, 550},                   // the same and a K-major A: more CTAs for few rows, or few columns
     // Half precision, a K-major A, no c or residual: as many rows of C per tile as fill the GPU evenly.
     {.name = "wgmma_256x128", .m = 128, .n = 256, .blocks = 1, .block = 1075, .fixed = 2800, .line = 3.6, .swap_ab = true},
     {.name = "wgmma_256x64", .m = 64, .n = 256, .blocks = 1, .block = 600, .fixed = 1000, .line = 1.7, .swap_ab = true},
