@@ -37,15 +37,17 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ["csrc", "tests", "torch_ext"]
 OURS = "5xgemm"  # in the mangled name of every kernel in our namespace
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an access outside a tensor is one outside an allocation
+# Mbarriers a block may have. The tools count instructions that initialise one, which a loop or many threads run often.
+MBARRIERS = ["--num-cuda-barriers", "64"]
 SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     "memcheck": (["--report-api-errors", "no", "--kernel-name", f"kns={OURS}"], UNCACHED),
-    "racecheck": (["--kernel-name", f"kns={OURS}", "--print-limit", "10000000"], {}),
+    "racecheck": (["--kernel-name", f"kns={OURS}", "--print-limit", "10000000", *MBARRIERS], {}),
     # Every kernel is watched, since one of torch's may fill an input; only errors in ours count.
     "initcheck": (
         ["--check-api-memory-access", "no", "--show-backtrace", "no", "--print-limit", "10000000"],
         UNCACHED,
     ),
-    "synccheck": (["--kernel-name", f"kns={OURS}"], {}),
+    "synccheck": (["--kernel-name", f"kns={OURS}", *MBARRIERS], {}),
 }
 TOOLS = ["tests", *SANITIZERS, "fuzz"]
 FUZZ_CASES = 100_000
