@@ -8,7 +8,7 @@ SPEED: dict[str, dict[str, dict[str, float]]] = {
     "NVIDIA H200": {
         "matmul": {"bfloat16": 1.31, "float16": 1.18, "float32": 1.89},
         "linear": {"bfloat16": 1.15, "float32": 2.67},
-        "attention": {"bfloat16": 1.26, "float16": 1.25, "float32": 4.53},
+        "attention": {"bfloat16": 1.26, "float16": 1.25, "float32": 4.52},
         "softmax": {"bfloat16": 2.72, "float32": 2.4},
         "log_softmax": {"bfloat16": 1.72, "float32": 1.82},
         "logsumexp": {"bfloat16": 8.99, "float32": 7.36},

@@ -120,13 +120,14 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
       const bool few = p.m <= 64, again = tiles > sm_count;
       if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
       if (!one && few && tile.n <= 32 && again) continue;
-      if (!one && t == WgmmaTile::t64x16 && !k_major_a(p)) continue;  // measured up to 1.4 times slower
       // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
       if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
       const bool one_row = half && few && t == WgmmaTile::t64x64;
       const double fixed = one_row ? kOneRowFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
       const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
       const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
+      // Measured: up to 1.4 times slower, where two SMs share a path to L2 and rows take more requests.
+      if (!one && t == WgmmaTile::t64x16 && (!k_major_a(p) || (straddles && 2 * tiles > sm_count))) continue;
       const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
       constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
       // Multicast: each CTA of a pair loads half of an operand for both. Two rows of tiles in one wave with K unsplit and long
