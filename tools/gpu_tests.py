@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ["csrc", "tests", "torch_ext"]
 OURS = "5xgemm"  # in the mangled name of every kernel in our namespace
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an access outside a tensor is one outside an allocation
-# Mbarriers a block may have. The tools count instructions that initialise one, which a loop or many threads run often.
+# Mbarriers of a block. Without a number synccheck overflowed in fp64_mma, where two instructions initialise 16.
 MBARRIERS = ["--num-cuda-barriers", "64"]
 SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {
     "memcheck": (["--report-api-errors", "no", "--kernel-name", f"kns={OURS}"], UNCACHED),

@@ -346,7 +346,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
   const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
-  // Nor of many positions if they are to be found again in half types: eight states of 16 bytes a thread are slow.
+  // Indices of half types: up to kPositions, since eight states of 16 bytes in a thread are slow.
   constexpr std::int64_t kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kFew = 1 << 17;
   const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns && !(state == State::index && width == 8);
   const std::int64_t most = !side_by_side ? 0 : of_many ? kPositionsOfMany : fills_tile ? kPositions : kPerLane;

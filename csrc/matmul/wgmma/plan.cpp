@@ -140,7 +140,7 @@ std::int64_t wgmma_splits(std::int64_t n, std::int64_t k) {
     while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
     return splits;
   }
-  // Up to 1024 columns only if k is long: sums in parts cost many rows 5 to 15 %, and few rows gain less.
+  // From 513 columns on only if k is long: parts cost many rows 6 to 15 % (docs/log/matmul.md), few rows gain up to 1 us.
   const std::int64_t most = n <= 512 ? kMaxCluster : n <= 1024 && k > 4096 ? 4 : 1;  // few clusters of 8 run at once
   while (splits < most && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= 132) splits *= 2;
   while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no empty split
