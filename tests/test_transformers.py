@@ -149,12 +149,15 @@ def test_logits(name: str, padding: str, device: torch.device) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert"])
 def test_half_precision(name: str, device: torch.device) -> None:
-    model, given = build(name, device, torch.bfloat16), inputs(name, device, "right")
-    actual, eager = logits(model, "xgemm", given), logits(model, "eager", given)
-    expected = logits(model.float(), "eager", given)
-    assert actual.dtype is torch.bfloat16
-    error, allowed = ((x.float() - expected).norm() / expected.norm() for x in (actual, eager))
-    assert error <= 1.5 * allowed
+    """Of eight models, since one's error is up to 1.65 times eager's by chance (400 draws), eight's 1.13 times."""
+    errors = torch.zeros(2)
+    for _ in range(8):
+        model, given = build(name, device, torch.bfloat16), inputs(name, device, "right")
+        found = [logits(model, attention, given) for attention in ("xgemm", "eager")]
+        expected = logits(model.float(), "eager", given)
+        assert found[0].dtype is torch.bfloat16
+        errors += torch.stack([((x.float() - expected).norm() / expected.norm()).square().cpu() for x in found])
+    assert errors[0].sqrt() <= 1.3 * errors[1].sqrt()
 
 
 @torch.no_grad()
