@@ -159,7 +159,7 @@ def sanitizer_errors(tool: str, log: str) -> int:
 def reports(log: str) -> list[str]:
     """Where each report of a log lies: its kernel stands in the next line, of a race in the report's own."""
     return re.findall(
-        r"^========= (?:\S.*\n=========     at |Error: Race reported between \w+ access at )(.*)", log, re.M
+        r"^========= (?:\S.*\n=========     at |\w+: Race reported between \w+ access at )(.*)", log, re.M
     )
 
 
