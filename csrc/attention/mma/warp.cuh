@@ -7,11 +7,32 @@
 
 namespace xgemm::attention {
 
+/// Weights as two bf16 parts that add up to 15 bits, A fragments each. Both are positive if the weight is: an infinite value
+/// times either is the same infinity.
+__device__ __forceinline__ void split_weights(std::uint32_t (&high)[4], std::uint32_t (&low)[4],
+                                              const float (&weights)[kMmaUnitKeys / 2]) {
+  float rest[kMmaUnitKeys / 2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    std::uint32_t below[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      below[c] = __float_as_uint(weights[2 * i + c] * (1 - 0x1p-8f)) & 0xffff0000;
+      rest[2 * i + c] = weights[2 * i + c] - __uint_as_float(below[c]);
+    }
+    high[i] = below[1] | below[0] >> 16;
+  }
+  to_fragment<__nv_bfloat16>(low, rest, 0);
+}
+
 template <class Element, int kIndex, Masking kMasking>
 struct WarpRows {
   static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
   static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
+  /// bf16 weights have 8 bits: in two parts only the output is rounded. The products are free where memory is the limit. Not for
+  /// half, whose second part would be 0 for weights below 2^-14.
+  static constexpr bool kTwoParts = std::is_same_v<Element, __nv_bfloat16>;
 
   const MmaArguments& g;
   int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
@@ -89,15 +110,21 @@ struct WarpRows {
   }
 
   __device__ __forceinline__ void multiply_values(const float (&weights)[kMmaUnitKeys / 2], const unsigned char* values) {
-    std::uint32_t a[4];
-    to_fragment<Element>(a, weights, 0);
+    std::uint32_t high[4], low[4];
+    if constexpr (kTwoParts)
+      split_weights(high, low, weights);
+    else
+      to_fragment<Element>(high, weights, 0);
 #pragma unroll
     for (int pair = 0; pair < kTile.value_size / 16; ++pair) {
       std::uint32_t fragment[4];
       ptx::ldmatrix_transposed(fragment, values + value_reader.at(pair));
 #pragma unroll
-      for (int j = 0; j < 2; ++j)
-        ptx::mma<Element>(reinterpret_cast<float(&)[4]>(outputs[8 * pair + 4 * j]), a, fragment[2 * j], fragment[2 * j + 1]);
+      for (int j = 0; j < 2; ++j) {
+        float(&output)[4] = reinterpret_cast<float(&)[4]>(outputs[8 * pair + 4 * j]);
+        if constexpr (kTwoParts) ptx::mma<Element>(output, low, fragment[2 * j], fragment[2 * j + 1]);
+        ptx::mma<Element>(output, high, fragment[2 * j], fragment[2 * j + 1]);
+      }
     }
   }
 
