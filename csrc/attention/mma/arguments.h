@@ -11,8 +11,10 @@ struct MmaArguments : WgmmaArguments {
     std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
   } queries, keys, values;
   int d;
-  int own_splits;  ///< splits that a CTA computes: 1, or all
-  bool alone;      ///< one CTA per SM
+  int own_splits;    ///< splits that a CTA computes: 1, or all
+  bool alone;        ///< one CTA per SM
+  bool mask_rows;    ///< a tile's rows have masks of their own
+  bool mask_vector;  ///< 16 keys of a mask are contiguous and aligned to 16 bytes
 };
 
 }  // namespace xgemm::attention

@@ -3,9 +3,7 @@
 // A row of the tile is a row of the operand, with zeros past its columns and after the last key. The 16-byte piece c of row r
 // is at index c ^ r % 8, so that the eight rows that one ldmatrix reads are in different banks.
 #pragma once
-#include "attention/mma/arguments.h"
-#include "attention/mma/tile.h"
-#include "attention/wgmma/scheduler.cuh"
+#include "attention/mma/mask.cuh"
 #include "device/ptx/cp_async.cuh"
 
 namespace xgemm::attention {
@@ -14,10 +12,12 @@ namespace xgemm::attention {
 template <int kKeys, Masking kMasking>
 struct SplitWalk {
   RowTile tile;
-  KeyWalk<kKeys, kMasking> walk;
+  const SplitMask<kKeys, kMasking>& mask;
+  SplitKeys<kKeys, kMasking> walk;
   int left;  ///< splits after the current one
-  __device__ __forceinline__ SplitWalk(const MmaArguments& g, const RowTile& first, int splits)
-      : tile(first), walk(g, first), left(splits - 1) {
+  __device__ __forceinline__ SplitWalk(const MmaArguments& g, const RowTile& first, const SplitMask<kKeys, kMasking>& mask,
+                                       int splits)
+      : tile(first), mask(mask), walk(g, first, mask), left(splits - 1) {
     find(g);
   }
   __device__ __forceinline__ bool valid() const { return walk.valid(); }
@@ -30,7 +30,7 @@ struct SplitWalk {
   __device__ __forceinline__ void find(const MmaArguments& g) {
     for (; !walk.valid() && left > 0; --left) {
       ++tile.split;
-      walk = KeyWalk<kKeys, kMasking>(g, tile);
+      walk = SplitKeys<kKeys, kMasking>(g, tile, mask);
     }
   }
 };

@@ -25,8 +25,9 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
   ptx::grid_wait();
 
   RowTile tile(g, static_cast<int>(blockIdx.x));
-  const int splits = mma_gathers(kTile) ? g.own_splits : 1;
-  SplitWalk<kKeys, kMasking> ahead(g, tile, splits);
+  const int splits = mma_gathers(kTile) && kMasking == Masking::edges ? g.own_splits : 1;
+  const SplitMask<kKeys, kMasking> split_mask(g, tile);
+  SplitWalk<kKeys, kMasking> ahead(g, tile, split_mask, splits);
   const TileCopies<kKeys, kTile.head_size> keys(g.keys, tile, g.d);
   const TileCopies<kKeys, kTile.value_size> values(g.values, tile, g.dv);
   const auto copy = [&](int slot) {
@@ -44,13 +45,13 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
   WarpRows<Element, kIndex, kMasking> warp(g);
   warp.load_queries(tile, attention_ring + kStages * kStageBytes);
   const int rows[2] = {tile.row + warp.row(0), tile.row + warp.row(1)};
-  UnitMask<kKeys / kMmaUnitKeys, kMasking> mask(g, tile, rows);
+  UnitMask<kKeys, kMasking> mask(g, tile, rows, split_mask);
   MergedTile<Element, kIndex, kMasking> merged(g);
   int slot = 0, before = kStages - 1;
 #pragma unroll 1
   for (int done = 0; done < splits; ++done, ++tile.split) {
 #pragma unroll 1
-    for (KeyWalk<kKeys, kMasking> walk(g, tile); walk.valid(); walk.next()) {
+    for (SplitKeys<kKeys, kMasking> walk(g, tile, split_mask); walk.valid(); walk.next()) {
       cp_async_wait<kStages - 2>();
       __syncthreads();  // all threads' copies of this stage have arrived, and all have read the previous one
       copy(before);

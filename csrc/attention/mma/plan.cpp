@@ -31,9 +31,11 @@ std::optional<WgmmaPlan> plan_mma(WgmmaProblem problem, std::int64_t shared_byte
   problem.table = kMmaTiles;
   std::optional<WgmmaPlan> plan = plan_wgmma(problem);
   if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
+  if (plan->masking != Masking::edges && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))
     plan->own_splits = std::exchange(plan->splits, 1), plan->alone = plan->tiles <= problem.sm_count;
   plan->ctas = static_cast<int>(plan->items());
+  plan->mask_tiles = 0;  // each CTA looks at its split's mask
   plan->through_memory = plan->splits > 1;
   return plan;
 }

@@ -5,7 +5,8 @@
 namespace xgemm::attention {
 
 inline constexpr int kMmaWarps = 4, kMmaThreads = 32 * kMmaWarps;
-inline constexpr int kMmaUnitKeys = 16;  ///< keys of one step of a warp's online softmax
+inline constexpr int kMmaMaskTiles = 32;  ///< most tiles of keys of a split with a mask: bits of a word
+inline constexpr int kMmaUnitKeys = 16;   ///< keys of one step of a warp's online softmax
 
 /// `keys`: of one stage, 32 KB of keys and values. Two CTAs per SM have 128 KB in flight; 40 KB reach 4.8 TB/s.
 inline constexpr std::array kMmaTiles = {

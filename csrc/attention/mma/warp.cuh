@@ -1,7 +1,6 @@
 // One warp's 16 rows against its share of the keys: scores, weights and outputs in registers, mma.sync m16n8k16 throughout.
 #pragma once
 #include "attention/mma/copies.cuh"
-#include "attention/mma/mask.cuh"
 #include "attention/wgmma/softmax.cuh"
 #include "device/ptx/mma.cuh"
 
@@ -129,7 +128,7 @@ struct WarpRows {
   }
 
   /// Computes the warp's units of the walk's current tile of keys.
-  __device__ __forceinline__ void attend(const KeyWalk<kTile.keys, kMasking>& walk, UnitMask<kUnits, kMasking>& mask,
+  __device__ __forceinline__ void attend(const SplitKeys<kTile.keys, kMasking>& walk, UnitMask<kTile.keys, kMasking>& mask,
                                          const unsigned char* keys, const unsigned char* values) {
     const bool edge = walk.on_edge();
 #pragma unroll 1

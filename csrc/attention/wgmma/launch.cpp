@@ -79,16 +79,22 @@ WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
 
-/// Fills g.mask, whose classes and bits are at `memory`, and launches its classification.
-void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, char* memory, cudaStream_t stream) {
+WgmmaMask mask_of(const Arguments& a) {
+  const Operand& x = a.mask;
+  WgmmaMask mask{};
+  mask.strides = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, x.column};
+  mask.values = x.data, mask.dtype = a.mask_dtype, mask.pairs = mask_multiples(a, 2);
+  return mask;
+}
+
+/// Launches the classification of g.mask, whose classes and bits are at `memory`.
+void classify_mask_tiles(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, char* memory, cudaStream_t stream) {
   const Operand& x = a.mask;
   MaskTilesArguments m{};
-  WgmmaMask& mask = m.mask;
-  mask.strides = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, x.column};
-  mask.values = x.data, mask.dtype = a.mask_dtype;
-  mask.pairs = mask_multiples(a, 2), m.vector = mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype)));
+  WgmmaMask& mask = g.mask;
+  m.vector = has_mask_vectors(a);
 
-  const bool own_heads = own_head_masks(a), own_rows = x.row != 0 || (own_heads && plan.packed > 1);
+  const bool own_heads = own_head_masks(a), own_rows = own_row_masks(a, plan.packed);
   const int row_tiles = own_rows ? plan.row_tiles : 1, heads = own_heads ? a.group / plan.packed : 1,
             inner = static_cast<int>(map_batches(a, x, 0));
   m.key_tiles = ShortDivider::of(plan.key_tiles), m.row_tiles = ShortDivider::of(row_tiles);
@@ -101,7 +107,7 @@ void prepare_mask(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, 
   mask.bits = reinterpret_cast<uint2*>(memory);
   mask.classes = reinterpret_cast<unsigned char*>(memory + plan.mask_bit_bytes());
   m.rows = a.sq * plan.packed, m.pack = ShortDivider::of(plan.packed), m.tile_rows = plan.tile_rows, m.sk = a.sk;
-  g.mask = mask;
+  m.mask = mask;
   launch_classify(plan.info().rows(), plan.info().keys, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
 }
 
@@ -114,6 +120,9 @@ std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
 std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
   return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
 }
+
+bool own_row_masks(const Arguments& a, int packed) { return a.mask.row != 0 || (own_head_masks(a) && packed > 1); }
+bool has_mask_vectors(const Arguments& a) { return mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype))); }
 
 WgmmaProblem wgmma_problem(const Arguments& a) {
   WgmmaProblem p{.causal = a.last < a.sk,
@@ -167,7 +176,9 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   g.partial_states = static_cast<float2*>(memory);
   g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
-  if (plan.masking != Masking::edges) prepare_mask(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
+  if (plan.masking == Masking::edges) return;
+  g.mask = mask_of(a);
+  if (plan.mask_tiles > 0) classify_mask_tiles(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
 }
 
 /// A mask row that all queries share is not loaded by TMA: 32 lanes load the same few bytes.

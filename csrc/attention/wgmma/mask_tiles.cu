@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "attention/fp16_split/tile.h"
-#include "attention/mma/tile.h"
 #include "attention/wgmma/instances.h"
 #include "attention/wgmma/mask_tiles.cuh"
 
@@ -33,7 +32,7 @@ constexpr bool is_compiled(const WgmmaTile& tile) {
   const auto same = [&](const WgmmaTile& t) {
     return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));
   };
-  return std::ranges::any_of(kWgmmaTiles, same) || std::ranges::any_of(kMmaTiles, same);
+  return std::ranges::any_of(kWgmmaTiles, same);
 }
 static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) {
   return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive));
@@ -42,7 +41,7 @@ static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) {
 }  // namespace
 
 void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  classify<kWgmmaTiles>(rows, keys, arguments, ctas, stream) || classify<kMmaTiles>(rows, keys, arguments, ctas, stream);
+  classify<kWgmmaTiles>(rows, keys, arguments, ctas, stream);
 }
 
 }  // namespace xgemm::attention
