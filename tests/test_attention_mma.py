@@ -11,7 +11,7 @@ import pytest
 import torch
 from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
 from common import CSRC, compile_program, conversation, randn
-from test_attention import attention_lse, check
+from test_attention import Reference, attention, attention_lse, check
 
 FOLDER = CSRC / "attention"
 SOURCES = [
@@ -239,6 +239,47 @@ def test_rows(by_mma: torch.device, dtype: torch.dtype, sq: int, group: int) -> 
         for mask_dtype in (dtype, torch.float32):  # torch gives NaN with the latter, or refuses it
             mask = randn(2, 1, 1, sk, dtype=mask_dtype, device=by_mma)
             check(*args, enable_gqa=True, attn_mask=mask, half_peer=mask_dtype == dtype)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masks_of_any_strides(by_mma: torch.device, dtype: torch.dtype) -> None:
+    """Of each row, head or batch; columns apart, unaligned or not; whole tiles of keys hidden from all rows."""
+    for sk, d in [(700, 64), (5000, 128), (3001, 256)]:
+        q, k, v = decoding(dtype, 3, 4, sk, d)
+        seen = torch.rand(2, 8, 3, 2 * sk + 1, device=by_mma) < 0.6
+        seen[..., 300:500] = False
+        seen[1, 0, 1] = False  # a row that sees nothing
+        shared = seen[:, :1, :1, :sk], seen[:1, :, :1, 1::2]
+        for mask in (seen[..., :sk], seen[..., 1 : sk + 1], seen[..., ::2][..., :sk], *shared):
+            check(q, k, v, attn_mask=mask, enable_gqa=True)
+            added = torch.zeros(mask.shape, dtype=dtype, device=by_mma).masked_fill(~mask, -torch.inf)
+            check(q, k, v, attn_mask=added, enable_gqa=True)
+            check(q, k, v, attn_mask=added.transpose(-1, -2).contiguous().transpose(-1, -2), enable_gqa=True)
+
+
+@pytest.mark.cuda
+def test_only_the_output_is_rounded_to_bf16(by_mma: torch.device) -> None:
+    """Up to 8 rows: weights in two parts."""
+    for sq, group, sk, d in [(1, 4, 1000, 128), (2, 4, 9000, 64), (1, 8, 700, 256), (1, 1, 20000, 128)]:
+        q, k, v = decoding(torch.bfloat16, sq, group, sk, d)
+        for mask in (None, torch.rand(sq, sk, device=by_mma) < 0.5):
+            exact = Reference(q, k, v, attn_mask=mask, enable_gqa=True).output
+            error = (attention(q, k, v, attn_mask=mask, enable_gqa=True).double() - exact).norm()
+            assert error < 1.05 * (exact.bfloat16().double() - exact).norm()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_non_finite_values(by_mma: torch.device, dtype: torch.dtype, bad: float) -> None:
+    for sq, group in [(1, 4), (3, 5)]:
+        q, k, v = decoding(dtype, sq, group, 900, 64)
+        v[..., 3, 2] = v[..., 700, 5] = bad
+        output = attention(q, k, v, enable_gqa=True)
+        expected = Reference(q, k, v, enable_gqa=True).output
+        for test in (torch.isnan, torch.isposinf, torch.isneginf):
+            assert torch.equal(test(output), test(expected)), test
 
 
 @pytest.mark.cuda

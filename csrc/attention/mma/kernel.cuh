@@ -9,6 +9,7 @@
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype and the kind of mask: 16 keys at a time, by
 //              slices (the index of the 16 modulo 4), from the last to the first of a split; slices, then splits are merged in
 //              order (merge.cuh), in the CTA or in memory with the same bits.
+//   Masks      a CTA looks through its split's part first (mask.cuh): tiles of keys that no row sees are not loaded.
 //   Floor      K and V once through memory, 2 Sk (D + Dv) bytes per key head.
 #pragma once
 #include "attention/mma/merge.cuh"

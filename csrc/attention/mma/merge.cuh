@@ -45,7 +45,7 @@ class MergedTile {
     __shared__ float2 states[kMmaWarps * kMmaRows];  // [warp][row]: maximum and sum
     float* const outputs = reinterpret_cast<float*>(memory);
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    warp.softmax.finish();
+    warp.finish();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (warp.row(h) >= g.partial_rows) continue;

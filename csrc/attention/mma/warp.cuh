@@ -6,22 +6,22 @@
 
 namespace xgemm::attention {
 
-/// Weights as two bf16 parts that add up to 15 bits, A fragments each. Both are positive if the weight is: an infinite value
-/// times either is the same infinity.
-__device__ __forceinline__ void split_weights(std::uint32_t (&high)[4], std::uint32_t (&low)[4],
-                                              const float (&weights)[kMmaUnitKeys / 2]) {
-  float rest[kMmaUnitKeys / 2];
+/// The A fragment of weights of rows 0 to 7: their bf16 parts, the lower ones in rows 8 to 15. The parts add up to 15 bits. Both
+/// are positive if the weight is, so that an infinite value times either is the same infinity.
+__device__ __forceinline__ void to_two_parts(std::uint32_t (&fragment)[4], const float (&weights)[kMmaUnitKeys / 2]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    std::uint32_t below[2];
+  for (int i = 0; i < 4; i += 2) {
+    std::uint32_t upper[2];
+    float lower[2];
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      below[c] = __float_as_uint(weights[2 * i + c] * (1 - 0x1p-8f)) & 0xffff0000;
-      rest[2 * i + c] = weights[2 * i + c] - __uint_as_float(below[c]);
+      const float weight = weights[2 * i + c];
+      upper[c] = __float_as_uint(weight * (1 - 0x1p-8f)) & 0xffff0000;
+      lower[c] = weight - __uint_as_float(upper[c]);
     }
-    high[i] = below[1] | below[0] >> 16;
+    fragment[i] = upper[1] | upper[0] >> 16;
+    fragment[i + 1] = pack_pair<bf16>(lower[0], lower[1]);
   }
-  to_fragment<__nv_bfloat16>(low, rest, 0);
 }
 
 template <class Element, int kIndex, Masking kMasking>
@@ -29,9 +29,9 @@ struct WarpRows {
   static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
   static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
-  /// bf16 weights have 8 bits: in two parts only the output is rounded. The products are free where memory is the limit. Not for
-  /// half, whose second part would be 0 for weights below 2^-14.
-  static constexpr bool kTwoParts = std::is_same_v<Element, __nv_bfloat16>;
+  /// bf16 weights have 8 bits. Up to 8 rows, the other 8 of an mma hold what rounding leaves, and only the output is rounded.
+  /// (half: what is left of weights below 2^-14 would be 0, and 0 times an infinite value NaN.)
+  static constexpr bool kMayHalve = std::is_same_v<Element, bf16>;
 
   const MmaArguments& g;
   int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
@@ -108,22 +108,21 @@ struct WarpRows {
     for (int i = 0; i < kMmaUnitKeys / 2; ++i) scores[i] = sums[0][i / 4][i % 4] + sums[1][i / 4][i % 4];
   }
 
+  __device__ __forceinline__ bool has_two_parts() const { return kMayHalve && g.partial_rows <= kMmaRows / 2; }
+
   __device__ __forceinline__ void multiply_values(const float (&weights)[kMmaUnitKeys / 2], const unsigned char* values) {
-    std::uint32_t high[4], low[4];
-    if constexpr (kTwoParts)
-      split_weights(high, low, weights);
+    std::uint32_t a[4];
+    if (has_two_parts())
+      to_two_parts(a, weights);
     else
-      to_fragment<Element>(high, weights, 0);
+      to_fragment<Element>(a, weights, 0);
 #pragma unroll
     for (int pair = 0; pair < kTile.value_size / 16; ++pair) {
       std::uint32_t fragment[4];
       ptx::ldmatrix_transposed(fragment, values + value_reader.at(pair));
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float(&output)[4] = reinterpret_cast<float(&)[4]>(outputs[8 * pair + 4 * j]);
-        if constexpr (kTwoParts) ptx::mma<Element>(output, low, fragment[2 * j], fragment[2 * j + 1]);
-        ptx::mma<Element>(output, high, fragment[2 * j], fragment[2 * j + 1]);
-      }
+      for (int j = 0; j < 2; ++j)
+        ptx::mma<Element>(reinterpret_cast<float(&)[4]>(outputs[8 * pair + 4 * j]), a, fragment[2 * j], fragment[2 * j + 1]);
     }
   }
 
@@ -140,10 +139,21 @@ struct WarpRows {
       mask.apply(scores, g);
       if (edge) mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
       softmax.raise_maximum(scores, g.scale_log2);
+      if (has_two_parts()) softmax.factor[1] = softmax.factor[0];
       softmax.exponentiate(scores, g.scale_log2);
       softmax.rescale(outputs);
       multiply_values(scores, values + unit * (2 * kMmaUnitKeys * kTile.value_size));
     }
+  }
+
+  /// After a split's last key: completes sums and outputs.
+  __device__ __forceinline__ void finish() {
+    softmax.finish();
+    if (!has_two_parts()) return;
+#pragma unroll
+    for (int i = 0; i < kTile.value_size / 2; i += 4)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) outputs[i + c] += outputs[i + 2 + c];
   }
 };
 
