@@ -180,6 +180,21 @@ def test_rows_in_shared_memory(name, dtype):
         assert_softmax(name, x[:, :-1], 1)
 
 
+@pytest.mark.sanitize
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_rows_of_a_warp_have_the_bits_of_a_team(name, dtype):
+    """More than 1024 rows: a warp each. Fewer: 128 threads each."""
+    for n in (701,) if SANITIZER else (331, 641, 701, 1019):
+        x = randn(1030, n + 1, dtype=dtype, device=CUDA)
+        for rows in (x[:, :n], x[:, 1:]):
+            y = getattr(op, name)(rows, 1)
+            assert same_bits(y[:500], getattr(op, name)(rows[:500], 1)), n
+            assert same_bits(y[500:], getattr(op, name)(rows[500:], 1)), n
+        assert_softmax(name, x[:, 1:], 1)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_longer_than_a_cluster(name):

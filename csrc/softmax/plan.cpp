@@ -24,6 +24,8 @@ constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 
 /// Up to so many rows, or elements of columns, a kernel of fewer instructions is faster: a short launch waits for its
 /// instructions.
 constexpr std::int64_t kMostTinyRows = 1 << 14, kMostTinyElements = 1 << 18;
+/// Up to so many rows a CTA each, else a warp each, with the same bits.
+constexpr std::int64_t kMostTeams = 1 << 10;
 /// Six parts of this size fit an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
@@ -32,7 +34,7 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
   plan.kernel = Kernel::shared;
   if (vectors * 16 <= kLongestInWarp) {
     plan.threads = kShortRowThreads;
-    plan.lanes = kWarp;
+    plan.lanes = plan.outer <= kMostTeams ? kTeamThreads : kWarp;
     plan.chunk = vectors;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return true;

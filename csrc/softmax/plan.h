@@ -46,8 +46,9 @@ constexpr int kRowSteps = 4, kShortSteps = 2;
 constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
 /// tiny_rows: threads per CTA, the most elements of a thread (twice as many where a warp has 64 partial sums of a row).
 constexpr int kTinyThreads = 128, kTinyElements = kOddSteps;
-/// shared: threads of a CTA that holds a part of a row, and of one whose warps hold a row each.
-constexpr int kBlockThreads = 256, kShortRowThreads = 128;
+/// shared: threads of a CTA that holds a part of a row, of one that holds a row which a warp could, and of one whose warps hold a
+/// row each.
+constexpr int kBlockThreads = 256, kTeamThreads = 128, kShortRowThreads = 128;
 /// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
 /// several tiles, the most 16-byte vectors side by side.
 constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;

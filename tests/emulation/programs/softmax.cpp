@@ -303,7 +303,7 @@ int main(int argc, char** argv) {
     std::int64_t gap = 0;  ///< between outermost rows
   };
   // Short rows, rows of a warp and of a CTA, tiny rows, odd rows whose first ones alone are tiny rows with the same bits, rows in
-  // shared memory of a warp, a CTA and clusters; columns in a few lanes, a CTA, a cluster; two passes over rows and columns;
+  // shared memory of a warp (the first ones alone: of a team), a CTA and clusters; columns in a few lanes, a CTA, a cluster; two passes over rows and columns;
   // single elements.
   const Given given[] = {
       {{37, 64}, 1, false},      {{9, 512}, 1, false},       {{3, 3000}, 1, true},       {{29, 77}, 1, false},
@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
       {{600, 7, 64}, 1, false},  {{4, 1, 333}, 1, false},    {{3, 9000, 3}, 1, false},   {{91, 15}, 1, false},
       {{1029, 3}, 1, false},     {{3, 7, 23}, 2, false, 5},  {{2, 5, 31}, 2, false, 1},  {{2, 7, 77}, 2, false, 3},
       {{3, 5, 79}, 2, false, 8}, {{2, 9, 153}, 2, false, 1}, {{2, 6, 159}, 2, false, 7}, {{2, 5, 177}, 2, false, 1},
-      {{2, 3, 313}, 2, true, 5}};
+      {{2, 3, 313}, 2, true, 5}, {{1025, 323}, 1, false}};
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       Random random(static_cast<unsigned>(seed));
