@@ -238,7 +238,7 @@ void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t w
                      enough = kBytes / (plan.vector ? 16 : element) * sms, full = std::min(kTimes * enough, kResident * sms);
   std::int64_t teams = 1, lanes = kThreads;
   if (units < enough) {
-    const std::int64_t most = std::min(trees, most_short_column_threads(plan.vector) / least_lanes);
+    const std::int64_t most = std::min(trees, most_short_column_threads(plan.vector, size_of(plan.in)) / least_lanes);
     teams = ceil_div(trees, ceil_div(trees, std::min(ceil_div(full, units), most)));  // as few as need no more rounds
   }
   plan.strips = teams == 1 ? 1 : state_of(plan.kind) == State::index ? teams : trees;

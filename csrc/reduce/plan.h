@@ -65,7 +65,9 @@ constexpr int column_threads(std::size_t part, std::size_t width) { return part 
 
 /// Positions that a thread of the kernel for short columns loads at once and adds as a tree; threads of its largest CTA.
 inline constexpr int kShortColumnTree = 8;
-constexpr int most_short_column_threads(bool vectors) { return vectors ? 128 : 512; }
+constexpr int most_short_column_threads(bool vectors, std::size_t element_bytes) {
+  return vectors ? 128 : element_bytes == 8 ? 256 : 512;
+}
 /// Larger elements are as fast one at a time; smaller ones stay with the column kernel.
 constexpr bool takes_column_vectors(std::size_t element_bytes) { return element_bytes == 2 || element_bytes == 4; }
 

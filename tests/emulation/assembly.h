@@ -20,7 +20,9 @@ inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std:
 inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
 inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
 /// As on a GPU +0 is larger than -0.
-inline void max_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : a == b ? (std::signbit(a) ? b : a) : fmaxf(a, b); }
+inline void max_nan(float& to, float a, float b) {
+  to = a != a || b != b ? NAN : a == b ? (std::signbit(a) ? b : a) : fmaxf(a, b);
+}
 template <class T>
 void pair_max_nan(unsigned& to, unsigned a, unsigned b) {
   T x, y;

@@ -46,7 +46,7 @@ int short_column_bytes(const Plan& plan) {
 }
 
 template <class Op, bool kVectors>
-__global__ void __launch_bounds__(most_short_column_threads(kVectors))
+__global__ void __launch_bounds__(most_short_column_threads(kVectors, sizeof(typename Op::T)))
     reduce_short_columns(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out) {
   using T = typename Op::T;
   using S = Part<Op>;
