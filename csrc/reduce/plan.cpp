@@ -211,13 +211,13 @@ bool in_vectors(DimList& list, std::int64_t width) {
 }
 
 /// A thread a vector of columns, a column, or several threads (teams) either: as few as fill the GPU, all with the same bits.
-void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
-  constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8;
-  // Threads of an SM: those that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far
-  // as an SM holds them.
-  constexpr std::int64_t kBytes = 4096, kTimes = 4, kResident = 2048;
+void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
+  constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
+  // Threads of an SM that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far as an SM
+  // holds them.
+  constexpr std::int64_t kEnoughBytes = 4096, kTimes = 4, kResident = 2048;
   const std::int64_t trees = ceil_div(plan.length, std::int64_t{kShortColumnTree}), sms = std::max(sm_count, 1),
-                     result_bytes = static_cast<std::int64_t>(size_of(plan.out)), element = 16 / width;
+                     element = 16 / width, result_bytes = static_cast<std::int64_t>(size_of(plan.out));
   bool in_order = true;  // the outputs lie as the vectors do
   std::int64_t next = 1;
   for (std::size_t d = kept.count; d-- > 0; next *= kept.dims[d].size) in_order &= kept.dims[d].strides[kOut] == next;
@@ -225,24 +225,29 @@ void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t w
   kept.pop_back();
   plan.kernel = Kernel::short_columns;
   // With few elements in all, single ones occupy more SMs.
-  plan.vector = (trees > kFewTrees || plan.outputs * trees > 1024 * sms) && takes_column_vectors(size_of(plan.in)) && in_order &&
-                !misaligned && tile.strides[kIn] == 1 && tile.size % width == 0 && width * result_bytes % 16 == 0 &&
-                in_vectors(kept, width) && in_vectors(gone, width);
+  if ((trees > kFewTrees || plan.outputs * trees > 1024 * sms) && takes_column_vectors(size_of(plan.in)) && in_order &&
+      tile.strides[kIn] == 1 && result_bytes % element == 0)
+    for (std::int64_t w = 4; w <= width; w *= 2)
+      if (tile.size % w == 0 && static_cast<std::int64_t>(address) % (w * element) == 0 && in_vectors(kept, w) &&
+          in_vectors(gone, w))
+        plan.width = static_cast<int>(w);
+  plan.vector = plan.width > 1;
+  plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
   if (plan.vector) {
-    plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
-    tile.size /= width;
-    tile.strides[kIn] = width;
+    tile.size /= plan.width;
+    tile.strides[kIn] = plan.width;
   }
   kept.push_back(tile);
-  const std::int64_t units = plan.vector ? plan.outputs / width : plan.outputs, least_lanes = plan.vector ? 8 : 32,
-                     enough = kBytes / (plan.vector ? 16 : element) * sms, full = std::min(kTimes * enough, kResident * sms);
+  const std::int64_t load = plan.width * element, units = plan.outputs / plan.width, enough = kEnoughBytes / load * sms,
+                     least_lanes = std::min(kLine / load, kWarp);
   std::int64_t teams = 1, lanes = kThreads;
   if (units < enough) {
-    const std::int64_t most = std::min(trees, most_short_column_threads(plan.vector, size_of(plan.in)) / least_lanes);
-    teams = ceil_div(trees, ceil_div(trees, std::min(ceil_div(full, units), most)));  // as few as need no more rounds
+    const std::int64_t wanted = ceil_div(std::min(kTimes * enough, kResident * sms), units),
+                       most = most_short_column_threads(static_cast<std::size_t>(load)) / least_lanes;
+    teams = ceil_div(trees, ceil_div(trees, std::min({wanted, trees, most})));  // as few as need no more rounds
   }
   plan.strips = teams == 1 ? 1 : state_of(plan.kind) == State::index ? teams : trees;
-  const std::int64_t bytes = plan.strips * (plan.vector ? width : 1) * static_cast<std::int64_t>(part_bytes(plan, width));
+  const std::int64_t bytes = plan.strips * plan.width * static_cast<std::int64_t>(part_bytes(plan, width));
   while (lanes > least_lanes && (lanes * teams > kThreads || (teams > 1 && lanes * bytes > kMostStateBytes))) lanes /= 2;
   plan.lanes = static_cast<int>(lanes);
   plan.threads = static_cast<int>(lanes * teams);
@@ -399,7 +404,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     }
     plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.back().strides[kIn] : 0, misaligned, gpu);
   } else if (short_columns) {
-    plan_short_columns(plan, kept, gone, width, misaligned, gpu.sm_count);
+    plan_short_columns(plan, kept, gone, width, reinterpret_cast<std::uintptr_t>(source.data), gpu.sm_count);
   } else {
     const bool strips = run && gone.back().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
     plan.vector = !gone.empty() && gone.back().strides[kIn] == 1 && (gone.count == 1 || strips || gone.back().size % width == 0);

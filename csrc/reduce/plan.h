@@ -63,11 +63,10 @@ inline constexpr std::int64_t kMaxStates = 512;
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
-/// Positions that a thread of the kernel for short columns loads at once and adds as a tree; threads of its largest CTA.
+/// Positions that a thread of the kernel for short columns loads at once and adds as a tree.
 inline constexpr int kShortColumnTree = 8;
-constexpr int most_short_column_threads(bool vectors, std::size_t element_bytes) {
-  return vectors ? 128 : element_bytes == 8 ? 256 : 512;
-}
+/// Threads of its largest CTA, given the bytes that a thread loads at once.
+constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ? 512 : bytes == 8 ? 256 : 128; }
 /// Larger elements are as fast one at a time; smaller ones stay with the column kernel.
 constexpr bool takes_column_vectors(std::size_t element_bytes) { return element_bytes == 2 || element_bytes == 4; }
 
@@ -86,6 +85,7 @@ struct Plan {
   bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
   bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
   std::uint8_t result_bytes = 0;  ///< short_columns: of an output
+  int width = 1;                  ///< short_columns: columns that a thread reads at once: 16 bytes, 8 of 16-bit elements, or one
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< per block

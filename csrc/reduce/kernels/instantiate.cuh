@@ -96,11 +96,15 @@ void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& 
   };
   if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>, 0);
   if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
-    if constexpr (takes_column_vectors(sizeof(typename Op::T)))
-      if (plan.kernel == Kernel::short_columns && plan.vector)
-        return go_short(reduce_short_columns<Op, true>, short_column_bytes<Op, true>(plan));
-    if (plan.kernel == Kernel::short_columns)
-      return go_short(reduce_short_columns<Op, false>, short_column_bytes<Op, false>(plan));
+    constexpr int kWidth = Pack<typename Op::T>::kCount;
+    if (plan.kernel == Kernel::short_columns) {
+      const int bytes = short_column_bytes<Op>(plan);
+      if constexpr (takes_column_vectors(sizeof(typename Op::T))) {
+        if (plan.width == kWidth) return go_short(reduce_short_columns<Op, kWidth>, bytes);
+        if (plan.width == 4) return go_short(reduce_short_columns<Op, 4>, bytes);
+      }
+      return go_short(reduce_short_columns<Op, 1>, bytes);
+    }
   }
   const auto go = [&](auto* kernel) {
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>), .early = plan.early};

@@ -1,10 +1,10 @@
-// Reduces columns of up to 256 positions that lie side by side. kVectors: a thread reads 16-byte vectors of columns, else single
-// elements. A thread has a whole column (plan.strips == 1), or the `teams` threads of a column take eight positions in turn and
-// their results meet in shared memory. A CTA has `lanes` threads side by side.
+// Reduces columns of up to 256 positions that lie side by side. A thread reads kWidth columns at once: 1, or vectors of 8 or 16
+// bytes. It has all of their positions (plan.strips == 1), or several threads take eight positions in turn and their results meet
+// in shared memory. A CTA has `lanes` threads side by side.
 //
-// Layouts: one reduced dim, any stride. kVectors: vectors at multiples of 16 bytes, which plan.kept maps; results contiguous in
-//   their order. Order of additions: eight positions as a tree, the trees in two chains, of the even and of the odd ones, in
-//   order; however many columns and threads there are.
+// Layouts: one reduced dim, any stride. kWidth > 1: aligned vectors, which plan.kept maps; results contiguous in their order.
+// Order of additions: eight positions as a tree, the trees in two chains, of the even and of the odd ones, in order; however
+//   many columns and threads there are.
 // Architectures: sm_80 and later. Limits: IndexMap's dims.
 // Floor: every element read once, every result written once. Eight loads in flight a thread.
 #pragma once
@@ -39,18 +39,19 @@ XGEMM_HOST_DEVICE int short_column_state_bytes(const Plan& plan) {
   return plan.strips == 1 ? 0 : static_cast<int>(plan.strips) * static_cast<int>(sizeof(Part<Op>));
 }
 /// Dynamic shared memory: states that meet, and behind them the results of vectors.
-template <class Op, bool kVectors>
+template <class Op>
 int short_column_bytes(const Plan& plan) {
-  const int columns = plan.lanes * (kVectors ? Pack<typename Op::T>::kCount : 1);
-  return columns * (short_column_state_bytes<Op>(plan) + (kVectors ? plan.result_bytes : 0));
+  return plan.lanes * plan.width * (short_column_state_bytes<Op>(plan) + (plan.vector ? plan.result_bytes : 0));
 }
 
-template <class Op, bool kVectors>
-__global__ void __launch_bounds__(most_short_column_threads(kVectors, sizeof(typename Op::T)))
+template <class Op, int kWidth>
+__global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(typename Op::T)))
     reduce_short_columns(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out) {
   using T = typename Op::T;
   using S = Part<Op>;
-  constexpr int kWidth = kVectors ? Pack<T>::kCount : 1, kAhead = kShortColumnTree;
+  constexpr int kAhead = kShortColumnTree;
+  constexpr bool kVectors = kWidth > 1;
+  using Vector = std::conditional_t<kWidth * sizeof(T) == 8, uint2, uint4>;
   constexpr bool kExact = PartOf<Op>::kIsLess;  // argmax: a thread keeps one state for all of its positions
   struct alignas(kVectors ? 16 : alignof(S)) States {
     S s[kWidth];
@@ -71,12 +72,20 @@ __global__ void __launch_bounds__(most_short_column_threads(kVectors, sizeof(typ
   in = ptx::grid_wait(in);
 
   const auto load = [](const T* p) {
-    if constexpr (kVectors) return load_aligned16(p);
-    Pack<T> single{};
-    single.values[0] = *p;
-    return as_raw(single);
+    if constexpr (kWidth == Pack<T>::kCount) return load_aligned16(p);
+    uint4 raw{};
+    if constexpr (kVectors) {
+      const uint2 half = *reinterpret_cast<const uint2*>(p);
+      raw.x = half.x;
+      raw.y = half.y;
+    } else {
+      Pack<T> single{};
+      single.values[0] = *p;
+      raw = as_raw(single);
+    }
+    return raw;
   };
-  S best[Pack<T>::kCount];  // kExact; of a single element the first
+  S best[Pack<T>::kCount];  // kExact; the first kWidth
   TreeChains<Op> chains[kWidth];
   if constexpr (kExact) {
 #pragma unroll
@@ -144,18 +153,20 @@ __global__ void __launch_bounds__(most_short_column_threads(kVectors, sizeof(typ
     }
     __syncthreads();
     const S* const of_column = reinterpret_cast<const S*>(states);
+    const int strips = static_cast<int>(plan.strips);
     for (int c = thread; c < end; c += plan.threads) {
       TreeChains<Op> joined;
 #pragma unroll 4
-      for (int i = 0; i < plan.strips; ++i) joined.add(of_column[i * lanes * kWidth + c]);
+      for (int i = 0; i < strips; ++i) joined.add(of_column[i * lanes * kWidth + c]);
       finish(joined.result(), c);
     }
   }
   if constexpr (kVectors) {
     __syncthreads();
     unsigned char* const to = static_cast<unsigned char*>(out) + first * kWidth * plan.result_bytes;
-    for (int i = thread * 16; i < end * plan.result_bytes; i += plan.threads * 16)
-      *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(results + i);
+    constexpr int kBytes = sizeof(Vector);
+    for (int i = thread * kBytes; i < end * plan.result_bytes; i += plan.threads * kBytes)
+      *reinterpret_cast<Vector*>(to + i) = *reinterpret_cast<const Vector*>(results + i);
   }
 }
 
