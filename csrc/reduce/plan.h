@@ -85,11 +85,11 @@ struct Plan {
   bool aligned = false;  ///< columns: whole vectors at multiples of 16 bytes from the base, one reduced dim
   bool blocks_loaded = false;     ///< columns: loads are aligned 16-byte blocks
   std::uint8_t result_bytes = 0;  ///< short_columns: of an output
-  int width = 1;                  ///< short_columns: columns that a thread reads at once: 16 bytes, 8 of 16-bit elements, or one
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< per block
   int lanes = 0;       ///< rows: threads that share a strip. columns, short_columns: threads side by side in a tile
+  int width = 1;       ///< short_columns: columns that a thread reads at once: 16 bytes, 8 of 16-bit elements, or one
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
