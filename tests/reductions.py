@@ -83,7 +83,11 @@ DIMS = [
     ((1270, 2), 0),  # folded positions, the last tile partial
     ((50003, 13), 0),
     ((4, 9001, 5), 1),
-    ((242, 22642), 0),  # columns: splits in one CTA, short columns
+    ((300, 22642), 0),  # columns: splits in one CTA
+    ((242, 22642), 0),  # short columns, several threads each
+    ((2, 256, 1028), 1),
+    ((5, 65, 1001), 1),
+    ((260, 67, 1024), 1),  # a thread each
     ((128, 300, 1000), 1),
     ((6, 3, 109, 1), (1, 3)),  # the kernel for single elements
     ((300, 7, 9), 1),
@@ -225,12 +229,13 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
             assert same_bits(y[r : r + 1], op(x[r : r + 1].clone(), 1)), (n, r)
         if op(x, 1).dim() == 1:
             assert same_bits(y[0], op(x[0], 0)), n
-    for outer, n, c in ((6, 60, 33), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8)):
+    for outer, n, c in ((6, 60, 33), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8), (300, 150, 1024), (140, 20, 4100)):
         x = torch.randn(outer, n, c, device=CUDA).to(dtype)
         y = op(x, 1)
         assert same_bits(y, op(x, 1)), (n, c)
         assert same_bits(y[1:2], op(x[1:2].clone(), 1)), (n, c)
-    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104)):  # columns at aligned and odd addresses
+    # Columns at aligned and odd addresses.
+    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104), (500, 4104)):
         x = torch.randn(n, c, device=CUDA).to(dtype)
         assert same_bits(op(x, 0), op(misaligned(x), 0)), (n, c)
 

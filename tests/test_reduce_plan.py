@@ -220,8 +220,8 @@ def test_label_smoothing_has_a_larger_state(planner):
 def test_merging(planner):
     plan = reduce_plan(planner, SUM, F32, 0b1111, [8, 16, 32, 64])
     assert (plan["kernel"], plan["outputs"], plan["length"], plan["vector"]) == (0, 1, 8 * 16 * 32 * 64, 1)
-    plan = reduce_plan(planner, SUM, F32, 0b0011, [8, 16, 32, 64])
-    assert (plan["kernel"], plan["columns"], plan["length"]) == (1, 32 * 64, 8 * 16)
+    plan = reduce_plan(planner, SUM, F32, 0b0011, [8, 64, 32, 64])
+    assert (plan["kernel"], plan["columns"], plan["length"]) == (1, 32 * 64, 8 * 64)
     transposed = reduce_plan(planner, SUM, F32, 0b01, [4096, 512], [1, 4096])  # dim 0 is the fast one
     assert (transposed["kernel"], transposed["outputs"], transposed["vector"]) == (0, 512, 1)
 
@@ -323,24 +323,27 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F16, [8, 9, 5, 223], 0b1001, COLUMNS, {"run": 223, "tile": 446}),
         (SUM, BF16, [1270, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "blocks": 1}),
         (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
-        (SUM, F32, [242, 22642], 0b01, COLUMNS, {"repeat": 1, "strips": 1}),
+        (SUM, F32, [300, 22642], 0b01, COLUMNS, {"repeat": 1, "strips": 1}),
         (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 8, "split": 1, "blocks": 1024}),
         (ARGMAX, F32, [12345, 6789], 0b01, COLUMNS, {"split": 4}),
         (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
         (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),
-        (SUM, F16, [6, 3, 109, 1], 0b1010, SHORT_COLUMNS, {"lanes": 1}),
-        (SUM, F32, [4, 2, 16, 912], 0b0001, SHORT_COLUMNS, {"lanes": 1, "blocks": 228}),
-        (SUM, F32, [8, 16384], 0b01, SHORT_COLUMNS, {"lanes": 1}),
-        (SUM, F32, [32, 912], 0b01, SHORT_COLUMNS, {"lanes": 4}),
+        (SUM, F16, [6, 3, 109, 1], 0b1010, SHORT_COLUMNS, {"strips": 1}),
+        (SUM, F32, [4, 2, 16, 912], 0b0001, SHORT_COLUMNS, {"strips": 1, "blocks": 228}),
+        (SUM, F32, [8, 16384], 0b01, SHORT_COLUMNS, {"strips": 1}),
+        (SUM, F32, [32, 912], 0b01, SHORT_COLUMNS, {"strips": 4, "threads": 128}),
         (SUM, F32, [300, 32, 912], 0b010, SHORT_COLUMNS, {}),
-        (SUM, F64, [300, 32, 912], 0b010, SHORT_COLUMNS, {"lanes": 1}),
+        (SUM, F64, [300, 32, 912], 0b010, SHORT_COLUMNS, {"strips": 1}),
         (SUM, F32, [2048, 2, 512], 0b010, SHORT_COLUMNS, {}),
         (SUM, F32, [33, 500], 0b01, COLUMNS, {}),
-        (SUM, BF16, [64, 4096], 0b01, SHORT_COLUMNS, {"lanes": 8}),
-        (SUM, BF16, [65, 4096], 0b01, COLUMNS, {}),
+        (SUM, BF16, [64, 4096], 0b01, SHORT_COLUMNS, {"strips": 8, "vector": 0}),
+        (SUM, BF16, [65, 4096], 0b01, SHORT_COLUMNS, {"strips": 9, "vector": 1, "threads": 72}),
+        (ARGMAX, F32, [2, 256, 1000], 0b010, SHORT_COLUMNS, {"strips": 16, "vector": 1, "threads": 128}),
+        (SUM, F32, [64, 150, 4096], 0b010, SHORT_COLUMNS, {"strips": 1, "vector": 1}),
+        (SUM, BF16, [257, 4096], 0b01, COLUMNS, {}),
         (SUM, F32, [64, 8, 16384], 0b010, SHORT_COLUMNS, {"vector": 1, "blocks": 2048}),
         (ARGMAX, BF16, [300, 16, 1000], 0b010, SHORT_COLUMNS, {"vector": 1, "blocks": 293}),
-        (SUM, BF16, [300, 16, 1001], 0b010, SHORT_COLUMNS, {"lanes": 1}),
+        (SUM, BF16, [300, 16, 1001], 0b010, SHORT_COLUMNS, {"strips": 1}),
         (SUM, F32, [2, 1 << 20], 0b01, SHORT_COLUMNS, {}),
         (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
         (SUM, F32, [3, 40, 2, 300], 0b0101, ELEMENTS, {"lanes": 1}),

@@ -92,14 +92,18 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs * plan.split;
 }
 
-/// Bytes that a thread of the column kernel keeps for a column's maximum within its CTA: value and position.
+/// Of a column's maximum: value and position.
 constexpr std::size_t index_part_bytes(std::int64_t width) { return width >= 8 ? 4 : width == 4 ? 8 : 16; }
+
+/// Bytes that a thread of the kernels for columns keeps for a column within its CTA.
+std::size_t part_bytes(const Plan& plan, std::int64_t width) {
+  const State state = state_of(plan.kind);
+  return state == State::index ? index_part_bytes(width) : state_bytes(state, plan.in);
+}
 
 /// Threads of a CTA of the column kernel.
 int threads_of(const Plan& plan, std::int64_t width) {
-  const State state = state_of(plan.kind);
-  const std::size_t part = state == State::index ? index_part_bytes(width) : state_bytes(state, plan.in);
-  return column_threads(part, static_cast<std::size_t>(width));
+  return column_threads(part_bytes(plan, width), static_cast<std::size_t>(width));
 }
 
 /// The most lanes of a folded tile: then the positions of a thread are misaligned alike for any stride.
@@ -206,29 +210,49 @@ bool in_vectors(DimList& list, std::int64_t width) {
   return std::all_of(list.begin(), list.end(), [&](const Dim& d) { return d.strides[kIn] % width == 0; });
 }
 
-/// A thread a vector of columns, a column, or several threads a column: as few as fill the GPU, all with the same bits.
-void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, bool misaligned, int sm_count) {
-  const std::int64_t enough = 1024 * static_cast<std::int64_t>(sm_count), lanes = round_up_pow2(ceil_div(plan.length, kPerLane)),
-                     result_bytes = static_cast<std::int64_t>(size_of(plan.out));
+/// A thread a vector of columns, a column, or several threads (teams) either: as few as fill the GPU, all with the same bits.
+void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
+  constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
+  // Threads of an SM that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far as an SM
+  // holds them.
+  constexpr std::int64_t kEnoughBytes = 4096, kTimes = 4, kResident = 2048;
+  const std::int64_t trees = ceil_div(plan.length, std::int64_t{kShortColumnTree}), sms = std::max(sm_count, 1),
+                     element = 16 / width, result_bytes = static_cast<std::int64_t>(size_of(plan.out));
   bool in_order = true;  // the outputs lie as the vectors do
   std::int64_t next = 1;
   for (std::size_t d = kept.count; d-- > 0; next *= kept.dims[d].size) in_order &= kept.dims[d].strides[kOut] == next;
   Dim tile = kept.back();
   kept.pop_back();
   plan.kernel = Kernel::short_columns;
-  plan.threads = kShortColumnThreads;
-  plan.vector = plan.outputs >= enough && takes_column_vectors(size_of(plan.in)) && in_order && !misaligned &&
-                tile.strides[kIn] == 1 && tile.size % width == 0 && width * result_bytes % 16 == 0 && in_vectors(kept, width) &&
-                in_vectors(gone, width);
+  // With few elements in all, single ones occupy more SMs.
+  if ((trees > kFewTrees || plan.outputs * trees > 1024 * sms) && takes_column_vectors(size_of(plan.in)) && in_order &&
+      tile.strides[kIn] == 1 && result_bytes % element == 0)
+    for (std::int64_t w = 4; w <= width; w *= 2)
+      if (tile.size % w == 0 && static_cast<std::int64_t>(address) % (w * element) == 0 && in_vectors(kept, w) &&
+          in_vectors(gone, w))
+        plan.width = static_cast<int>(w);
+  plan.vector = plan.width > 1;
+  plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
   if (plan.vector) {
-    plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
-    tile.size /= width;
-    tile.strides[kIn] = width;
+    tile.size /= plan.width;
+    tile.strides[kIn] = plan.width;
   }
   kept.push_back(tile);
-  plan.lanes = static_cast<int>(plan.outputs * lanes <= enough ? lanes : 1);
-  plan.per_block = kShortColumnThreads / plan.lanes;
-  plan.blocks = ceil_div(plan.vector ? plan.outputs / width : plan.outputs, plan.per_block);
+  const std::int64_t load = plan.width * element, units = plan.outputs / plan.width, enough = kEnoughBytes / load * sms,
+                     least_lanes = std::min(kLine / load, kWarp);
+  std::int64_t teams = 1, lanes = kThreads;
+  if (units < enough) {
+    const std::int64_t wanted = ceil_div(std::min(kTimes * enough, kResident * sms), units),
+                       most = most_short_column_threads(static_cast<std::size_t>(load)) / least_lanes;
+    teams = ceil_div(trees, ceil_div(trees, std::min({wanted, trees, most})));  // as few as need no more rounds
+  }
+  plan.strips = teams == 1 ? 1 : state_of(plan.kind) == State::index ? teams : trees;
+  const std::int64_t bytes = plan.strips * plan.width * static_cast<std::int64_t>(part_bytes(plan, width));
+  while (lanes > least_lanes && (lanes * teams > kThreads || (teams > 1 && lanes * bytes > kMostStateBytes))) lanes /= 2;
+  plan.lanes = static_cast<int>(lanes);
+  plan.threads = static_cast<int>(lanes * teams);
+  plan.per_block = lanes;
+  plan.blocks = ceil_div(units, lanes);
 }
 
 /// The element that does not change an operator's result, repeated over 16 bytes.
@@ -346,9 +370,8 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
   const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
-  // Indices of half types: up to kPositions, since eight states of 16 bytes in a thread are slow.
-  constexpr std::int64_t kPositions = 32, kPositionsOfMany = 64, kManyColumns = 512, kFew = 1 << 17;
-  const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns && !(state == State::index && width == 8);
+  constexpr std::int64_t kPositions = 32, kPositionsOfMany = 256, kManyColumns = 512, kFew = 1 << 17;
+  const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns;
   const std::int64_t most = !side_by_side ? 0 : of_many ? kPositionsOfMany : fills_tile ? kPositions : kPerLane;
   const bool serves = side_by_side && folds && !folded && width < 16,
              short_columns = serves && gone.count == 1 && plan.length <= most;
@@ -381,7 +404,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     }
     plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.back().strides[kIn] : 0, misaligned, gpu);
   } else if (short_columns) {
-    plan_short_columns(plan, kept, gone, width, misaligned, gpu.sm_count);
+    plan_short_columns(plan, kept, gone, width, reinterpret_cast<std::uintptr_t>(source.data), gpu.sm_count);
   } else {
     const bool strips = run && gone.back().size > longest && (source.dtype == DType::f32 || is_half(source.dtype));
     plan.vector = !gone.empty() && gone.back().strides[kIn] == 1 && (gone.count == 1 || strips || gone.back().size % width == 0);

@@ -63,7 +63,10 @@ inline constexpr std::int64_t kMaxStates = 512;
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
-inline constexpr int kShortColumnThreads = 128;  ///< per CTA
+/// Positions that a thread of the kernel for short columns loads at once and adds as a tree.
+inline constexpr int kShortColumnTree = 8;
+/// Threads of its largest CTA, given the bytes that a thread loads at once.
+constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ? 512 : bytes == 8 ? 256 : 128; }
 /// Larger elements are as fast one at a time; smaller ones stay with the column kernel.
 constexpr bool takes_column_vectors(std::size_t element_bytes) { return element_bytes == 2 || element_bytes == 4; }
 
@@ -85,7 +88,8 @@ struct Plan {
   Loss loss{};
   bool pairs = false;  ///< logsumexp: write (max, sum) pairs for softmax instead of their logarithm
   int threads = 0;     ///< per block
-  int lanes = 0;       ///< rows: threads that share a strip. columns: threads side by side in a tile, each of 16 bytes
+  int lanes = 0;       ///< rows: threads that share a strip. columns, short_columns: threads side by side in a tile
+  int width = 1;       ///< short_columns: columns that a thread reads at once: 16 bytes, 8 of 16-bit elements, or one
   std::int64_t outputs = 0, length = 0;
   std::int64_t vectors = 0, full = 0;  ///< rows: 16-byte vectors of a row, and those of them that are whole and without gaps
   std::int64_t columns = 1, column_stride = 0, column_out = 0;  ///< columns: the kept dim that varies fastest
@@ -103,7 +107,8 @@ struct Plan {
   std::int64_t pieces = 0;            ///< rows: strips per run if a row has several runs, else 0
   std::int64_t last = 0;              ///< offset of the last element
   std::int64_t chunk = 0;             ///< rows: 16-byte vectors per strip; columns: positions per part
-  std::int64_t strips = 1;            ///< rows: strips per row; columns: parts per column
+  std::int64_t strips = 1;            ///< rows: strips per row; columns: parts per column; short_columns: states of a
+                                      ///< column that meet in shared memory, 1: a thread reduces it alone
   std::int64_t per_block = 1;         ///< strips (parts), or rows of one strip, that a block takes
   std::int64_t split = 1;             ///< blocks per output
   bool early = false;                 ///< columns: few blocks, which may begin while the previous kernel ends

@@ -19,13 +19,17 @@ inline void timer(std::int64_t& to) { to = clock_ticks(); }
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.f, x) : x; }
 inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
 inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
-inline void max_nan(float& to, float a, float b) { to = a != a || b != b ? NAN : fmaxf(a, b); }
+/// As on a GPU +0 is larger than -0.
+inline void max_nan(float& to, float a, float b) {
+  to = a != a || b != b ? NAN : a == b ? (std::signbit(a) ? b : a) : fmaxf(a, b);
+}
 template <class T>
 void pair_max_nan(unsigned& to, unsigned a, unsigned b) {
   T x, y;
   std::memcpy(&x, &a, 4), std::memcpy(&y, &b, 4);
-  const auto larger = [](float a, float b) { return a != a || b != b ? NAN : fmaxf(a, b); };
-  const T maximum{larger(x.x, y.x), larger(x.y, y.y)};
+  float low, high;
+  max_nan(low, x.x, y.x), max_nan(high, x.y, y.y);
+  const T maximum{low, high};
   std::memcpy(&to, &maximum, 4);
 }
 template <class T>

@@ -15,21 +15,6 @@
 
 namespace xgemm::reduce {
 
-/// What a thread keeps for a column within its CTA: a state, or fewer bytes.
-template <class Op>
-struct PartOf {
-  using type = typename Op::State;
-  static constexpr bool kIsLess = false;
-};
-template <class Op>
-  requires requires { typename Op::Part; }
-struct PartOf<Op> {
-  using type = typename Op::Part;
-  static constexpr bool kIsLess = true;
-};
-template <class Op>
-using Part = typename PartOf<Op>::type;
-
 template <class Op>
 inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<typename Op::T>::kCount);
 

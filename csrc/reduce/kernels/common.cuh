@@ -4,6 +4,21 @@
 
 namespace xgemm::reduce {
 
+/// What a thread keeps for a column within its CTA: a state, or fewer bytes.
+template <class Op>
+struct PartOf {
+  using type = typename Op::State;
+  static constexpr bool kIsLess = false;
+};
+template <class Op>
+  requires requires { typename Op::Part; }
+struct PartOf<Op> {
+  using type = typename Op::Part;
+  static constexpr bool kIsLess = true;
+};
+template <class Op>
+using Part = typename PartOf<Op>::type;
+
 /// Raw elements that change no result, for places past a row's end.
 template <class Op>
 __device__ __forceinline__ uint4 padding(const Plan& plan) {

@@ -87,16 +87,24 @@ template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using Op = typename ForColumns<RowOp>::type;
   if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
-  const auto go_short = [&](auto* kernel) {
-    const Grid grid{
-        .blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
+  const auto go_short = [&](auto* kernel, int shared_bytes) {
+    const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
+                    .threads = dim3(static_cast<unsigned>(plan.threads)),
+                    .shared_bytes = static_cast<std::size_t>(shared_bytes),
+                    .early = true};
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
   };
-  if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>);
+  if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>, 0);
   if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
-    if constexpr (takes_column_vectors(sizeof(typename Op::T)))
-      if (plan.kernel == Kernel::short_columns && plan.vector) return go_short(reduce_short_columns<RowOp, true>);
-    if (plan.kernel == Kernel::short_columns) return go_short(reduce_short_columns<RowOp, false>);
+    constexpr int kWidth = Pack<typename Op::T>::kCount;
+    if (plan.kernel == Kernel::short_columns) {
+      const int bytes = short_column_bytes<Op>(plan);
+      if constexpr (takes_column_vectors(sizeof(typename Op::T))) {
+        if (plan.width == kWidth) return go_short(reduce_short_columns<Op, kWidth>, bytes);
+        if (plan.width == 4) return go_short(reduce_short_columns<Op, 4>, bytes);
+      }
+      return go_short(reduce_short_columns<Op, 1>, bytes);
+    }
   }
   const auto go = [&](auto* kernel) {
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)), .threads = dim3(kColumnThreads<Op>), .early = plan.early};

@@ -37,8 +37,9 @@ std::string text_of(const Problem& p, const Plan& plan, DType dtype) {
          std::to_string(plan.split) + " lanes " + std::to_string(plan.lanes) + " blocks " + std::to_string(plan.blocks);
 }
 
-int ran[9];  // columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows, short columns: all
-             // must have been tested
+// columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows, short columns (by single elements,
+// 8 and 16 bytes, each alone and in shared memory): all must have been tested
+int ran[14];
 
 /// The bytes of the result.
 template <class Op, class Out>
@@ -85,7 +86,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
   if (plan.kernel == Kernel::copy) ++ran[5];
   if (plan.cluster > 1) ++ran[6];
   if (plan.bulk) ++ran[7];
-  if (plan.kernel == Kernel::short_columns) ++ran[8];
+  if (plan.kernel == Kernel::short_columns) ++ran[8 + 2 * (plan.vector + (plan.width * sizeof(T) == 16)) + (plan.strips > 1)];
 
   std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
@@ -199,7 +200,8 @@ int main(int argc, char** argv) {
                          {{2, 700, 130}, 0b010}, {{6, 3, 109, 1}, 0b1010}, {{1, 110, 78}, 0b001},    {{4, 1558}, 0b01},
                          {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
                          {{2, 35001}, 0b10},     {{256, 520}, 0b10},       {{1, 66000}, 0b10},       {{3, 20, 1416}, 0b010},
-                         {{2, 3, 2056}, 0b010},  {{33, 4104}, 0b01},       {{2, 9, 4110}, 0b010}};
+                         {{2, 3, 2056}, 0b010},  {{33, 4104}, 0b01},       {{2, 9, 4110}, 0b010},    {{2, 65, 4104}, 0b010},
+                         {{2, 150, 521}, 0b010}, {{3, 100, 2744}, 0b010},  {{2, 256, 520}, 0b010},   {{2, 20, 4108}, 0b010}};
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       for (std::size_t i = 0; i < std::size(given); ++i)

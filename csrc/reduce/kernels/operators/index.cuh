@@ -79,7 +79,9 @@ struct MaximumIndex {
 #pragma unroll
     for (int e = 0; e < Pack<T>::kCount; ++e) {
       const V x = convert.template operator()<kOrdered>(as_pack<T>(raw).values[e]);
-      if (beats(x, s[e].value)) s[e] = {x, static_cast<std::uint32_t>(position)};
+      const bool better = bool(!(x <= s[e].value)) & bool(s[e].value == s[e].value);  // beats() without a branch
+      s[e].value = better ? x : s[e].value;
+      s[e].position = better ? static_cast<std::uint32_t>(position) : s[e].position;
     }
   }
   /// The positions of a column are every `repeat`-th element, from element `offset` on.
