@@ -211,6 +211,13 @@ bool in_vectors(DimList& list, std::int64_t width) {
 }
 
 /// A thread a vector of columns, a column, or several threads (teams) either: as few as fill the GPU, all with the same bits.
+/// The most positions of many short columns: measured, and the trees' states of a CTA's least lanes fit kMostStateBytes.
+std::int64_t most_short_positions(const Plan& plan) {
+  const State state = state_of(plan.kind);
+  const auto bytes = static_cast<std::int64_t>(state_bytes(state, plan.in));
+  return kShortColumnTree * (state == State::index ? 128 : bytes <= 4 ? 96 : 512 / bytes);
+}
+
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
   constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
   // Threads of an SM that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far as an SM
@@ -370,9 +377,9 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
   const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
-  constexpr std::int64_t kPositions = 32, kPositionsOfMany = 256, kManyColumns = 512, kFew = 1 << 17;
+  constexpr std::int64_t kPositions = 32, kManyColumns = 512, kFew = 1 << 17;
   const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns;
-  const std::int64_t most = !side_by_side ? 0 : of_many ? kPositionsOfMany : fills_tile ? kPositions : kPerLane;
+  const std::int64_t most = !side_by_side ? 0 : of_many ? most_short_positions(plan) : fills_tile ? kPositions : kPerLane;
   const bool serves = side_by_side && folds && !folded && width < 16,
              short_columns = serves && gone.count == 1 && plan.length <= most;
   // With several reduced dims only where the launch waits for its instructions.

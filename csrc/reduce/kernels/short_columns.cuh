@@ -1,4 +1,4 @@
-// Reduces columns of up to 256 positions that lie side by side. A thread reads kWidth columns at once: 1, or vectors of 8 or 16
+// Reduces columns of up to 1024 positions that lie side by side. A thread reads kWidth columns at once: 1, or vectors of 8 or 16
 // bytes. It has all of their positions (plan.strips == 1), or several threads take eight positions in turn and their results meet
 // in shared memory. A CTA has `lanes` threads side by side.
 //
