@@ -3,9 +3,7 @@
 #include <type_traits>
 
 #include "device/ptx/stmatrix.cuh"
-#include "device/ptx/tma.cuh"
-#include "device/ptx/warpgroup.cuh"
-#include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/box.cuh"
 #include "matmul/wgmma/arguments.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
@@ -39,9 +37,7 @@ __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue
     const int here = row + turn * kTurn, first = row + turn / kRoundTurns * kRound;
     const int buffer = turn / kRoundTurns % 2 * (kRound * kRowBytes);
     if (turn % kRoundTurns == 0) {
-      // The store before the previous one read this buffer; a previous tile may have ended with either buffer, a main loop ago.
-      if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
-      __syncwarp();
+      wait_for_buffer(turn == 0);
       ptx::named_barrier_sync(barrier, 128);  // no thread or store reads the buffer any more
     }
 #pragma unroll
@@ -54,9 +50,7 @@ __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue
     for (int j = 0; j < kTurn / 16; ++j) {
       std::uint32_t pairs[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        pairs[i] = __builtin_bit_cast(std::uint32_t,
-                                      Vector<Out, 2>{{convert<Out>(x[8 * j + 2 * i]), convert<Out>(x[8 * j + 2 * i + 1])}});
+      for (int i = 0; i < 4; ++i) pairs[i] = rounded_pair<Out>(x[8 * j + 2 * i], x[8 * j + 2 * i + 1]);
       ptx::store_matrices_transposed(place + static_cast<unsigned>(buffer + (turn % kRoundTurns * kTurn + 16 * j) * kRowBytes),
                                      pairs);
     }
