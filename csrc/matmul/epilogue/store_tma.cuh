@@ -100,7 +100,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   }
   const float alpha = g.alpha;
   constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
-  constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
+  constexpr int kBoxBytes = Config::kValue.box_c();
   constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
   const Out* const bias = static_cast<const Out*>(p.bias.data);
   const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;

@@ -11,7 +11,7 @@
 #include "device/shared_memory.cuh"
 #include "device/tile_order.cuh"
 #include "device/vector.cuh"
-#include "matmul/problem.h"
+#include "matmul/fp32_tiles/plan.h"
 
 namespace xgemm::matmul {
 
@@ -30,6 +30,20 @@ struct Fp32TilesArguments {
   unsigned* counters;              ///< [level][CTA][warpgroup]
   float* partials;                 ///< [CTA][warpgroup][quad of a thread's sums][thread]
 };
+
+/// Fills all arguments but the tensor maps, slot_bytes and the largest first lines. `swapped`: x are columns of B.
+inline void describe_tiles(Fp32TilesArguments& g, const Problem& p, const Fp32TilesPlan& plan, bool swapped, unsigned* counters,
+                           float* partials) {
+  g.problem = p;
+  g.swapped = swapped;
+  g.plain = has_plain_epilogue(p);
+  g.batch_step_x = (swapped ? plan.b : plan.a).batch_step, g.batch_step_y = (swapped ? plan.a : plan.b).batch_step;
+  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
+  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
+  g.splits = static_cast<unsigned>(plan.splits);
+  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
+  g.counters = counters, g.partials = partials;
+}
 
 namespace fp32_tiles {
 

@@ -3,7 +3,7 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "matmul/gemv/dot.cuh"
-#include "matmul/gemv/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
-#include "matmul/gemv/launch.h"
 #include "matmul/gemv/sweep.cuh"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {

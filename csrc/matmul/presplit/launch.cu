@@ -3,7 +3,6 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "matmul/dispatch.h"
-#include "matmul/fp32_tiles/launch.h"
 #include "matmul/launch.h"
 #include "matmul/operand_map.h"
 #include "matmul/presplit/kernel.cuh"

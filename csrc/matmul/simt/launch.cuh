@@ -6,7 +6,7 @@
 #include "device/launch.h"
 #include "matmul/dispatch.h"
 #include "matmul/gemv/gemv.cuh"
-#include "matmul/gemv/launch.h"
+#include "matmul/launch.h"
 #include "matmul/simt/kernel.cuh"
 
 namespace xgemm::matmul {

@@ -4,7 +4,6 @@
 #include "device/launch.h"
 #include "matmul/dispatch.h"
 #include "matmul/fp16_split/pack.cuh"
-#include "matmul/fp32_tiles/launch.h"
 #include "matmul/launch.h"
 #include "matmul/operand_map.h"
 #include "matmul/tf32/kernel.cuh"
