@@ -57,7 +57,8 @@ struct Print {
     if (g.kernel == GemvKernel::sweep)
       std::cout << " tiles=" << g.tiles << " splits=" << g.splits << " apart=0";
     else
-      std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits << " vector=" << g.vector
+      std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
+                << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
                 << " workspace=" << g.workspace_bytes;
   }
   void operator()(const Fp64Plan& f) const {

@@ -1,22 +1,33 @@
-// Launches of families that need only one function each, defined in the family's folder; other families have a launch.h of
-// their own. Free of torch.
+// Launches of all families but simt and wgmma, which have a launch.h of their own; defined in the family's folder. Free of torch.
 #pragma once
 #include <cuda_runtime.h>
 
 #include "matmul/candidate.h"
+#include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {
 
 // Each enqueues the product on `stream`. `workspace`: plan.workspace_bytes; `counters`: plan.counter_bytes of zeros, zeros again
 // afterwards; `partials`: plan.partial_bytes. Errors show in cudaGetLastError.
+template <class T>  // in simt/<type>.cu
+void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream);
+void launch_dot(const Problem& p, cudaStream_t stream);
+void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream);
 void launch_mma_half(const Problem& p, const MmaPlan& plan, cudaStream_t stream);
 void launch_mma_bf16(const Problem& p, const MmaPlan& plan, cudaStream_t stream);
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
-/// False: the driver refused a tensor map, nothing was launched.
+
+// False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                  cudaStream_t stream);
 bool launch_presplit(const Problem& p, const PresplitPlan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                      cudaStream_t stream);
+/// With A and B swapped if the plan has swap_ab.
+bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream);
+/// The same for the elements that fp16 parts cannot represent, by a plan of plan_bf16x3_fallback. `list`: its
+/// bf16x3_list_words. `prepared`: the counts of a prepared B, or null.
+bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
+                            const FailedLines* prepared, unsigned* list, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

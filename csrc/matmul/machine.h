@@ -54,16 +54,23 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   return machine;
 }
 
-/// Requirements of the one-launch fp32 kernels (gemv/sweep.cuh, sliced/kernel.cuh): clusters, 227 KiB of shared memory and fp64
-/// on tensor cores at fp32's rate; bits that may depend on M; k and strides that fit 32 bits.
+/// Sizes of the kernels that load by TMA: its coordinates are of 32 bits, and tiles may end past the last line.
+inline constexpr std::int64_t kMostLines = (std::int64_t{1} << 31) - 1024;
+
+/// Requirements of all fp32 kernels on Hopper's tensor cores whose bits may depend on M, and which compute one product of
+/// operands that were not prepared.
+inline bool serves_fp32_on_tensor_cores(const Problem& p, const DeviceProperties& gpu) {
+  return gpu.major == 9 && p.dtype == DType::f32 && p.precision != Precision::ieee && !p.batch_invariant && !p.gated &&
+         !p.prepared_b && std::min({p.m, p.n, p.k}) >= 1 && std::max({p.m, p.n, p.k}) <= kMostLines;
+}
+
+/// The same of the one-launch fp32 kernels (gemv/sweep.cuh, sliced/kernel.cuh): also sizes and strides that fit 32 bits.
 inline bool serves_one_launch_fp32(const Problem& p, const DeviceProperties& gpu) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
-  const auto fits = [](std::int64_t size) { return size >= 1 && size < kLimit; };
   const auto steps = [](const Operand& x) {
     return x.row_stride >= 0 && x.row_stride < kLimit / 4 && x.col_stride >= 0 && x.col_stride < kLimit / 4;
   };
-  return gpu.major == 9 && p.dtype == DType::f32 && p.precision != Precision::ieee && !p.batch_invariant && !p.gated &&
-         !p.prepared_b && fits(p.m) && fits(p.n) && fits(p.k) && steps(p.a) && steps(p.b);
+  return serves_fp32_on_tensor_cores(p, gpu) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
 }
 
 }  // namespace xgemm::matmul

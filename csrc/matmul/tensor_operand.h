@@ -1,5 +1,7 @@
 // Operands of kernels that load by TMA. Pure host code.
 #pragma once
+#include <utility>
+
 #include "device/integer.h"
 #include "matmul/problem.h"
 
@@ -37,6 +39,9 @@ inline TensorOperand tensor_operand(const Problem& p, const OperandLines& x, std
   t.plane = shared ? t.ld * t.other : operand.batch_stride[0];
   return t;
 }
+
+/// Reserves `size` bytes of a workspace that has `bytes`; returns their offset.
+inline std::int64_t reserve(std::int64_t& bytes, std::int64_t size) { return std::exchange(bytes, round_up(bytes + size, 256)); }
 
 /// Makes it a copy with `ld` elements from line to line.
 inline void place_copy(TensorOperand& t, std::int64_t ld) { t.copied = true, t.ld = ld, t.plane = ld * t.other; }

@@ -1,8 +1,8 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "matmul/bf16x3/kernel.cuh"
-#include "matmul/bf16x3/launch.h"
 #include "matmul/dispatch.h"
+#include "matmul/launch.h"
 #include "matmul/operand_map.h"
 
 namespace xgemm::matmul {

@@ -20,10 +20,7 @@ constexpr std::int64_t kLeastDepth = 64;
 }  // namespace
 
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
-  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b)
-    return {};
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!serves_fp32_on_tensor_cores(p, gpu)) return {};
   if (!forced.empty() && !forced.starts_with("bf16x3")) return {};
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
   const Machine machine = machine_of(gpu);
@@ -40,7 +37,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
     if (forced.find('_') != forced.npos && forced != (p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
-    if (tiles > kLimit / plan.blocks) continue;
+    if (tiles > kMostLines / plan.blocks) continue;
     const double block = tile.block;
     for (std::int64_t granule = plan.blocks;; granule = ceil_div(granule, 2)) {
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);

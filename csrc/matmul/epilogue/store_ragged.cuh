@@ -2,8 +2,7 @@
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/stmatrix.cuh"
-#include "device/vector.cuh"
-#include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/box.cuh"
 #include "matmul/wgmma/arguments.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
@@ -108,7 +107,7 @@ __device__ __forceinline__ void store_ragged_tile(const float (&sums)[kTileN / 2
             const auto add = load_vector<2>(shared_bias + 64 * known + 16 * j + 8 * (i / 2) + 2 * (lane % 4));
             x[0] = plus(x[0], add[0]), x[1] = plus(x[1], add[1]);
           }
-          pairs[i] = __builtin_bit_cast(std::uint32_t, Vector<Out, 2>{{convert<Out>(x[0]), convert<Out>(x[1])}});
+          pairs[i] = rounded_pair<Out>(x[0], x[1]);
         }
         ptx::store_matrices((buffer + place) ^ static_cast<unsigned>(32 * j), pairs);
       }

@@ -3,28 +3,26 @@
 #include <type_traits>
 
 #include "device/ptx/stmatrix.cuh"
-#include "device/ptx/tma.cuh"
-#include "device/ptx/warpgroup.cuh"
-#include "matmul/epilogue/apply.cuh"
-#include "matmul/wgmma/arguments.cuh"
+#include "matmul/epilogue/box.cuh"
+#include "matmul/wgmma/schedule.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// `row` and `column` are C's. Matrices of eight rows of C by eight columns are transposed into the warpgroup's staging, some
-/// rows of its 64 columns at a time, in TMA's swizzle. TMA stores them, eight rows per box; if rows of C are unaligned, they
-/// are stored one element at a time.
+/// `row` and `column` are C's, `tile` that of C^T. Matrices of eight rows of C by eight columns are transposed into the
+/// warpgroup's staging, some rows of its 64 columns at a time, in TMA's swizzle. TMA stores them, eight rows per box; if rows of
+/// C are unaligned, they are stored one element at a time.
 template <class Out, class Config>
-__device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
-                                              int column, int batch, int warp, int lane, unsigned char* staging,
+__device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
+                                              const Tile& tile, int warp, int lane, unsigned char* staging,
                                               const float* shared_bias) {
   constexpr int kTileN = Config::kValue.tile_n, kTurn = 32, kTurns = kTileN / kTurn, kRowBytes = 128;
-  constexpr int kRound = 2 * WgmmaBoxes<Config>::kStagingBytes / kRowBytes, kRoundTurns = kRound / kTurn;  // rows of a buffer
+  constexpr int kRound = 2 * Config::kValue.staging_bytes() / kRowBytes, kRoundTurns = kRound / kTurn;  // rows of a buffer
   const Problem& p = g.problem;
   const int consumer = warp / 4, quarter = warp % 4, barrier = kStoreBarrier + consumer;
-  column += 64 * consumer;
+  const int row = tile.column, column = tile.row + 64 * consumer, batch = tile.batch;
   const int columns = static_cast<int>(p.m), rows_end = min(static_cast<int>(p.n), row + g.tiles.width);
   if (column >= columns) return;
-  staging += 4 * consumer * WgmmaBoxes<Config>::kStagingBytes;
+  staging += 4 * consumer * Config::kValue.staging_bytes();
   const std::uint32_t place =
       ptx::shared_address(staging) +
       static_cast<unsigned>((lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * quarter + lane / 8 % 2) ^ (lane % 8)) * 16);
@@ -39,9 +37,7 @@ __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue
     const int here = row + turn * kTurn, first = row + turn / kRoundTurns * kRound;
     const int buffer = turn / kRoundTurns % 2 * (kRound * kRowBytes);
     if (turn % kRoundTurns == 0) {
-      // The store before the previous one read this buffer; a previous tile may have ended with either buffer, a main loop ago.
-      if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
-      __syncwarp();
+      wait_for_buffer(turn == 0);
       ptx::named_barrier_sync(barrier, 128);  // no thread or store reads the buffer any more
     }
 #pragma unroll
@@ -54,9 +50,7 @@ __device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue
     for (int j = 0; j < kTurn / 16; ++j) {
       std::uint32_t pairs[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        pairs[i] = __builtin_bit_cast(std::uint32_t,
-                                      Vector<Out, 2>{{convert<Out>(x[8 * j + 2 * i]), convert<Out>(x[8 * j + 2 * i + 1])}});
+      for (int i = 0; i < 4; ++i) pairs[i] = rounded_pair<Out>(x[8 * j + 2 * i], x[8 * j + 2 * i + 1]);
       ptx::store_matrices_transposed(place + static_cast<unsigned>(buffer + (turn % kRoundTurns * kTurn + 16 * j) * kRowBytes),
                                      pairs);
     }

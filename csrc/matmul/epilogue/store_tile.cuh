@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
   }
   bool moderate = true;
   if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
-  if (kTileN * sizeof(Out) >= WgmmaBoxes<Config>::kBoxC && g.boxes && moderate)
+  if (kTileN * sizeof(Out) >= Config::kValue.box_c() && g.boxes && moderate)
     return store_tma<Out, Config>(sums, g, row, column, n, batch, lane, staging, scales, row_in_tile);
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);

@@ -5,9 +5,6 @@
 #include <type_traits>
 
 #include "device/ptx/stmatrix.cuh"
-#include "device/ptx/tma.cuh"
-#include "device/ptx/warpgroup.cuh"
-#include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/store_ragged.cuh"
 
@@ -35,9 +32,7 @@ class BoxStore {
                                       int row, int batch, int column_end, auto may_be_ragged) const {
     const int buffer = turn / kTurns % 2 * 2048;
     if (turn % kTurns == 0) {
-      // The store before the previous one read this buffer; a previous tile may have ended with either buffer, a main loop ago.
-      if (ptx::elect_one()) turn == 0 ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
-      __syncwarp();
+      wait_for_buffer(turn == 0);
     }
 #pragma unroll
     for (int j = 0; j < kTurn / 16; ++j) {
@@ -46,9 +41,7 @@ class BoxStore {
       if constexpr (kMatrices) {
         std::uint32_t pairs[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          pairs[i] = __builtin_bit_cast(std::uint32_t,
-                                        Vector<Out, 2>{{convert<Out>(x[8 * j + 2 * i]), convert<Out>(x[8 * j + 2 * i + 1])}});
+        for (int i = 0; i < 4; ++i) pairs[i] = rounded_pair<Out>(x[8 * j + 2 * i], x[8 * j + 2 * i + 1]);
         ptx::store_matrices(target, pairs);
       } else {
 #pragma unroll
@@ -107,7 +100,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   }
   const float alpha = g.alpha;
   constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
-  constexpr int kBoxBytes = WgmmaBoxes<Config>::kBoxC;
+  constexpr int kBoxBytes = Config::kValue.box_c();
   constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
   const Out* const bias = static_cast<const Out*>(p.bias.data);
   const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;

@@ -9,6 +9,7 @@
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"
 #include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/fp16_split/shifted_piece.cuh"
 #include "matmul/wgmma/plan.h"
 
@@ -38,11 +39,7 @@ struct PackArguments {
 template <class Bits>
 __device__ __forceinline__ std::int64_t matrix_offset(const PackArguments<Bits>& g, const Operand& x, std::int64_t index) {
   std::int64_t offset = 0;
-#pragma unroll 1
-  for (int d = g.batch_dims - 1; d >= 0; --d) {
-    offset += index % g.batch[d] * x.batch_stride[d];
-    index /= g.batch[d];
-  }
+  each_batch_dim(g, index, [&](int d, std::int64_t at) { offset += at * x.batch_stride[d]; });
   return offset;
 }
 

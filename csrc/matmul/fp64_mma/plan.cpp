@@ -41,9 +41,8 @@ std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
 }
 
 std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
   if (gpu.major != 9 || p.dtype != DType::f64) return {};
-  if (p.m < 1 || p.n <= kGemvLines || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (p.m < 1 || p.n <= kGemvLines || p.m > kMostLines || p.n > kMostLines || p.k > kMostLines) return {};
   if (!forced.empty() && !forced.starts_with("fp64")) return {};
   Fp64Plan best{.tile = Fp64Tile::t64x64,
                 .blocks = ceil_div(p.k, kFp64TileK),
@@ -63,7 +62,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
     const Fp64TileInfo& tile = kFp64Tiles[i];
     if (forced.find('_') != forced.npos && forced.substr(0, forced.find('/')) != tile.name) continue;
     const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns);
-    if (rows > kLimit / columns / p.batches / segments) continue;
+    if (rows > kMostLines / columns / p.batches / segments) continue;
     const auto tiles = static_cast<double>(rows * columns * p.batches);
     for (std::int64_t segments_each = segments;; segments_each = ceil_div(segments_each, 2)) {
       const std::int64_t splits = ceil_div(segments, segments_each);

@@ -3,7 +3,7 @@
 #include "device/integer.h"
 #include "device/launch.h"
 #include "matmul/gemv/dot.cuh"
-#include "matmul/gemv/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -39,34 +39,32 @@ void launch(const Problem& p, cudaStream_t stream) {
                       : launch<kX, kLines, kLoads, none, kStaged>(p, stream);
 }
 
+/// kOne, kTwo, kFour: lines of w per group for one line of x, two, and up to four.
+template <dot::Loads kLoads, bool kStaged, int kOne, int kTwo, int kFour>
+void launch_for(std::int64_t x_lines, const Problem& p, cudaStream_t stream) {
+  x_lines == 1   ? launch<1, kOne, kLoads, kStaged>(p, stream)
+  : x_lines == 2 ? launch<2, kTwo, kLoads, kStaged>(p, stream)
+                 : launch<4, kFour, kLoads, kStaged>(p, stream);
+}
+
 }  // namespace
 
 void launch_dot(const Problem& p, cudaStream_t stream) {
   const bool stream_b = dot_streams_b(p);
   const OperandLines w = stream_b ? lines_of_b(p) : lines_of_a(p), x = stream_b ? lines_of_a(p) : lines_of_b(p);
-  const std::int64_t x_lines = x.count;
-  const bool apart = p.k % 4 != 0;  // depends on K alone, so that no bit depends on strides or addresses
+  const bool apart = p.k % 4 != 0;   // depends on K alone, so that no bit depends on strides or addresses
+  const bool few = w.count < 16384;  // one line of x: two of w per group halve its reads, too coarse for few lines
   using enum dot::Loads;
   if (apart && (x.k_stride == 1 || !dot_stages(p.k)))
-    x_lines == 1   ? (w.count < 16384 ? launch<1, 1, strided, false>(p, stream) : launch<1, 2, strided, false>(p, stream))
-    : x_lines == 2 ? launch<2, 2, strided, false>(p, stream)
-                   : launch<4, 4, strided, false>(p, stream);
+    few ? launch_for<strided, false, 1, 2, 4>(x.count, p, stream) : launch_for<strided, false, 2, 2, 4>(x.count, p, stream);
   else if (apart)
-    x_lines == 1   ? launch<1, 1, strided, true>(p, stream)
-    : x_lines == 2 ? launch<2, 2, strided, true>(p, stream)
-                   : launch<4, 4, strided, true>(p, stream);
-  else if (in_quads(p, w) && in_quads(p, x))  // one line of x: two of w per group halve its reads, too coarse for few lines
-    x_lines == 1   ? (w.count < 16384 ? launch<1, 1, vectors, false>(p, stream) : launch<1, 2, vectors, false>(p, stream))
-    : x_lines == 2 ? launch<2, 2, vectors, false>(p, stream)
-                   : launch<4, 2, vectors, false>(p, stream);
+    launch_for<strided, true, 1, 2, 4>(x.count, p, stream);
+  else if (in_quads(p, w) && in_quads(p, x))
+    few ? launch_for<vectors, false, 1, 2, 2>(x.count, p, stream) : launch_for<vectors, false, 2, 2, 2>(x.count, p, stream);
   else if (in_quads(p, w) && dot_stages(p.k))
-    x_lines == 1   ? launch<1, 1, vectors, true>(p, stream)
-    : x_lines == 2 ? launch<2, 2, vectors, true>(p, stream)
-                   : launch<4, 2, vectors, true>(p, stream);
+    launch_for<vectors, true, 1, 2, 2>(x.count, p, stream);
   else
-    x_lines == 1   ? launch<1, 1, elements, false>(p, stream)
-    : x_lines == 2 ? launch<2, 1, elements, false>(p, stream)
-                   : launch<4, 1, elements, false>(p, stream);
+    launch_for<elements, false, 1, 1, 1>(x.count, p, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -121,7 +121,6 @@ std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu,
                 .splits = 1,
                 .tiles = 0,
                 .workspace_bytes = 0,
-                .vector = has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4),
                 .many = false,
                 .seconds = 0};
   const bool stream_b = dot_streams_b(p);
@@ -157,7 +156,6 @@ std::optional<GemvPlan> plan_sweep(const Problem& p, const DeviceProperties& gpu
                   .splits = splits,
                   .tiles = tiles,
                   .workspace_bytes = 0,
-                  .vector = false,
                   .many = tiles * splits > (splits == 1 ? 1 : 2) * gpu.sm_count,
                   .seconds = kSweepLaunch + exact + read};
 }

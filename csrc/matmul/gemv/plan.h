@@ -42,7 +42,6 @@ struct GemvPlan {
   std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
   std::int64_t tiles;          ///< sweep: of all batches
   std::int64_t workspace_bytes;
-  bool vector;     ///< gemv: operands are loaded four elements at a time
   bool many;       ///< sweep: several blocks an SM, of half as many warps
   double seconds;  ///< predicted
 };

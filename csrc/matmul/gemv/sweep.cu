@@ -2,8 +2,8 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
-#include "matmul/gemv/launch.h"
 #include "matmul/gemv/sweep.cuh"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -30,11 +30,14 @@ void launch_groups(const Problem& p, const GemvPlan& plan, bool stream_b, cudaSt
                      : launch_groups<kX, kVector, kBuffers, false>(p, plan, stream_b, stream);
 }
 
-template <int kX, bool kVector>
+template <bool kVector>
 void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
-  // Of many blocks several fit an SM; a block that is alone needs more bytes in flight.
-  if (kX > 1 || !plan.many) return launch_groups<kX, kVector, 2>(p, plan, stream_b, stream);
-  if constexpr (kX == 1) launch_groups<kX, kVector, 1>(p, plan, stream_b, stream);
+  const std::int64_t x_lines = stream_b ? p.m : p.n;
+  if (x_lines == 1)  // of many blocks several fit an SM; a block that is alone needs more bytes in flight
+    plan.many ? launch_groups<1, kVector, 1>(p, plan, stream_b, stream) : launch_groups<1, kVector, 2>(p, plan, stream_b, stream);
+  else
+    x_lines == 2 ? launch_groups<2, kVector, 2>(p, plan, stream_b, stream)
+                 : launch_groups<4, kVector, 2>(p, plan, stream_b, stream);
 }
 
 }  // namespace
@@ -43,13 +46,7 @@ void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream) {
   const bool stream_b = p.m <= kGemvLines && p.b.col_stride == 1;
   const bool vector =
       stream_b ? !b_along_k(p) && has_vectors(p, lines_of_b(p), 4) : !a_along_k(p) && has_vectors(p, lines_of_a(p), 4);
-  const std::int64_t x_lines = stream_b ? p.m : p.n;
-  if (x_lines == 1)
-    vector ? launch<1, true>(p, plan, stream_b, stream) : launch<1, false>(p, plan, stream_b, stream);
-  else if (x_lines == 2)
-    vector ? launch<2, true>(p, plan, stream_b, stream) : launch<2, false>(p, plan, stream_b, stream);
-  else
-    vector ? launch<4, true>(p, plan, stream_b, stream) : launch<4, false>(p, plan, stream_b, stream);
+  vector ? launch<true>(p, plan, stream_b, stream) : launch<false>(p, plan, stream_b, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,7 @@
 // presplit: the kernels' configuration, arguments and shared memory.
 #pragma once
+#include "matmul/fp32_tiles/arguments.cuh"
 #include "matmul/presplit/plan.h"
-#include "matmul/tf32/arguments.cuh"
 
 namespace xgemm::matmul {
 
@@ -16,7 +16,7 @@ struct PresplitConfig {
 };
 
 /// x: rows of A, y: columns of B. Maps: dims (k, line, batch and part); boxes of kSlotK by the tile's lines.
-struct PresplitArguments : Tf32Arguments {
+struct PresplitArguments : Fp32TilesArguments {
   const unsigned char *lost_x, *lost_y;  ///< [batch][unit of lines][unit of k]: has it a number that the parts do not represent?
   unsigned units_x, units_y;             ///< of lines
 };
@@ -46,13 +46,11 @@ inline constexpr int kSlotK = 32;  ///< k of a slot
 inline constexpr int kSlotsOfBlock = kPresplitTileK / kSlotK;
 
 template <class Config>
-struct Shared {
+struct Shared : fp32_tiles::SharedRest<Config> {
   static constexpr PresplitConfig kConfig = Config::kValue;
   static constexpr int kPartX = kConfig.x() * kSlotK * 2, kPartY = kConfig.y() * kSlotK * 2;
   static constexpr int kSlotBytes = kPresplitParts * (kPartX + kPartY);
-  static constexpr int kWarps = 4 * kConfig.warpgroups();
-  static constexpr int kStage = 640;  // floats of a warp's sums on their way to C (tf32/store.cuh)
-  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, flags */;
+  static constexpr int kRest = fp32_tiles::SharedRest<Config>::kRest;
   static constexpr int kSlots = (227 * 1024 - kRest) / kSlotBytes;
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
   static_assert(kSlots >= 4);

@@ -10,14 +10,11 @@
 //
 // Floors: 6 products of 2 M N K flop at 4096 per cycle and SM; per k-block and CTA, shared memory receives 384 (kX + kY) bytes.
 #pragma once
-#include "device/pipeline.cuh"
-#include "device/ptx/grid.cuh"
-#include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/bf16x3/accumulate.cuh"
 #include "matmul/bf16x3/exact.cuh"
+#include "matmul/fp32_tiles/store.cuh"
 #include "matmul/presplit/arguments.cuh"
-#include "matmul/tf32/store.cuh"
 
 namespace xgemm::matmul {
 
@@ -37,7 +34,7 @@ struct LostUnits {
   int block;
   unsigned char first[1 + kUnitsY] = {};  // loaded before the products, looked at after them
 
-  __device__ __forceinline__ LostUnits(const PresplitArguments& g, const tf32_detail::Item<Config>& at, int warpgroup)
+  __device__ __forceinline__ LostUnits(const PresplitArguments& g, const fp32_tiles::Item<Config>& at, int warpgroup)
       : block(at.block + thread_index() % 128) {
     const auto row = [&](const unsigned char* lost, int batch, unsigned units, int line, std::int64_t lines) {
       const auto unit = static_cast<unsigned>(min(line, static_cast<int>(lines) - 1)) / kPresplitUnit;
@@ -91,7 +88,7 @@ __device__ __forceinline__ void multiply(std::uint64_t x, std::uint64_t y, float
 /// Computes the sums again, exactly, if the parts cannot represent the operands.
 template <class Config>
 __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.y() / 2], const PresplitArguments& g,
-                                          const tf32_detail::Item<Config>& at, int row0, float* stage, int barrier) {
+                                          const fp32_tiles::Item<Config>& at, int row0, float* stage, int barrier) {
   constexpr int kLines = 64;
   const Problem& p = g.problem;
   const std::int64_t begin = static_cast<std::int64_t>(at.block) * kPresplitTileK,
@@ -107,7 +104,7 @@ __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.y() / 2],
       std::int64_t row_stride, col_stride;
     } a, b;
   } swapped{{p.b.col_stride, p.b.row_stride}, {p.a.col_stride, p.a.row_stride}};
-  const tf32_detail::Lines<Config> own;
+  const fp32_tiles::Lines<Config> own;
 #pragma unroll
   for (int half = 0; half < Config::kValue.y() / kLines; ++half) {
     const int column0 = at.y + half * kLines, columns = min(kLines, static_cast<int>(p.n) - column0);
@@ -131,23 +128,9 @@ __device__ __forceinline__ bool add_splits(float (&total)[Config::kValue.y() / 2
   const auto partial = [&](unsigned split) {
     return g.partials + static_cast<std::size_t>((first + split) * kWarpgroups + warpgroup) * (2 * kQuads * 512) + thread * 4;
   };
-  float* const own = partial(mine);
-#pragma unroll
-  for (int j = 0; j < kQuads; ++j) {
-    store_vector(own + 1024 * j, Vector<float, 4>{{total[4 * j], total[4 * j + 1], total[4 * j + 2], total[4 * j + 3]}});
-    store_vector(own + 1024 * j + 512, Vector<float, 4>{{small[4 * j], small[4 * j + 1], small[4 * j + 2], small[4 * j + 3]}});
-  }
-  ptx::named_barrier_sync(barrier, 128);
-  if (thread == 0) {
-    unsigned* const counter = g.counters + first * kWarpgroups + warpgroup;
-    __threadfence();
-    const bool last = atomicAdd(counter, 1) == g.splits - 1;
-    if (last) *counter = 0;
-    *flag = last;
-    __threadfence();
-  }
-  ptx::named_barrier_sync(barrier, 128);
-  if (!*flag) return false;
+  fp32_tiles::store_quads<2>(partial(mine), total);
+  fp32_tiles::store_quads<2>(partial(mine) + 512, small);
+  if (!fp32_tiles::arrives_last(g.counters + first * kWarpgroups + warpgroup, g.splits, flag, thread, barrier)) return false;
 #pragma unroll
   for (int i = 0; i < 4 * kQuads; ++i) total[i] = small[i] = 0;
 #pragma unroll 1
@@ -177,7 +160,7 @@ __device__ __forceinline__ bool add_splits(float (&total)[Config::kValue.y() / 2
 template <class Config>
 __global__ void __launch_bounds__(Config::kValue.threads(), 1) presplit_gemm(const __grid_constant__ PresplitArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using namespace tf32_detail;
+  using namespace fp32_tiles;
   constexpr PresplitConfig kConfig = Config::kValue;
   using Memory = presplit::Shared<Config>;
   constexpr int kX = kConfig.x(), kY = kConfig.y(), kSlots = Memory::kSlots, kSums = kY / 2;
@@ -187,17 +170,8 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) presplit_gemm(con
   float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
   const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + Memory::kWarps * Memory::kStage)};
   unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
-
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  if (threadIdx.x == 0) {
-    pipeline.init(1, Memory::kWarps);
-    ptx::fence_barrier_init();
-    ptx::prefetch_tensor_map(&g.x);
-    ptx::prefetch_tensor_map(&g.y);
-  }
-  __syncthreads();
-  ptx::grid_wait();
-  ptx::grid_release();
+  begin(g, pipeline, Memory::kWarps);
 
   PipelineState<kSlots> state;
   if (warp >= Memory::kWarps) {

@@ -50,15 +50,8 @@ bool launch_presplit(const Problem& p, const PresplitPlan& plan, unsigned char* 
                      cudaStream_t stream) {
   const PresplitTileInfo& tile = info(plan.tile);
   PresplitArguments g{};
-  g.problem = p;
-  g.plain = has_plain_epilogue(p);
-  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
-  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
-  g.splits = static_cast<unsigned>(plan.splits);
-  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
-  g.counters = counters, g.partials = partials;
+  describe_tiles(g, p, plan, false, counters, partials);
   g.last_x = g.last_y = INT_MAX;
-  g.batch_step_x = plan.a.batch_step, g.batch_step_y = plan.b.batch_step;
   g.lost_x = workspace + plan.a.stats, g.lost_y = workspace + plan.b.stats;
   g.units_x = static_cast<unsigned>(presplit_units(p.m)), g.units_y = static_cast<unsigned>(presplit_units(p.n));
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {

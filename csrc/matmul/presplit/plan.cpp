@@ -27,11 +27,7 @@ TensorOperand place(const Problem& p, const OperandLines& x) {
 }  // namespace
 
 std::optional<PresplitPlan> plan_presplit(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
-  if (gpu.major != 9 || p.dtype != DType::f32 || p.precision == Precision::ieee || p.batch_invariant || p.gated || p.prepared_b)
-    return {};
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit || p.batches > kLimit / kPresplitParts)
-    return {};
+  if (!serves_fp32_on_tensor_cores(p, gpu) || p.batches > kMostLines / kPresplitParts) return {};
   if (!forced.empty() && !forced.starts_with("presplit")) return {};
   if (forced.empty() && p.precision != Precision::highest) return {};  // less exact kernels are faster
   if (p.k < kLeastDepth) return {};
@@ -41,50 +37,41 @@ std::optional<PresplitPlan> plan_presplit(const Problem& p, const DeviceProperti
   double parts_bytes = 0;
   std::int64_t units = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
-    const auto take = [&](std::int64_t bytes) {
-      const std::int64_t at = plan.workspace_bytes;
-      plan.workspace_bytes = round_up(at + bytes, 256);
-      return at;
-    };
-    if (x->plane > kLimit * 64 / kPresplitParts / x->batches) return {};
-    x->copy = take(2 * kPresplitParts * x->plane * x->batches);
+    if (x->plane > kMostLines * 64 / kPresplitParts / x->batches) return {};
+    x->copy = reserve(plan.workspace_bytes, 2 * kPresplitParts * x->plane * x->batches);
     const std::int64_t own = presplit_units(x->other) * presplit_units(p.k) * x->batches;
-    x->stats = take(own);
+    x->stats = reserve(plan.workspace_bytes, own);
     units += own;
     parts_bytes += static_cast<double>(x->other * p.k * x->batches);
   }
-  if (units > kLimit) return {};
+  if (units > kMostLines) return {};
   const double pass = kPass + (4 + 2.0 * kPresplitParts) * parts_bytes / kPassBytes;
   const double bytes = 2.0 * kPresplitParts * parts_bytes + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
   plan.blocks = ceil_div(p.k, kPresplitTileK);
-  plan.seconds = 1e30;
+  PresplitPlan best{};
+  best.seconds = 1e30;
   for (std::size_t i = 0; i < kPresplitTiles.size(); ++i) {
     const PresplitTileInfo& tile = kPresplitTiles[i];
     if (forced.find('_') != forced.npos && forced != tile.name) continue;
-    const std::int64_t tiles_x = ceil_div(p.m, tile.x), tiles_y = ceil_div(p.n, tile.y);
-    if (tiles_x > kLimit / tiles_y / p.batches / plan.blocks) continue;
-    const std::int64_t tiles = tiles_x * tiles_y * p.batches;
+    plan.tile = static_cast<PresplitTile>(i), plan.tiles_x = ceil_div(p.m, tile.x), plan.tiles_y = ceil_div(p.n, tile.y);
+    if (plan.tiles_x > kMostLines / plan.tiles_y / p.batches / plan.blocks) continue;
+    const std::int64_t tiles = plan.tiles_x * plan.tiles_y * p.batches;
     const std::int64_t most =
         std::max<std::int64_t>(1, std::min({std::int64_t{gpu.sm_count} / tiles, plan.blocks / kLeastSplit, kMostSplits}));
     for (std::int64_t wanted = 1; wanted <= most; ++wanted) {
-      const std::int64_t split_blocks = ceil_div(plan.blocks, wanted), splits = ceil_div(plan.blocks, split_blocks);
-      const std::int64_t ctas = std::min<std::int64_t>(gpu.sm_count, tiles * splits), turns = ceil_div(tiles * splits, ctas);
-      const double cycles = static_cast<double>(turns) * (static_cast<double>(split_blocks) * tile.block + tile.fixed);
-      const double merging = splits == 1 ? 0 : kMerge + static_cast<double>(splits * tile.x * tile.y * 8) / kMergeBytes;
+      const auto turns = static_cast<double>(plan.cut(tiles, wanted, gpu.sm_count));
+      const bool split = plan.splits > 1;
+      const double cycles = turns * (static_cast<double>(plan.split_blocks) * tile.block + tile.fixed);
+      const double merging = split ? kMerge + static_cast<double>(plan.splits * tile.x * tile.y * 8) / kMergeBytes : 0;
       const double products = cycles / machine.hertz_tensor, memory = bytes / machine.read_bytes;
-      const double seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + pass;
-      if (seconds < plan.seconds) {
-        plan.seconds = seconds;
-        plan.tile = static_cast<PresplitTile>(i);
-        plan.tiles_x = tiles_x, plan.tiles_y = tiles_y;
-        plan.splits = splits, plan.split_blocks = split_blocks, plan.ctas = ctas;
-        plan.partial_bytes = splits > 1 ? ctas * tile.x * tile.y * 8 : 0;
-        plan.counter_bytes = splits > 1 ? ctas * (tile.x / 64) * 4 : 0;
-      }
+      plan.seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + pass;
+      plan.partial_bytes = split ? plan.ctas * tile.x * tile.y * 8 : 0;
+      plan.counter_bytes = split ? plan.ctas * (tile.x / 64) * 4 : 0;
+      if (plan.seconds < best.seconds) best = plan;
     }
   }
-  if (plan.seconds >= 1e30) return {};
-  return plan;
+  if (best.seconds >= 1e30) return {};
+  return best;
 }
 
 }  // namespace xgemm::matmul

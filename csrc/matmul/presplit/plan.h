@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "device/properties.h"
-#include "matmul/tensor_operand.h"
+#include "matmul/fp32_tiles/plan.h"
 
 namespace xgemm::matmul {
 
@@ -27,18 +27,9 @@ inline constexpr std::array<PresplitTileInfo, 2> kPresplitTiles{{
 }};
 constexpr const PresplitTileInfo& info(PresplitTile t) { return kPresplitTiles[static_cast<std::size_t>(t)]; }
 
-struct PresplitPlan {
+/// a and b: copies: their parts, K-major; `stats`: one byte for each unit of the pass.
+struct PresplitPlan : Fp32TilesPlan {
   PresplitTile tile;
-  TensorOperand a, b;             ///< copies: their parts, K-major; `stats`: one byte for each unit of the pass
-  std::int64_t tiles_x, tiles_y;  ///< of C of a batch
-  std::int64_t blocks;            ///< of k
-  std::int64_t splits;            ///< of K, `split_blocks` blocks and one CTA each; their sums are added in order
-  std::int64_t split_blocks;
-  std::int64_t ctas;             ///< tiles times splits; at most one per SM
-  std::int64_t partial_bytes;    ///< partial sums of splits
-  std::int64_t workspace_bytes;  ///< parts and flags
-  std::int64_t counter_bytes;    ///< zeros before and after the launch
-  double seconds;                ///< predicted
 };
 
 /// Units of the pass along an operand's lines and along k.

@@ -9,6 +9,8 @@
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "matmul/bf16x3/parts.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/presplit/arguments.cuh"
 
 namespace xgemm::matmul {
@@ -28,13 +30,7 @@ __global__ void __launch_bounds__(kSplitPartsThreads, 4) split_in_parts(const __
   const unsigned unit = rest % x.units, batch = rest / x.units;
   const int line0 = static_cast<int>(unit) * kUnit, k0 = static_cast<int>(unit_k) * kUnit;
   std::int64_t offset = line0 * x.line_stride + k0 * x.k_stride;
-  unsigned index = batch;
-#pragma unroll 1
-  for (int d = g.batch_dims - 1; d >= 0; --d) {
-    const auto size = static_cast<unsigned>(g.batch[d]);
-    offset += index % size * x.operand.batch_stride[d];
-    index /= size;
-  }
+  each_batch_dim(g, batch, [&](int d, std::int64_t at) { offset += at * x.operand.batch_stride[d]; });
   const float* const in = static_cast<const float*>(x.operand.data) + offset;
   const int lines = x.lines - line0, depth = x.k - k0, thread = static_cast<int>(threadIdx.x);
   {

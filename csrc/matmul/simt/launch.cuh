@@ -6,7 +6,7 @@
 #include "device/launch.h"
 #include "matmul/dispatch.h"
 #include "matmul/gemv/gemv.cuh"
-#include "matmul/gemv/launch.h"
+#include "matmul/launch.h"
 #include "matmul/simt/kernel.cuh"
 
 namespace xgemm::matmul {
@@ -27,27 +27,18 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);
 }
 
-/// The large fp32 tile, where the four combinations of row- and column-major operands each have their own instantiation.
-template <class T>
-void launch_large(const SimtArguments& args, cudaStream_t stream) {
-  dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
-    constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
-    launch_tile<T, SimtTile::t128x128, true, kAlongA, kAlongB>(args, stream);
-  });
-}
-
 template <class T, bool kVector>
 void launch_kernel(SimtTile tile, const SimtArguments& args, cudaStream_t stream) {
-  switch (tile) {
-    case SimtTile::t128x128:
-      if constexpr (std::is_same_v<T, float> && kVector)
-        launch_large<T>(args, stream);
-      else if constexpr (!std::is_same_v<T, double>)
-        launch_tile<T, SimtTile::t128x128, kVector>(args, stream);
-      break;
-    case SimtTile::t64x64: launch_tile<T, SimtTile::t64x64, kVector>(args, stream); break;
-    case SimtTile::t16x128: launch_tile<T, SimtTile::t16x128, kVector>(args, stream); break;
-  }
+  dispatch_tile<kSimtTiles.size()>(tile, [&]<SimtTile kTile>() {
+    constexpr bool kLarge = kTile == SimtTile::t128x128;
+    if constexpr (kLarge && std::is_same_v<T, float> && kVector)  // an instantiation for each pair of layouts
+      dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
+        constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
+        launch_tile<T, kTile, true, kAlongA, kAlongB>(args, stream);
+      });
+    else if constexpr (!kLarge || !std::is_same_v<T, double>)
+      launch_tile<T, kTile, kVector>(args, stream);
+  });
 }
 
 template <class T, int kLines, bool kAlongK>

@@ -12,20 +12,18 @@
 // Floors: 2 M N K flop at 2048 per cycle and SM; per k-block of 32 and CTA, shared memory receives 128 (kX + kY) bytes from TMA
 // and supplies 128 (64 + kY) to each warpgroup, at 128 bytes per cycle; bytes of A, B and C once.
 #pragma once
-#include "device/pipeline.cuh"
-#include "device/ptx/grid.cuh"
-#include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
+#include "matmul/fp32_tiles/store.cuh"
 #include "matmul/tf32/split_k.cuh"
-#include "matmul/tf32/store.cuh"
 
 namespace xgemm::matmul {
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_sm())
-    tf32_gemm(const __grid_constant__ Tf32Arguments g) {
+    tf32_gemm(const __grid_constant__ Fp32TilesArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using namespace fp32_tiles;
   using namespace tf32_detail;
   constexpr Tf32Config kConfig = Config::kValue;
   using Memory = Shared<Config>;
@@ -35,19 +33,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_s
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
-  const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + kConsumerWarps * Memory::kStage)};
+  const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + Memory::kWarps * Memory::kStage)};
   unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
-
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  if (threadIdx.x == 0) {
-    pipeline.init(1, kConsumerWarps);
-    ptx::fence_barrier_init();
-    ptx::prefetch_tensor_map(&g.x);
-    ptx::prefetch_tensor_map(&g.y);
-  }
-  __syncthreads();
-  ptx::grid_wait();
-  ptx::grid_release();
+  begin(g, pipeline, Memory::kWarps);
 
   PipelineState<kSlots> state;
   if (warp >= kConsumerWarps) {

@@ -17,7 +17,7 @@ struct Tf32Instance {
 };
 
 template <class Instance>
-bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
+bool launch(const Fp32TilesArguments& g, unsigned ctas, cudaStream_t stream) {
   return enqueue_with_shared<tf32_gemm<Instance>, tf32_detail::Shared<Instance>::kBytes>(
       {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
 }
@@ -28,15 +28,8 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
                  cudaStream_t stream) {
   const Tf32TileInfo& tile = info(plan.tile);
   const int depth = tile.blocks * kTf32TileK;
-  Tf32Arguments g{};
-  g.problem = p;
-  g.swapped = plan.swap_ab;
-  g.plain = has_plain_epilogue(p);
-  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
-  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
-  g.splits = static_cast<unsigned>(plan.splits);
-  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
-  g.counters = counters, g.partials = partials;
+  Fp32TilesArguments g{};
+  describe_tiles(g, p, plan, plan.swap_ab, counters, partials);
   const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
   const bool k_major_x = x.k_major;
   // Boxes end with the last line, rounded up to 8. Stale shared memory past it affects only sums that are not stored.
@@ -51,7 +44,6 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_operand_map(to, p, operand, t, workspace, DType::f32, 32, t.k_major ? lines : depth, 1, true);
   };
-  g.batch_step_x = x.batch_step, g.batch_step_y = y.batch_step;
   if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
   launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
               pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);

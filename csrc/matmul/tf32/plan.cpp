@@ -23,11 +23,7 @@ TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = fals
 }  // namespace
 
 std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;
-  if (gpu.major != 9 || p.dtype != DType::f32 || (p.precision != Precision::high && p.precision != Precision::medium) ||
-      p.batch_invariant || p.gated || p.prepared_b)
-    return {};
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.m > kLimit || p.n > kLimit || p.k > kLimit) return {};
+  if (!serves_fp32_on_tensor_cores(p, gpu) || p.precision == Precision::highest) return {};
   if (!forced.empty() && !forced.starts_with("tf32")) return {};
   const Machine machine = machine_of(gpu);
   Tf32Plan plan{};
@@ -41,15 +37,15 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
     x = place(p, of_a ? lines_of_a(p) : lines_of_b(p), true);
     transposed = &x;
   }
-  plan.seconds = 1e30;
+  Tf32Plan best{};
+  best.seconds = 1e30;
   const double bytes =
       bytes_of(plan.a) + bytes_of(plan.b) + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
   double copying = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
     copying = std::max(copying, kCopyLaunch) + (x == transposed ? kTransposed : 1) * 2 * bytes_of(*x) / machine.copy_bytes_fp32;
-    x->copy = plan.workspace_bytes;
-    plan.workspace_bytes = round_up(plan.workspace_bytes + 4 * x->plane * x->batches, 256);
+    x->copy = reserve(plan.workspace_bytes, 4 * x->plane * x->batches);
   }
   for (std::size_t i = 0; i < kTf32Tiles.size(); ++i) {
     const Tf32TileInfo& tile = kTf32Tiles[i];
@@ -57,37 +53,31 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
     for (const bool swap_ab : {true, false}) {  // if both are possible, the first is a little faster
       if (!(swap_ab ? plan.a.k_major : plan.b.k_major)) continue;
       const std::int64_t tiles_x = ceil_div(swap_ab ? p.n : p.m, tile.x), tiles_y = ceil_div(swap_ab ? p.m : p.n, tile.y);
-      const std::int64_t blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
-      if (tiles_x > kLimit / tiles_y / p.batches / blocks) continue;
+      plan.tile = static_cast<Tf32Tile>(i), plan.swap_ab = swap_ab, plan.tiles_x = tiles_x, plan.tiles_y = tiles_y;
+      plan.blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
+      if (tiles_x > kMostLines / tiles_y / p.batches / plan.blocks) continue;
       const std::int64_t tiles = tiles_x * tiles_y * p.batches, slots = std::int64_t{gpu.sm_count} * tile.per_sm;
-      const std::int64_t most = std::clamp<std::int64_t>(slots / tiles, 1, blocks);
+      const std::int64_t most = std::clamp<std::int64_t>(slots / tiles, 1, plan.blocks);
       for (std::int64_t wanted = 1;; wanted = std::min(2 * wanted, most)) {
-        const std::int64_t split_blocks = ceil_div(blocks, wanted), splits = ceil_div(blocks, split_blocks);
-        const std::int64_t ctas = std::min(slots, tiles * splits), turns = ceil_div(tiles * splits, ctas);
-        const double cycles = static_cast<double>(turns) *
-                              (static_cast<double>(split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
+        const auto turns = static_cast<double>(plan.cut(tiles, wanted, slots));
+        const double cycles =
+            turns * (static_cast<double>(plan.split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
         std::int64_t levels = 0, adds = 0;  // adds: sequential
-        for (std::int64_t sums = splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
+        for (std::int64_t sums = plan.splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
           adds += std::min<std::int64_t>(sums, kTf32Fan);
         const double merging =
             static_cast<double>(levels) * kMerge + static_cast<double>(adds * tile.x * tile.y * 4) / kMergeBytesPerSecond;
         const double products = cycles / machine.hertz_tensor, memory = bytes / machine.read_bytes;
-        const double seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying;
-        if (seconds < plan.seconds) {
-          plan.seconds = seconds;
-          plan.tile = static_cast<Tf32Tile>(i);
-          plan.swap_ab = swap_ab;
-          plan.tiles_x = tiles_x, plan.tiles_y = tiles_y, plan.blocks = blocks;
-          plan.splits = splits, plan.split_blocks = split_blocks, plan.ctas = ctas;
-          plan.partial_bytes = splits > 1 ? ctas * tile.x * tile.y * 4 : 0;
-          plan.counter_bytes = levels * ctas * (tile.x / 64) * 4;
-        }
+        plan.seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying;
+        plan.partial_bytes = plan.splits > 1 ? plan.ctas * tile.x * tile.y * 4 : 0;
+        plan.counter_bytes = levels * plan.ctas * (tile.x / 64) * 4;
+        if (plan.seconds < best.seconds) best = plan;
         if (wanted == most) break;
       }
     }
   }
-  if (plan.seconds >= 1e30) return {};
-  return plan;
+  if (best.seconds >= 1e30) return {};
+  return best;
 }
 
 }  // namespace xgemm::matmul

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "device/properties.h"
-#include "matmul/tensor_operand.h"
+#include "matmul/fp32_tiles/plan.h"
 
 namespace xgemm::matmul {
 
@@ -31,19 +31,10 @@ inline constexpr std::array<Tf32TileInfo, 5> kTf32Tiles{{
 }};
 constexpr const Tf32TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
 
-struct Tf32Plan {
+/// a and b: copies of what TMA cannot load; the one of x may be MN-major, that of y is K-major. A block of K: a slot's.
+struct Tf32Plan : Fp32TilesPlan {
   Tf32Tile tile;
-  bool swap_ab;                   ///< x are columns of B, y rows of A; else the reverse
-  TensorOperand a, b;             ///< the one of x may be MN-major, that of y is K-major
-  std::int64_t tiles_x, tiles_y;  ///< of C of a batch
-  std::int64_t blocks;            ///< slots of k
-  std::int64_t splits;            ///< of K, `split_blocks` slots and one CTA each; their sums are added in order
-  std::int64_t split_blocks;
-  std::int64_t ctas;             ///< tiles times splits; at most as many as run at once
-  std::int64_t partial_bytes;    ///< partial sums of splits
-  std::int64_t workspace_bytes;  ///< copies of what TMA cannot load
-  std::int64_t counter_bytes;    ///< for each level of kTf32Fan sums, CTA and warpgroup
-  double seconds;                ///< predicted
+  bool swap_ab;  ///< x are columns of B, y rows of A; else the reverse
 };
 
 /// Nothing if it does not apply: other GPUs, dtypes and precisions, batch-invariant problems (splits depend on M), gated ones,

@@ -1,7 +1,5 @@
 // tf32: the reduction of the splits of K.
 #pragma once
-#include "device/ptx/warpgroup.cuh"
-#include "device/vector.cuh"
 #include "matmul/tf32/arguments.cuh"
 
 namespace xgemm::matmul::tf32_detail {
@@ -11,9 +9,10 @@ inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgrou
 /// Each CTA writes the sums of its split to memory. The last of kTf32Fan warpgroups to arrive adds their sums in order; groups
 /// of those sums are added in the same way. Returns true to the warpgroup that has the total.
 template <class Config>
-__device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, unsigned mine, int warpgroup,
-                                      int thread, unsigned* flag) {
+__device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], const Fp32TilesArguments& g, unsigned mine,
+                                      int warpgroup, int thread, unsigned* flag) {
   constexpr int kWarpgroups = Config::kValue.warpgroups(), kQuads = Config::kValue.y() / 8, kTogether = kQuads <= 8 ? 4 : 1;
+  const int barrier = kWarpgroupBarrier + warpgroup;
   const unsigned first = blockIdx.x - mine;  // the tile's first CTA
   const auto partial = [&](unsigned part) {
     return g.partials + static_cast<std::size_t>((first + part) * kWarpgroups + warpgroup) * (kQuads * 512) + thread * 4;
@@ -23,21 +22,8 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
   for (unsigned step = 1; step < g.splits; step *= kTf32Fan, counters += gridDim.x * kWarpgroups) {
     const unsigned leader = mine / (step * kTf32Fan) * (step * kTf32Fan),
                    count = min(unsigned{kTf32Fan}, (g.splits - leader + step - 1) / step);
-    float* const own = partial(mine);
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i)
-      store_vector(own + 512 * i, Vector<float, 4>{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}});
-    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
-    if (thread == 0) {
-      unsigned* const counter = counters + leader * kWarpgroups;
-      __threadfence();
-      const bool last = atomicAdd(counter, 1) == count - 1;
-      if (last) *counter = 0;
-      *flag = last;
-      __threadfence();
-    }
-    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
-    if (!*flag) return false;
+    fp32_tiles::store_quads(partial(mine), sums);
+    if (!fp32_tiles::arrives_last(counters + leader * kWarpgroups, count, flag, thread, barrier)) return false;
     mine = leader;
 #pragma unroll
     for (float& sum : sums) sum = 0;
@@ -60,7 +46,7 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
         }
       }
     }
-    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);  // all have read the flag
+    ptx::named_barrier_sync(barrier, 128);  // all have read the flag
   }
   return true;
 }

@@ -18,16 +18,17 @@ namespace xgemm::matmul {
 
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct WgmmaConfig {
-  int tile_m;            ///< rows of C per CTA: 64 or 128, one consumer warpgroup per 64 rows
-  int tile_n;            ///< columns of C per CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
-  int blocks;            ///< k-blocks per slot
-  int stages;            ///< slots
-  bool k_major_a;        ///< A row-major
-  bool k_major_b;        ///< B column-major
-  int group;             ///< rows of tiles per group: tiles go column by column within a group
-  int parts = 1;         ///< 2: each operand is split into hi and lo
-  bool scaled = false;   ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
-  bool gated = false;    ///< half of a tile's columns come from b, half from up, both K-major
+  static constexpr int kRowBytes = 128;  ///< of a slot
+  int tile_m;                            ///< rows of C per CTA: 64 or 128, one consumer warpgroup per 64 rows
+  int tile_n;                            ///< columns of C per CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
+  int blocks;                            ///< k-blocks per slot
+  int stages;                            ///< slots
+  bool k_major_a;                        ///< A row-major
+  bool k_major_b;                        ///< B column-major
+  int group;                             ///< rows of tiles per group: tiles go column by column within a group
+  int parts = 1;                         ///< 2: each operand is split into hi and lo
+  bool scaled = false;                   ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
+  bool gated = false;                    ///< half of a tile's columns come from b, half from up, both K-major
   bool swap_ab = false;  ///< computes C^T = B^T A^T (problem.h); B is K-major; a tile may have fewer columns than tile_n
   constexpr int most_stages() const { return swap_ab ? 2 * stages : stages; }  ///< narrower tiles have more slots
   constexpr int consumers() const { return tile_m / 64; }
@@ -43,11 +44,37 @@ struct WgmmaConfig {
   constexpr int fillers() const { return 128 - 32 * loaders(); }                     ///< warpgroup 0's other threads
   constexpr bool fills_scales() const { return scaled && !gated; }  ///< fillers copy the scales to shared memory,
   constexpr bool fills_bias() const { return !scaled && !gated; }   ///< or the bias
+
+  // Boxes of the loads, which the host writes in the tensor maps: 64 k or lines, 128 bytes, by so many rows (a K-major A may
+  // have fewer).
+  constexpr int box_a() const { return k_major_a ? tile_m : blocks * kWgmmaTileK; }
+  constexpr int box_b() const { return k_major_b ? columns() : blocks * kWgmmaTileK; }
+  constexpr int bytes_a() const { return tile_m * kRowBytes; }  ///< of a k-block
+  constexpr int bytes_b() const { return tile_n * kRowBytes; }
+  constexpr int piece_bytes() const { return blocks * kWgmmaTileK * kRowBytes; }  ///< of 64 m or n of an MN-major operand
+  constexpr int box_c() const { return columns() % 64 == 0 ? 128 : 64; }          ///< bytes per row of a box of C
+
+  // Shared memory: slots, a staging buffer per consumer warp, scales or bias, barriers.
+  constexpr int stage_bytes() const { return blocks * parts * (bytes_a() + bytes_b()); }
+  constexpr int slots_bytes() const { return swap_ab ? 208 * 1024 : stages * stage_bytes(); }
+  constexpr int staging_bytes() const { return swap_ab && tile_m == 128 ? 2048 : 4096; }  ///< per consumer warp
+  constexpr int input_bytes() const {
+    return fills_scales() ? 4 * (tile_m + tile_n + 4) : fills_bias() ? 4 * (swap_ab ? tile_m : tile_n) : 0;
+  }
+  constexpr int shared_bytes() const {
+    return slots_bytes() + 4 * consumers() * staging_bytes() + input_bytes() + most_stages() * Pipeline<1>::kBytes + 5 * 8 +
+           kSwizzlePattern;
+  }
+  constexpr bool fits() const {  ///< A cluster's partial sums are stored in the slots.
+    return (!may_split() || (tile_n / 8 + kMaxCluster - 1) * 32 * tile_m <= stages * stage_bytes()) &&
+           shared_bytes() <= 227 * 1024 && stage_bytes() % 1024 == 0 &&
+           (!gated || (k_major_a && k_major_b && columns() * kRowBytes % 1024 == 0));
+  }
 };
 
 /// The nested structs only group names.
 struct WgmmaArguments {
-  CUtensorMap a, b;                ///< dims (contiguous, other, batch * parts); boxes as WgmmaBoxes says
+  CUtensorMap a, b;                ///< dims (contiguous, other, batch * parts); boxes as WgmmaConfig says
   CUtensorMap out;                 ///< dims (n, m, batch); boxes of 128 bytes by 16 rows
   Problem problem;                 ///< sizes and the epilogue's operands; its a and b are not read
   int batch_step_a, batch_step_b;  ///< 0: all batches share one matrix
@@ -93,34 +120,6 @@ struct WgmmaArguments {
     Operand bias_gate, bias_up;
     Activation activation;
   } gate;
-};
-
-/// Boxes of the kernel's loads, which the host writes in the tensor maps (a K-major A may have fewer rows), and sizes of shared
-/// memory: slots, a staging buffer per consumer warp, scales or bias, barriers.
-template <class Config>
-struct WgmmaBoxes {
-  static constexpr WgmmaConfig kConfig = Config::kValue;
-  static constexpr int kRowBytes = 128;
-  static constexpr int kBoxA[2] = {64, kConfig.k_major_a ? kConfig.tile_m : kConfig.blocks* kWgmmaTileK};
-  static constexpr int kBoxB[2] = {64, kConfig.k_major_b ? kConfig.columns() : kConfig.blocks* kWgmmaTileK};
-  static constexpr int kBytesA = kConfig.tile_m * kRowBytes;  // of a k-block
-  static constexpr int kBytesB = kConfig.tile_n * kRowBytes;
-  static constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * kRowBytes;  // of 64 m or n of an MN-major operand
-  static constexpr int kStageBytes = kConfig.blocks * kConfig.parts * (kBytesA + kBytesB);
-  static constexpr int kSlotsBytes = kConfig.swap_ab ? 208 * 1024 : kConfig.stages * kStageBytes;
-  static constexpr int kStagingBytes = kConfig.swap_ab && kConfig.tile_m == 128 ? 2048 : 4096;  // per consumer warp
-  static constexpr int kBoxC = kConfig.columns() % 64 == 0 ? 128 : 64;                          // bytes per row of a box of C
-  static constexpr int kConsumerWarps = 4 * kConfig.consumers();
-  static constexpr int kInputBytes = kConfig.fills_scales() ? 4 * (kConfig.tile_m + kConfig.tile_n + 4)
-                                     : kConfig.fills_bias() ? 4 * (kConfig.swap_ab ? kConfig.tile_m : kConfig.tile_n)
-                                                            : 0;
-  static constexpr int kSharedBytes = kSlotsBytes + kConsumerWarps * kStagingBytes + kInputBytes +
-                                      Pipeline<kConfig.most_stages()>::kBytes + 5 * 8 + kSwizzlePattern;
-  // A cluster's partial sums are stored in the slots.
-  static_assert(!kConfig.may_split() ||
-                (kConfig.tile_n / 8 + kMaxCluster - 1) * 32 * kConfig.tile_m <= kConfig.stages * kStageBytes);
-  static_assert(kSharedBytes <= 227 * 1024 && kStageBytes % 1024 == 0);
-  static_assert(!kConfig.gated || (kConfig.k_major_a && kConfig.k_major_b && kConfig.columns() * kRowBytes % 1024 == 0));
 };
 
 namespace wgmma_detail {

@@ -17,43 +17,32 @@
 #include "device/ptx/grid.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
-#include "device/ptx/wgmma.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/store_gated.cuh"
 #include "matmul/epilogue/store_swapped.cuh"
 #include "matmul/epilogue/store_tile.cuh"
+#include "matmul/wgmma/multiply.cuh"
 #include "matmul/wgmma/schedule.cuh"
 #include "matmul/wgmma/split_k.cuh"
 #include "matmul/wgmma/tile_inputs.cuh"
 
 namespace xgemm::matmul {
 
-namespace wgmma_detail {
-
-/// total + the sum of a k-block of two-part products, from which truncation takes an ulp on average. A sum that ends in four
-/// zero bits has lost nothing: integers stay exact up to 2^20.
-__device__ __forceinline__ float promoted(float sum, float total) {
-  return fmaf(sum, __float_as_uint(sum) & 15 ? 1.f + 0x1p-23f : 1.f, total);
-}
-
-}  // namespace wgmma_detail
-
 template <class Element, class Out, class Config>
 __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr WgmmaConfig kConfig = Config::kValue;
-  using Boxes = WgmmaBoxes<Config>;
+  static_assert(kConfig.fits());
   constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.most_stages(), kParts = kConfig.parts;
-  constexpr int kAccumulators = kTileN / 2, kConsumerWarps = Boxes::kConsumerWarps, kConsumerThreads = 32 * kConsumerWarps;
-  constexpr int kRowBytes = Boxes::kRowBytes;
-  constexpr int kPieceBytes = kConfig.blocks * kWgmmaTileK * 128;  // of 64 lines of an MN-major operand
+  constexpr int kAccumulators = kTileN / 2, kConsumerWarps = 4 * kConfig.consumers(), kConsumerThreads = 32 * kConsumerWarps;
+  constexpr int kRowBytes = kConfig.kRowBytes, kPieceBytes = kConfig.piece_bytes();
 
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
-  unsigned char* const staging = slots + Boxes::kSlotsBytes;
-  int* const inputs = reinterpret_cast<int*>(staging + kConsumerWarps * Boxes::kStagingBytes);
+  unsigned char* const staging = slots + kConfig.slots_bytes();
+  int* const inputs = reinterpret_cast<int*>(staging + kConsumerWarps * kConfig.staging_bytes());
   const Pipeline<kStages> pipeline{
-      reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(inputs) + Boxes::kInputBytes)};
+      reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(inputs) + kConfig.input_bytes())};
   ptx::Barrier* const merged = pipeline.empty + kStages;  // the slots, which held a cluster's sums, may be loaded again
   [[maybe_unused]] const Pipeline<1> filled{merged + 1};  // `inputs`: filled by idle warps, released by consumer warps
   ptx::Barrier* const arrived = merged + 3;               // the cluster's sums of this CTA's columns have arrived
@@ -61,7 +50,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   const int cluster = kConfig.may_split() ? g.k.cluster_splits : 1;
   const bool multicast = kConfig.may_multicast() && g.tiles.multicast != 0;
   const int stages = kConfig.swap_ab ? g.slots.stages : kStages,
-            stage_bytes = kConfig.swap_ab ? g.slots.stage_bytes : Boxes::kStageBytes;
+            stage_bytes = kConfig.swap_ab ? g.slots.stage_bytes : kConfig.stage_bytes();
 
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   // The prologue is part of every launch, and a single warp issues one instruction in five cycles: one warp initialises the
@@ -175,27 +164,27 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
             ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slots.bytes));
             // A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines of an MN-major operand.
 #pragma unroll
-            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesA) {
+            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_a()) {
               unsigned char* const to = target + shift_a * kRowBytes;
 #pragma unroll
               for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kTileM / 64); ++i) {
                 if constexpr (kConfig.k_major_a)
-                  load(kMayShareA && multicast, to + i * Boxes::kBytesA, g.a, landed, k + kWgmmaTileK * i, row + shift_a,
+                  load(kMayShareA && multicast, to + i * kConfig.bytes_a(), g.a, landed, k + kWgmmaTileK * i, row + shift_a,
                        batch_a + part);
                 else
                   load(kMayShareA && multicast, to + i * kPieceBytes, g.a, landed, row + 64 * i, k + shift_a, batch_a + part);
               }
             }
 #pragma unroll
-            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * Boxes::kBytesB) {
+            for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_b()) {
               unsigned char* const to = target + shift_b * kRowBytes;
 #pragma unroll
               for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kTileN / 64); ++i) {
                 if constexpr (kConfig.k_major_b)
-                  load(kMayShareB && multicast, to + i * Boxes::kBytesB, g.b, landed, k + kWgmmaTileK * i, column + shift_b,
+                  load(kMayShareB && multicast, to + i * kConfig.bytes_b(), g.b, landed, k + kWgmmaTileK * i, column + shift_b,
                        batch_b + part);
                 if constexpr (kConfig.gated)
-                  ptx::tma_load(target + i * Boxes::kBytesB + kConfig.columns() * kRowBytes, &g.gate.up, landed,
+                  ptx::tma_load(target + i * kConfig.bytes_b() + kConfig.columns() * kRowBytes, &g.gate.up, landed,
                                 k + kWgmmaTileK * i, column, batch_b + part);
                 if constexpr (!kConfig.k_major_b)
                   load(kMayShareB && multicast, to + i * kPieceBytes, g.b, landed, column + 64 * i, k + shift_b, batch_b + part);
@@ -217,35 +206,18 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
     using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kPieceBytes>;
     using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kPieceBytes>;
-    using Instruction = ptx::Wgmma<Element, kConfig.k_major_a, kConfig.k_major_b>;
     const int consumer = warpgroup - 1, thread = static_cast<int>(threadIdx.x) - 128;  // of the consumers
     const int lane = thread % 32;
     const std::uint32_t base_a =
         LayoutA::descriptor_low(ptx::shared_address(slots) + consumer * (kConfig.k_major_a ? 64 * kRowBytes : kPieceBytes));
-    const std::uint32_t base_b = LayoutB::descriptor_low(ptx::shared_address(slots) + kParts * kConfig.blocks * Boxes::kBytesA);
+    const std::uint32_t base_b =
+        LayoutB::descriptor_low(ptx::shared_address(slots) + kParts * kConfig.blocks * kConfig.bytes_a());
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
-    // Issues steps `from` to `to` - 1 of the products of the slot at `offset` as one committed group. Offsets are in the
-    // descriptors' units of 16 bytes.
+    // Of a slot, in the descriptors' units of 16 bytes.
     const auto offset_of = [&](int slot) { return static_cast<std::uint32_t>(warp_uniform(slot) * (stage_bytes / 16)); };
     const auto multiply = [&](auto& sums, std::uint32_t offset, bool accumulate, int from, int to) {
-#pragma unroll
-      for (int product = kParts == 1 ? 2 : 0; product < 3; ++product) {
-        const int part_a = product == 0, part_b = product == 1;  // lo*hi, hi*lo, hi*hi
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          if (step < from || step >= to) continue;
-          const int at_a =
-              kConfig.k_major_a ? step / 4 * Boxes::kBytesA + step % 4 * LayoutA::kStepBytes : step * LayoutA::kStepBytes;
-          const int at_b =
-              kConfig.k_major_b ? step / 4 * Boxes::kBytesB + step % 4 * LayoutB::kStepBytes : step * LayoutB::kStepBytes;
-          const int part_at_a = part_a * kConfig.blocks * Boxes::kBytesA, part_at_b = part_b * kConfig.blocks * Boxes::kBytesB;
-          Instruction::mma(sums, LayoutA::descriptor(base_a + offset, part_at_a + at_a),
-                           LayoutB::descriptor(base_b + offset, part_at_b + at_b),
-                           accumulate || step > 0 || product != (kParts == 1 ? 2 : 0));
-        }
-      }
-      ptx::wgmma_commit();
+      wgmma_detail::multiply<Element, Config>(sums, base_a + offset, base_b + offset, accumulate, from, to);
     };
     constexpr bool kMayPair = kConfig.may_multicast(), kAlone = kConsumerWarps == 4;
     const std::uint32_t empty_local = ptx::shared_address(pipeline.empty),
@@ -314,6 +286,14 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
     };
 
+    // Of the item's number in this CTA, by a division: a counter would occupy a register through the main loop.
+    [[maybe_unused]] const auto parity_of = [&](int index) {
+      return static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1);
+    };
+    [[maybe_unused]] const auto release_inputs = [&] {
+      __syncwarp();
+      if (ptx::elect_one()) filled.release(0);
+    };
     start();
     for (int index = first_item(); index < g.schedule.items; index += item_step) {
       const auto item = wgmma_detail::item_at<Config>(g, index, rank, blocks);
@@ -353,8 +333,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       }
       if constexpr (kConfig.may_split()) {
         if (cluster > 1) {
-          wgmma_detail::reduce_in_cluster<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.split, thread, slots,
-                                                       arrived, static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1),
+          wgmma_detail::reduce_in_cluster<Out, Config>(total, g, tile, item.split, thread, slots, arrived, parity_of(index),
                                                        merged);
           continue;
         }
@@ -362,36 +341,29 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       const int again = thread_index();
       if constexpr (kConfig.may_split_memory()) {
         if (g.memory_splits > 1) {
-          wgmma_detail::reduce_in_memory<Out, Config>(total, g, tile.row, tile.column, tile.batch, item.tile, item.split,
-                                                      index + item_step >= g.schedule.items, again - 128, share);
+          wgmma_detail::reduce_in_memory<Out, Config>(total, g, tile, item, index + item_step >= g.schedule.items, again - 128,
+                                                      share);
           continue;
         }
       }
       const int store_lane = again % 32, store_warp = again / 32 - 4;
       if constexpr (kConfig.swap_ab) {
-        if (g.fills_bias) filled.wait({0, static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1)});
-        wgmma_detail::store_swapped<Out, Config>(total, g, tile.column, tile.row, tile.batch, store_warp, store_lane, staging,
+        if (g.fills_bias) filled.wait({0, parity_of(index)});
+        wgmma_detail::store_swapped<Out, Config>(total, g, tile, store_warp, store_lane, staging,
                                                  reinterpret_cast<const float*>(inputs));
-        if (g.fills_bias) {
-          __syncwarp();
-          if (ptx::elect_one()) filled.release(0);
-        }
+        if (g.fills_bias) release_inputs();
         continue;
       }
-      const int row = tile.row + store_warp * 16;
-      unsigned char* const own_staging = staging + store_warp * Boxes::kStagingBytes;
       if constexpr (kConfig.gated) {
-        wgmma_detail::store_gated<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging);
+        wgmma_detail::store_gated<Out, Config>(total, g, tile, store_warp, store_lane, staging);
       } else {
+        const int row = tile.row + store_warp * 16;
+        unsigned char* const own_staging = staging + store_warp * kConfig.staging_bytes();
         const bool shared_scales = kConfig.fills_scales() || g.fills_bias;  // cluster is 1 here
-        // The tile's number in this CTA comes from a division: a counter would occupy a register through the main loop.
-        if (shared_scales) filled.wait({0, static_cast<unsigned>(g.schedule.at_a_time.divide(index) & 1)});
+        if (shared_scales) filled.wait({0, parity_of(index)});
         wgmma_detail::store_tile<Out, Config>(total, g, row, tile.column, tile.batch, store_lane, own_staging, inputs,
                                               store_warp * 16);
-        if (shared_scales) {
-          __syncwarp();
-          if (ptx::elect_one()) filled.release(0);
-        }
+        if (shared_scales) release_inputs();
       }
     }
     if (ptx::elect_one()) ptx::tma_store_wait_read<0>();  // shared memory must outlive the stores' reads

@@ -1,11 +1,10 @@
 #include <algorithm>
 
 #include "device/launch.h"
-#include "matmul/bf16x3/launch.h"
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/fp16_split/split.cuh"
+#include "matmul/launch.h"
 #include "matmul/operand_map.h"
-#include "matmul/simt/launch.h"
 #include "matmul/wgmma/launch.h"
 
 namespace xgemm::matmul {

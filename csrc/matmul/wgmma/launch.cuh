@@ -37,30 +37,13 @@ struct WgmmaKernel {
   DType element;
   int out_bytes;  ///< of an element of C
   bool activates_boxes;
-  int box_a[2], box_b[2], bytes_a, bytes_b, row_bytes, slots_bytes, box_c, shared_bytes;  ///< WgmmaBoxes
 };
-template <class Element, class Out, class Config>
-constexpr WgmmaKernel wgmma_kernel() {
-  using Boxes = WgmmaBoxes<Config>;
-  return {.config = Config::kValue,
-          .element = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
-          .out_bytes = sizeof(Out),
-          .activates_boxes = wgmma_detail::kActivatesBoxes<Out>,
-          .box_a = {Boxes::kBoxA[0], Boxes::kBoxA[1]},
-          .box_b = {Boxes::kBoxB[0], Boxes::kBoxB[1]},
-          .bytes_a = Boxes::kBytesA,
-          .bytes_b = Boxes::kBytesB,
-          .row_bytes = Boxes::kRowBytes,
-          .slots_bytes = Boxes::kSlotsBytes,
-          .box_c = Boxes::kBoxC,
-          .shared_bytes = Boxes::kSharedBytes};
-}
 
 /// Chooses how C is stored (epilogue/store_tile.cuh). Needs g.problem and g.tiles.width.
 inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const WgmmaPlan& plan) {
   const WgmmaConfig& config = kernel.config;
   const Problem& p = g.problem;
-  const int out_bytes = kernel.out_bytes, box_bytes = kernel.box_c;
+  const int out_bytes = kernel.out_bytes, box_bytes = config.box_c();
   const bool whole_boxes = config.columns() * out_bytes >= box_bytes && (!config.gated || box_bytes == 128);
   if (config.swap_ab) {  // a box: a warpgroup's 64 columns by eight rows; C has p.n rows
     g.boxes = tensor_map_possible(p.out, p.dtype, p.m, p.m * p.n) && make_tensor_map(g.out, {.data = p.out,
@@ -106,8 +89,8 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.k.chunk_blocks = static_cast<int>(plan.chunk / kWgmmaTileK),
   g.k.split_blocks = static_cast<int>(plan.split_length / kWgmmaTileK);
   g.k.splits = static_cast<int>(plan.splits), g.k.cluster_splits = static_cast<int>(plan.cluster);
-  g.tiles.rows = static_cast<int>((p.m + config.tile_m - 1) / config.tile_m), g.tiles.width = static_cast<int>(plan.columns);
-  g.tiles.columns = static_cast<int>((p.n + plan.columns - 1) / plan.columns);
+  g.tiles.rows = static_cast<int>(ceil_div(p.m, config.tile_m)), g.tiles.width = static_cast<int>(plan.columns);
+  g.tiles.columns = static_cast<int>(ceil_div(p.n, plan.columns));
   if (plan.multicast)
     (config.multicasts_a() ? g.tiles.columns : g.tiles.rows) = ((config.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
@@ -115,7 +98,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.tiles.last_column = last_tile(plan.b.k_major && (config.swap_ab || p.n % 8 == 0), p.n,
                                   plan.columns);  // boxes of C must begin at multiples of 16 bytes
   g.memory_splits = static_cast<int>(plan.memory_splits);
-  g.k.blocks = static_cast<int>((p.k + kWgmmaTileK - 1) / kWgmmaTileK);
+  g.k.blocks = static_cast<int>(ceil_div(p.k, kWgmmaTileK));
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
   g.schedule.per_group = ShortDivider::of(std::int64_t{config.group} * g.tiles.columns);
   g.schedule.last_rows = ShortDivider::of((g.tiles.rows - 1) % config.group + 1);
@@ -124,23 +107,21 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.partials = launch.partials;
   g.lines_a = lines_of(plan.a);
   g.lines_b = lines_of(plan.b);
-  const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const Operand& operand, int box0, int box1) {
-    return make_operand_map(map, p, operand, x, launch.workspace, kernel.element, box0, box1, config.parts);
+  const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const Operand& operand, int box) {
+    return make_operand_map(map, p, operand, x, launch.workspace, kernel.element, 64, box, config.parts);
   };
   // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
-  const int rows_a =
-      config.k_major_a ? static_cast<int>(std::min<std::int64_t>(kernel.box_a[1], (p.m + 7) / 8 * 8)) : kernel.box_a[1];
-  const int bytes_a = config.k_major_a ? rows_a * kernel.row_bytes : kernel.bytes_a;
-  const int columns_b = config.k_major_b && !config.gated ? g.tiles.width : kernel.box_b[1];
-  const int bytes_b = config.k_major_b && !config.gated ? columns_b * kernel.row_bytes : kernel.bytes_b;
-  g.slots.bytes = config.blocks * config.parts * (bytes_a + bytes_b);
-  g.slots.wgmma_n = wgmma_width(plan.columns), g.slots.stage_bytes = kernel.bytes_a + g.slots.wgmma_n * kernel.row_bytes;
-  g.slots.stages = std::min(config.most_stages(), kernel.slots_bytes / g.slots.stage_bytes);
-  int box_a = rows_a, box_b = columns_b;
+  int box_a = config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
+  int box_b = config.k_major_b && !config.gated ? g.tiles.width : config.box_b();
+  g.slots.bytes = config.blocks * config.parts *
+                  ((config.k_major_a ? box_a * config.kRowBytes : config.bytes_a()) +
+                   (config.k_major_b && !config.gated ? box_b * config.kRowBytes : config.bytes_b()));
+  g.slots.wgmma_n = wgmma_width(plan.columns), g.slots.stage_bytes = config.bytes_a() + g.slots.wgmma_n * config.kRowBytes;
+  g.slots.stages = std::min(config.most_stages(), config.slots_bytes() / g.slots.stage_bytes);
   if (plan.multicast) g.tiles.multicast = (config.multicasts_a() ? box_a : box_b) /= 2;
-  if (!operand_map(g.a, plan.a, p.a, kernel.box_a[0], box_a) || !operand_map(g.b, plan.b, p.b, kernel.box_b[0], box_b)) return 0;
+  if (!operand_map(g.a, plan.a, p.a, box_a) || !operand_map(g.b, plan.b, p.b, box_b)) return 0;
   if (config.gated) {
-    if (!operand_map(g.gate.up, plan.up, p.up, kernel.box_b[0], kernel.box_b[1])) return 0;
+    if (!operand_map(g.gate.up, plan.up, p.up, box_b)) return 0;
     g.gate.lines_up = lines_of(plan.up);
     g.gate.bias_gate = p.bias, g.gate.bias_up = p.bias_up, g.gate.activation = p.activation;
     g.problem.bias = {}, g.problem.activation = Activation::none;  // applied before the results are stored
@@ -163,11 +144,14 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
 
 template <class Element, class Out, class Config>
 bool launch_wgmma(const WgmmaLaunch& launch) {
-  constexpr WgmmaKernel kKernel = wgmma_kernel<Element, Out, Config>();
+  constexpr WgmmaKernel kKernel{.config = Config::kValue,
+                                .element = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
+                                .out_bytes = sizeof(Out),
+                                .activates_boxes = wgmma_detail::kActivatesBoxes<Out>};
   constexpr auto kFunction = wgmma_gemm<Element, Out, Config>;
   WgmmaArguments g{};
   const unsigned ctas = describe(g, kKernel, launch);
-  return ctas > 0 && enqueue_with_shared<kFunction, kKernel.shared_bytes>(
+  return ctas > 0 && enqueue_with_shared<kFunction, kKernel.config.shared_bytes()>(
                          {.blocks = dim3(ctas),
                           .threads = dim3(kKernel.config.threads()),
                           .cluster = static_cast<unsigned>(launch.plan.multicast ? 2 : launch.plan.cluster),

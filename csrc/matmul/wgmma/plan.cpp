@@ -148,15 +148,14 @@ std::int64_t wgmma_splits(std::int64_t n, std::int64_t k) {
 }
 
 std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1024;  // TMA's coordinates
   const bool fp32 = p.dtype == DType::f32, any = forced.starts_with("wgmma");
   if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || p.k < 1 || p.m < 1 || p.n < 1) return {};
   if (!forced.empty() && !any) return {};
   if (fp32 && p.precision == Precision::ieee) return {};
-  if (p.m > kLimit || p.n > kLimit || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kLimit ||
-      ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kLimit)
+  if (p.m > kMostLines || p.n > kMostLines || p.k > 8'000'000 || p.batches * std::max(p.m, p.n) > kMostLines ||
+      ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kMostLines)
     return {};
-  if (fp32 && p.batches > kLimit / 16) return {};  // else parts of matrices and blocks of split_columns() would exceed 2^31
+  if (fp32 && p.batches > kMostLines / 16) return {};  // else parts of matrices and blocks of split_columns() would exceed 2^31
 
   const Machine machine = machine_of(gpu);
   WgmmaPlan plan{};
@@ -228,12 +227,7 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     if (p.gated) plan.fallback_up = fallback(up_product(ieee, nullptr));
   }
 
-  std::int64_t bytes = 0;
-  const auto take = [&](std::int64_t size) {
-    const std::int64_t at = bytes;
-    bytes = round_up(bytes + size, 256);
-    return at;
-  };
+  const auto take = [&](std::int64_t size) { return reserve(plan.workspace_bytes, size); };
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
     if (!x->copied || x->prepared) continue;  // a copy made before, or no operand
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
@@ -249,7 +243,6 @@ std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gp
     plan.partial_bytes = tiles * plan.memory_splits * tile_bytes;
     plan.counter_bytes = tiles * 8;
   }
-  plan.workspace_bytes = bytes;
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/epilogue/store_rows.cuh"
 #include "matmul/wgmma/meeting.cuh"
+#include "matmul/wgmma/schedule.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
 
@@ -21,8 +22,9 @@ __device__ __forceinline__ void sync_cluster() {
 /// `parity`: of this CTA's calls. Arrives at `merged` when the slots may be loaded again.
 template <class Out, class Config>
 __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
-                                                  int row, int column, int batch, int split, int thread, unsigned char* slots,
+                                                  const Tile& tile, int split, int thread, unsigned char* slots,
                                                   ptx::Barrier* arrived, unsigned parity, ptx::Barrier* merged) {
+  const auto [row, column, batch] = tile;
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
   float4* const partials = reinterpret_cast<float4*>(slots);  // [split][own slice][warp][lane]
   const int lane = thread % 32, warp = thread / 32;
@@ -81,12 +83,14 @@ __device__ __forceinline__ void add_splits(float4& sum, const float4* in, int le
   }
 }
 
-/// Every consumer thread calls it with its sums of split `split` of tile `index`; the CTAs of a tile that have no other item
+/// Every consumer thread calls it with its sums of `item`, a split of a tile; the CTAs of a tile that have no other item
 /// after it (`stays`) wait for each other and add a share of the tile each.
 template <class Out, class Config>
-__device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
-                                                 int column, int batch, int index, int split, bool stays, int thread,
+__device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
+                                                 const Tile& tile, const Item& item, bool stays, int thread,
                                                  MeetingShare* share) {
+  const auto [row, column, batch] = tile;
+  const int index = item.tile, split = item.split;
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kSlices = Config::kValue.tile_n / 8;
   const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
   // In the accumulators' layout, whole cache lines per warp: [split][slice][warp][lane]

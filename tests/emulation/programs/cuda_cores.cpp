@@ -1,7 +1,6 @@
 // csrc/matmul/simt, gemv and sliced, host code and kernels, against products in double: random sizes, strides, batches and
 // epilogues. The bits of simt, and of gemv unless gemv_is_exact, are those of the order that simt/plan.h promises, whatever the
 // tile and the splits.
-#include "matmul/gemv/launch.h"
 #include "matmul/launch.h"
 #include "matmul/simt/launch.h"
 #include "random_product.h"
