@@ -646,7 +646,7 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
         heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head
         # A range of more rows may have another kernel or other splits (docs/attention.md).
-        most = 16 if on_tensor_cores(query) else math.inf
+        most = (8 if dtype is torch.bfloat16 else 16) if on_tensor_cores(query) else math.inf
         if draw.cuda and dtype is torch.float32:
             most = 48
         if op == "attention" and heads_rows <= most:

@@ -303,8 +303,8 @@ int main(int argc, char** argv) {
     std::int64_t gap = 0;  ///< between outermost rows
   };
   // Short rows, rows of a warp and of a CTA, tiny rows, odd rows whose first ones alone are tiny rows with the same bits, rows in
-  // shared memory of a warp (the first ones alone: of a team), a CTA and clusters; columns in a few lanes, a CTA, a cluster; two passes over rows and columns;
-  // single elements.
+  // shared memory of a warp (the first ones alone: of a team), a CTA and clusters; columns in a few lanes, a CTA, a cluster; two
+  // passes over rows and columns; single elements.
   const Given given[] = {
       {{37, 64}, 1, false},      {{9, 512}, 1, false},       {{3, 3000}, 1, true},       {{29, 77}, 1, false},
       {{21, 301}, 1, false},     {{6, 1501}, 1, false},      {{2, 9001}, 1, false},      {{2, 20011}, 1, false},
