@@ -210,7 +210,6 @@ bool in_vectors(DimList& list, std::int64_t width) {
   return std::all_of(list.begin(), list.end(), [&](const Dim& d) { return d.strides[kIn] % width == 0; });
 }
 
-/// A thread a vector of columns, a column, or several threads (teams) either: as few as fill the GPU, all with the same bits.
 /// The most positions of many short columns: measured, and the trees' states of a CTA's least lanes fit kMostStateBytes.
 std::int64_t most_short_positions(const Plan& plan) {
   const State state = state_of(plan.kind);
@@ -218,6 +217,7 @@ std::int64_t most_short_positions(const Plan& plan) {
   return kShortColumnTree * (state == State::index ? 128 : bytes <= 4 ? 96 : 512 / bytes);
 }
 
+/// A thread a vector of columns, a column, or several threads (teams) either: as few as fill the GPU, all with the same bits.
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
   constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
   // Threads of an SM that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far as an SM
