@@ -1,6 +1,7 @@
 #include "matmul/wgmma/tile_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "device/integer.h"
 #include "matmul/machine.h"
@@ -81,6 +82,143 @@ std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t
   return std::min(most, round_up(ceil_div(p.n, tiles), 8));
 }
 
+/// What the caller of choose_tile asks for.
+struct Request {
+  int parts;  ///< as WgmmaPlan's
+  bool b_k_major;
+  const Problem& problem;
+  std::int64_t splits;  ///< of K; 0: as many as are best
+  int sm_count;
+  bool named;               ///< one tile is forced: rules of thumb do not count
+  double lines_a, lines_b;  ///< cache lines that a row of an operand's box touches
+};
+
+bool is_k_major_a(const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; }  // as in `place`, plan.cpp
+
+/// A product by one tile, K in `cut` splits: how many tiles, what limits them, and the cycles that they are predicted to take.
+struct TiledProduct {
+  const Request& request;
+  const Problem& p;  ///< with swap_ab: of C^T
+  WgmmaTile t;
+  const WgmmaTileInfo& tile;
+  bool b_k_major;
+  double lines_a, lines_b;
+  std::int64_t cut, wide;  ///< wide: columns of C per tile
+  std::int64_t tiles_m, tiles_n, tiles, pairs;
+  bool half, few, straddles, share_a;
+
+  TiledProduct(const Request& r, const Problem& as_computed, WgmmaTile which, std::int64_t splits)
+      : request(r), p(as_computed), t(which), tile(info(which)), cut(splits) {
+    b_k_major = tile.swap_ab ? is_k_major_a(r.problem) : r.b_k_major;
+    lines_a = tile.swap_ab ? r.lines_b : r.lines_a, lines_b = tile.swap_ab ? r.lines_a : r.lines_b;
+    wide = columns_of(r.parts, b_k_major, p, t, cut, r.sm_count);
+    tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide), tiles = tiles_m * tiles_n * p.batches;
+    half = r.parts == 0 && !p.gated, few = p.m <= 64, straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
+    pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+  }
+
+  /// False where other tiles are faster: measured.
+  bool is_sensible() const {
+    // Few rows are limited by reading B, which narrower tiles divide more evenly. With B in memory all tiles take the same time;
+    // with B in L2 a second wave costs more than its narrow tiles save. More rows in several waves: wider tiles read less.
+    const bool again = tiles > request.sm_count;
+    if (tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) return false;
+    if (few && tile.n <= 32 && again) return false;
+    // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
+    if (t == WgmmaTile::t64x256 && tiles_m % 2 == 0 && p.m > 128) return false;
+    // Up to 1.4 times slower, where two SMs share a path to L2 and rows take more requests.
+    return t != WgmmaTile::t64x16 || (is_k_major_a(p) && !(straddles && 2 * tiles > request.sm_count));
+  }
+
+  /// Multicast: each CTA of a pair loads half of an operand for both.
+  bool can_pair() const {
+    constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
+    return half && request.sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0);
+  }
+  /// Two rows of tiles in one wave with K unsplit and long enough for the cluster's start; else pairs pay by saving L2 requests.
+  bool always_pairs() const {
+    return can_pair() && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= request.sm_count &&
+           p.batches == 1 && cut == 1 && p.k >= 2048;
+  }
+
+  /// A single row of tiles of 64x64.
+  bool one_row() const { return half && few && t == WgmmaTile::t64x64; }
+
+  /// Cycles of a k-block. `ctas`: that run it, not for pairs.
+  double block_cycles(bool pair, std::int64_t ctas) const {
+    if (!half) return tile.block_fp32;
+    const int sm_count = request.sm_count;
+    double block = (one_row() ? kOneRowBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
+    const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
+                 from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
+                            lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
+                           128;
+    const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
+    double busy = std::min(all, static_cast<double>(sm_count)), rate = tile.swap_ab ? kL2RateSwapAb : kL2Rate;
+    if (straddles) {  // limited by L2 requests: of all SMs, and of one SM
+      busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
+      block = std::max(block, kLineCycles * from_l2 / 128);
+      rate = p.m > 128 ? kLinesRate : kSameLinesRate;
+    }
+    // Tiles of the same rows or columns read them from memory once.
+    const double from_memory =
+        128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
+    return std::max({block, from_l2 * busy / rate, from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
+  }
+
+  /// Cycles with the splits in a cluster of `cluster` CTAs, in `memory_splits` CTAs, or (both 1) in one CTA; nothing if the
+  /// kernel cannot do it, or not as predicted.
+  std::optional<double> cycles(std::int64_t cluster, std::int64_t memory_splits, bool pair) const {
+    const int sm_count = request.sm_count;
+    const bool alone = cluster == 1 && memory_splits == 1;
+    if (cluster > sm_count || !serves(request.parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return {};
+    if (half && !alone && tile.m == 64 && tile.n > 64) return {};  // measured slower than predicted
+    if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return {};
+    const std::int64_t products = request.parts == 2 ? 3 : 1,
+                       blocks = alone ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut),
+                       waves = pair ? ceil_div(pairs, sm_count / 2)
+                                    : ceil_div(tiles * memory_splits, clusters_at_once(cluster, sm_count));
+    const double fixed = one_row() ? kOneRowFixed : half ? tile.fixed : request.parts == 2 ? tile.fixed_highest : tile.fixed_high;
+    const bool narrow = tile.n <= 32 && p.m > 8 && alone;
+    const double store = !half || request.problem.n % 8 == 0 ? 0 : narrow ? kUnalignedNarrowStore : kUnalignedStore;
+    // Partial sums. One CTA per two SMs, which share a path to L2, is faster.
+    const double sent = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4) / kPartialRate;
+    const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
+    const double extra = memory_splits > 1 ? sent
+                         : cluster > 1     ? (half ? kMergeCycles + crowd + sent : kMergeCyclesFp32)
+                                           : static_cast<double>(cut - 1) * (half ? kAddCycles : kAddCyclesFp32);
+    const double outside =
+        half && p.m > tile.m && !is_k_major_a(p) ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
+    return static_cast<double>(waves) *
+               (static_cast<double>(blocks * products) * block_cycles(pair, tiles * cluster * memory_splits) + fixed + extra +
+                store) +
+           (half ? static_cast<double>(waves - 1) * kNextTile : 0) + static_cast<double>(blocks) * outside +
+           (memory_splits > 1 ? kMeetCycles + sent : 0) + (pair && !always_pairs() ? kPairCycles : 0);
+  }
+
+  /// Calls consider(cluster, memory_splits, pair) for each way that CTAs may share the tiles.
+  template <class F>
+  void each_way(const F& consider) const {
+    if (request.splits || cut == 1) {
+      if (!always_pairs()) consider(1, 1, false);
+      // 300x4104x4104 in three waves of 64x64: 58 us in pairs, 41 in 128x128.
+      if (always_pairs() || (can_pair() && straddles && (tile.m == 128 || tiles <= request.sm_count))) consider(1, 1, true);
+    }
+    if (cut > 1 && cut <= kMaxCluster) consider(cut, 1, false);
+    if (cut > 1 && half && !tile.swap_ab && tiles * cut <= request.sm_count)
+      consider(1, cut, false);  // all run at once, so that all can wait and add
+  }
+};
+
+/// Does the problem leave a tile to be chosen?
+bool is_open(const Request& r, const WgmmaTileInfo& tile, const Problem& p) {
+  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster.
+  const Problem& c = r.problem;
+  const bool between = c.m > 128 && c.m <= (tile.m == 64 ? 640 : 1280) && c.n % 8 == 0 && c.batches == 1;
+  if (tile.swap_ab && (c.gated || r.parts != 0 || (!r.named && !between))) return false;
+  return r.named || r.parts != 0 || p.m > 64 || tile.m <= 64;
+}
+
 }  // namespace
 
 std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
@@ -89,111 +227,26 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 
 WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count,
                             std::string_view forced, double lines_of_a, double lines_of_b) {
-  const auto k_major_a = [](const Problem& p) { return p.a.row_stride != 1 || p.a.col_stride == 1; };  // as in `place`, plan.cpp
   const Problem swapped = swap_ab(problem);
-  const std::int64_t products = parts == 2 ? 3 : 1;
-  const bool one = forced.find('_') != forced.npos;  // a tile is named
+  const bool named = forced.find('_') != forced.npos;
+  const Request request{parts, b_is_k_major, problem, splits, sm_count, named, lines_of_a, lines_of_b};
   WgmmaTileChoice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
                        .splits = std::max<std::int64_t>(1, splits),
                        .cluster = 1,
                        .memory_splits = 1,
                        .columns = 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
-    const WgmmaTile t = static_cast<WgmmaTile>(i);
-    const WgmmaTileInfo& tile = info(t);
+    const WgmmaTileInfo& tile = kWgmmaTiles[i];
     const Problem& p = tile.swap_ab ? swapped : problem;
-    const double lines_a = tile.swap_ab ? lines_of_b : lines_of_a, lines_b = tile.swap_ab ? lines_of_a : lines_of_b;
-    const bool b_k_major = tile.swap_ab ? k_major_a(problem) : b_is_k_major;
-    // Other M, batches and unaligned rows of C are not measured, or other tiles are faster.
-    const bool between =
-        problem.m > 128 && problem.m <= (tile.m == 64 ? 640 : 1280) && problem.n % 8 == 0 && problem.batches == 1;
-    if (tile.swap_ab && (problem.gated || parts != 0 || (!one && !between))) continue;
-    if (one ? forced != tile.name : parts == 0 && p.m <= 64 && tile.m > 64) continue;
+    if ((named && forced != tile.name) || !is_open(request, tile, p)) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
-      const std::int64_t wide = columns_of(parts, b_k_major, p, t, cut, sm_count);
-      const std::int64_t tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, wide) * p.batches;
-      const bool half = parts == 0 && !p.gated;
-      // Few rows are limited by reading B, which narrower tiles divide more evenly. With B in memory all tiles take the same
-      // time; with B in L2 a second wave costs more than its narrow tiles save. More rows in several waves: wider tiles read
-      // less.
-      const bool few = p.m <= 64, again = tiles > sm_count;
-      if (!one && tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) continue;
-      if (!one && few && tile.n <= 32 && again) continue;
-      // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
-      if (!one && t == WgmmaTile::t64x256 && ceil_div(p.m, tile.m) % 2 == 0 && p.m > 128) continue;
-      const bool one_row = half && few && t == WgmmaTile::t64x64;
-      const double fixed = one_row ? kOneRowFixed : half ? tile.fixed : parts == 2 ? tile.fixed_highest : tile.fixed_high;
-      const std::int64_t tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide);
-      const bool straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
-      // Measured: up to 1.4 times slower, where two SMs share a path to L2 and rows take more requests.
-      if (!one && t == WgmmaTile::t64x16 && (!k_major_a(p) || (straddles && 2 * tiles > sm_count))) continue;
-      const std::int64_t pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
-      constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
-      // Multicast: each CTA of a pair loads half of an operand for both. Two rows of tiles in one wave with K unsplit and long
-      // enough for the cluster's start always use it; else it pays by saving L2 requests.
-      const bool can_pair =
-                     half && sm_count > 1 && (share_a ? tiles_n > 1 && p.m >= kRowsToShare : tiles_m > 1 && wide % 16 == 0),
-                 always = can_pair && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= sm_count &&
-                          p.batches == 1 && cut == 1 && p.k >= 2048;
-      const bool overlaps = k_major_a(p);
-      const double outside =
-          half && p.m > tile.m && !overlaps ? kRowOutside * static_cast<double>(round_up(p.m, tile.m) - p.m) : 0;
-      const auto block_of = [&](bool pair, std::int64_t ctas) {  // `ctas`: not for pairs
-        if (!half) return tile.block_fp32;
-        double block = (one_row ? kOneRowBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
-        const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
-                     from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
-                                lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
-                               128;
-        const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
-        const double lines_rate = p.m > 128 ? kLinesRate : kSameLinesRate;
-        double busy = std::min(all, static_cast<double>(sm_count));
-        if (straddles) {  // limited by L2 requests: of all SMs, and of one SM
-          busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
-          block = std::max(block, kLineCycles * from_l2 / 128);
-        }
-        // Tiles of the same rows or columns read them from memory once.
-        const double from_memory =
-            128 * (rows / static_cast<double>(tiles_n) + static_cast<double>(wide) / static_cast<double>(tiles_m));
-        return std::max({block,
-                         from_l2 * busy /
-                             (straddles      ? lines_rate
-                              : tile.swap_ab ? kL2RateSwapAb
-                                             : kL2Rate),
-                         from_memory * std::min(all, static_cast<double>(sm_count)) / kMemoryRate});
-      };
-      const auto consider = [&](std::int64_t cluster, std::int64_t memory_splits, bool pair = false) {
-        if (cluster > sm_count || !serves(parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return;
-        const std::int64_t blocks = cluster == 1 && memory_splits == 1 ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut);
-        const double bytes = static_cast<double>(std::min<std::int64_t>(p.m, tile.m) * tile.n * 4);
-        const bool narrow = tile.n <= 32 && p.m > 8 && cluster == 1 && memory_splits == 1;
-        const double store = !half || problem.n % 8 == 0 ? 0 : narrow ? kUnalignedNarrowStore : kUnalignedStore;
-        if (half && std::max(cluster, memory_splits) > 1 && tile.m == 64 && tile.n > 64)
-          return;  // measured slower than predicted
-        if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return;
-        // One CTA per two SMs, which share a path to L2, is faster.
-        const double crowd = tiles > clusters_at_once(cluster, sm_count / 2) ? kCrowdCycles : 0;
-        const double extra = memory_splits > 1 ? bytes / kPartialRate
-                             : cluster > 1     ? (half ? kMergeCycles + crowd + bytes / kPartialRate : kMergeCyclesFp32)
-                                               : static_cast<double>(cut - 1) * (half ? kAddCycles : kAddCyclesFp32);
-        const std::int64_t waves =
-            pair ? ceil_div(pairs, sm_count / 2) : ceil_div(tiles * memory_splits, clusters_at_once(cluster, sm_count));
-        const double cycles = static_cast<double>(waves) *
-                                  (static_cast<double>(blocks * products) * block_of(pair, tiles * cluster * memory_splits) +
-                                   fixed + extra + store) +
-                              (half ? static_cast<double>(waves - 1) * kNextTile : 0) + static_cast<double>(blocks) * outside +
-                              (memory_splits > 1 ? kMeetCycles + bytes / kPartialRate : 0) + (pair && !always ? kPairCycles : 0);
-        if (cycles < best.cycles) best = {t, cut, cluster, memory_splits, wide, pair, cycles};
-      };
-      if (splits || cut == 1) {
-        if (!always) consider(1, 1);
-        // 300x4104x4104 in three waves of 64x64: 58 us in pairs, 41 in 128x128.
-        if (always || (can_pair && straddles && (tile.m == 128 || tiles <= sm_count))) consider(1, 1, true);
-      }
-      if (cut > 1 && cut <= kMaxCluster) consider(cut, 1);
-      if (cut > 1 && parts == 0 && !p.gated && !tile.swap_ab && tiles * cut <= sm_count)
-        consider(1, cut);  // all run at once, so that all can wait and add
+      const TiledProduct product(request, p, static_cast<WgmmaTile>(i), cut);
+      if (!named && !product.is_sensible()) continue;
+      product.each_way([&](std::int64_t cluster, std::int64_t memory_splits, bool pair) {
+        const std::optional<double> cycles = product.cycles(cluster, memory_splits, pair);
+        if (cycles && *cycles < best.cycles) best = {product.t, cut, cluster, memory_splits, product.wide, pair, *cycles};
+      });
     }
   }
   return best;
