@@ -31,7 +31,7 @@ struct WarpRows {
   static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
   /// bf16 weights have 8 bits. Up to 8 rows, the other 8 of an mma hold what rounding leaves, and only the output is rounded.
   /// (half: what is left of weights below 2^-14 would be 0, and 0 times an infinite value NaN.)
-  static constexpr bool kMayHalve = std::is_same_v<Element, bf16>;
+  static constexpr bool kMaySplit = std::is_same_v<Element, bf16>;
 
   const MmaArguments& g;
   int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
@@ -108,7 +108,7 @@ struct WarpRows {
     for (int i = 0; i < kMmaUnitKeys / 2; ++i) scores[i] = sums[0][i / 4][i % 4] + sums[1][i / 4][i % 4];
   }
 
-  __device__ __forceinline__ bool has_two_parts() const { return kMayHalve && g.partial_rows <= kMmaRows / 2; }
+  __device__ __forceinline__ bool has_two_parts() const { return kMaySplit && g.partial_rows <= kMmaRows / 2; }
 
   __device__ __forceinline__ void multiply_values(const float (&weights)[kMmaUnitKeys / 2], const unsigned char* values) {
     std::uint32_t a[4];
