@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -21,7 +22,7 @@ constexpr std::int64_t kLeastDepth = 64;
 
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (!serves_fp32_on_tensor_cores(p, gpu)) return {};
-  if (!forced.empty() && !forced.starts_with("bf16x3")) return {};
+  if (leaves_out_family(forced, "bf16x3")) return {};
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
   const Machine machine = machine_of(gpu);
   Bf16x3Plan plan{};
@@ -35,7 +36,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       operand_bytes(p, lines_of_b(p)) + operand_bytes(p, lines_of_a(p)) + 4.0 * static_cast<double>(p.m * p.n * p.batches);
   for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
-    if (forced.find('_') != forced.npos && forced != (p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
+    if (leaves_out_tile(forced, p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
     if (tiles > kMostLines / plan.blocks) continue;
     const double block = tile.block;

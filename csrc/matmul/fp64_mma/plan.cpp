@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/machine.h"
 
@@ -43,7 +44,7 @@ std::int64_t fp64_segment(std::int64_t n, std::int64_t k) {
 std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (gpu.major != 9 || p.dtype != DType::f64) return {};
   if (p.m < 1 || p.n <= kGemvLines || p.m > kMostLines || p.n > kMostLines || p.k > kMostLines) return {};
-  if (!forced.empty() && !forced.starts_with("fp64")) return {};
+  if (leaves_out_family(forced, "fp64")) return {};
   Fp64Plan best{.tile = Fp64Tile::t64x64,
                 .blocks = ceil_div(p.k, kFp64TileK),
                 .segment = fp64_segment(p.n, p.k),
@@ -60,7 +61,7 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];
-    if (forced.find('_') != forced.npos && forced.substr(0, forced.find('/')) != tile.name) continue;
+    if (leaves_out_tile(forced.substr(0, forced.find('/')), tile.name)) continue;
     const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns);
     if (rows > kMostLines / columns / p.batches / segments) continue;
     const auto tiles = static_cast<double>(rows * columns * p.batches);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 #include "matmul/wgmma/plan.h"
 
@@ -30,7 +31,7 @@ int piece_bytes(const Problem& p, const OperandLines& x) { return has_vectors(p,
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
   if (gpu.major != 9 || !is_half(p.dtype) || p.gated || p.wide_out || p.factor) return {};
-  if (!forced.empty() && !forced.starts_with("mma")) return {};
+  if (leaves_out_family(forced, "mma")) return {};
   for (const std::int64_t x : {p.m, p.n, p.k})
     if (x < 1 || x >= kLimit) return {};
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
@@ -60,7 +61,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   };
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
-    if (forced.find('_') != forced.npos && forced != t.name) continue;
+    if (leaves_out_tile(forced, t.name)) continue;
     const double busy = t.start + t.block * (1 + more.block) * blocks +
                         (rounds(t.rows, t.columns) - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * blocks);
     // Each tile loads its rows and columns, from L2 at best.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -28,7 +29,7 @@ TensorOperand place(const Problem& p, const OperandLines& x) {
 
 std::optional<PresplitPlan> plan_presplit(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (!serves_fp32_on_tensor_cores(p, gpu) || p.batches > kMostLines / kPresplitParts) return {};
-  if (!forced.empty() && !forced.starts_with("presplit")) return {};
+  if (leaves_out_family(forced, "presplit")) return {};
   if (forced.empty() && p.precision != Precision::highest) return {};  // less exact kernels are faster
   if (p.k < kLeastDepth) return {};
   const Machine machine = machine_of(gpu);
@@ -52,7 +53,7 @@ std::optional<PresplitPlan> plan_presplit(const Problem& p, const DeviceProperti
   best.seconds = 1e30;
   for (std::size_t i = 0; i < kPresplitTiles.size(); ++i) {
     const PresplitTileInfo& tile = kPresplitTiles[i];
-    if (forced.find('_') != forced.npos && forced != tile.name) continue;
+    if (leaves_out_tile(forced, tile.name)) continue;
     plan.tile = static_cast<PresplitTile>(i), plan.tiles_x = ceil_div(p.m, tile.x), plan.tiles_y = ceil_div(p.n, tile.y);
     if (plan.tiles_x > kMostLines / plan.tiles_y / p.batches / plan.blocks) continue;
     const std::int64_t tiles = plan.tiles_x * plan.tiles_y * p.batches;

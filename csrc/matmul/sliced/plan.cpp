@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -16,14 +17,14 @@ constexpr double kApart = 0.945;     // a round of warps with tiles of their own
 }  // namespace
 
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  if (!serves_one_launch_fp32(p, gpu) || (!forced.empty() && !forced.starts_with("sliced"))) return {};
+  if (!serves_one_launch_fp32(p, gpu) || leaves_out_family(forced, "sliced")) return {};
   const Machine machine = machine_of(gpu);
   const bool vectors = has_quads_by_size(p);
   std::optional<SlicedPlan> best;
   for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
     const SlicedTileInfo& t = kSlicedTiles[i];
     const bool named = forced.starts_with(t.name), apart = forced.ends_with("apart");
-    if (forced.find('_') != forced.npos && !named) continue;
+    if (names_a_tile(forced) && !named) continue;
     const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns);
     if (tiles >= (std::int64_t{1} << 27) / p.batches) continue;
     const std::int64_t chunks = ceil_div(p.k, kSlicedDepth);

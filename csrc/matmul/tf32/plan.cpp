@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -24,7 +25,7 @@ TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = fals
 
 std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   if (!serves_fp32_on_tensor_cores(p, gpu) || p.precision == Precision::highest) return {};
-  if (!forced.empty() && !forced.starts_with("tf32")) return {};
+  if (leaves_out_family(forced, "tf32")) return {};
   const Machine machine = machine_of(gpu);
   Tf32Plan plan{};
   plan.a = place(p, lines_of_a(p)), plan.b = place(p, lines_of_b(p));
@@ -49,7 +50,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   }
   for (std::size_t i = 0; i < kTf32Tiles.size(); ++i) {
     const Tf32TileInfo& tile = kTf32Tiles[i];
-    if (forced.find('_') != forced.npos && forced != tile.name) continue;
+    if (leaves_out_tile(forced, tile.name)) continue;
     for (const bool swap_ab : {true, false}) {  // if both are possible, the first is a little faster
       if (!(swap_ab ? plan.a.k_major : plan.b.k_major)) continue;
       const std::int64_t tiles_x = ceil_div(swap_ab ? p.n : p.m, tile.x), tiles_y = ceil_div(swap_ab ? p.m : p.n, tile.y);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "device/integer.h"
+#include "matmul/forced.h"
 #include "matmul/machine.h"
 
 namespace xgemm::matmul {
@@ -228,7 +229,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count,
                             std::string_view forced, double lines_of_a, double lines_of_b) {
   const Problem swapped = swap_ab(problem);
-  const bool named = forced.find('_') != forced.npos;
+  const bool named = names_a_tile(forced);
   const Request request{parts, b_is_k_major, problem, splits, sm_count, named, lines_of_a, lines_of_b};
   WgmmaTileChoice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
                        .splits = std::max<std::int64_t>(1, splits),
@@ -238,7 +239,7 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const WgmmaTileInfo& tile = kWgmmaTiles[i];
     const Problem& p = tile.swap_ab ? swapped : problem;
-    if ((named && forced != tile.name) || !is_open(request, tile, p)) continue;
+    if (leaves_out_tile(forced, tile.name) || !is_open(request, tile, p)) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
       if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
       const TiledProduct product(request, p, static_cast<WgmmaTile>(i), cut);
