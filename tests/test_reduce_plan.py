@@ -129,7 +129,12 @@ SOFTMAX_FIELDS += ["team", "items", "steps"]
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
     program = compile_program(
-        tmp_path_factory.mktemp("plan"), DRIVER, "reduce/plan.cpp", "softmax/plan.cpp", "softmax/masked.cpp"
+        tmp_path_factory.mktemp("plan"),
+        DRIVER,
+        "reduce/plan.cpp",
+        "reduce/column_plan.cpp",
+        "softmax/plan.cpp",
+        "softmax/masked.cpp",
     )
 
     def run(lines):

@@ -63,6 +63,8 @@ inline constexpr std::int64_t kMaxStates = 512;
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
 
+/// 16-byte loads that a thread of the kernels for rows and for columns keeps in flight: a step.
+inline constexpr int kUnroll = 4;
 /// Positions that a thread of the kernel for short columns loads at once and adds as a tree.
 inline constexpr int kShortColumnTree = 8;
 /// Threads of its largest CTA, given the bytes that a thread loads at once.

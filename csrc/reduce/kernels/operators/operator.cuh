@@ -6,9 +6,6 @@
 
 namespace xgemm::reduce {
 
-/// 16-byte loads that a thread keeps in flight: a step.
-inline constexpr int kUnroll = 4;
-
 /// Data that an output needs beside its elements, loaded ahead of its use: by aim() before and by look() after the row is read.
 struct NoExtra {
   __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
