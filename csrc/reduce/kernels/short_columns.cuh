@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
   constexpr int kAhead = kShortColumnTree;
   constexpr bool kVectors = kWidth > 1;
   using Vector = std::conditional_t<kWidth * sizeof(T) == 8, uint2, uint4>;
-  constexpr bool kExact = PartOf<Op>::kIsLess;  // argmax: a thread keeps one state for all of its positions
+  constexpr bool kOneState = PartOf<Op>::kIsLess;  // argmax: of all positions of a thread
   struct alignas(kVectors ? 16 : alignof(S)) States {
     S s[kWidth];
   };
@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
     }
     return raw;
   };
-  S best[Pack<T>::kCount];  // kExact; the first kWidth
+  S best[Pack<T>::kCount];  // with kOneState, the first kWidth
   TreeChains<Op> chains[kWidth];
-  if constexpr (kExact) {
+  if constexpr (kOneState) {
 #pragma unroll
     for (int c = 0; c < Pack<T>::kCount; ++c) best[c] = Op::start_part(kAhead * team);
   }
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
 #pragma unroll
       for (int j = 0; j < kAhead; ++j, p += stride) raw[j] = e + j < length ? load(p) : padding<Op>(plan);
     }
-    if constexpr (kExact) {
+    if constexpr (kOneState) {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) Op::push(best, raw[j], e + j, convert);
     } else {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
 
   const auto finish = [&](S s, [[maybe_unused]] int c) {
     typename Op::State state;
-    if constexpr (kExact)
+    if constexpr (kOneState)
       state = Op::state(s, 0, 1, 0);
     else
       state = s;
@@ -139,13 +139,13 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
       if (!exists) continue;
-      if constexpr (kExact)
+      if constexpr (kOneState)
         finish(best[c], lane * kWidth + c);
       else
         finish(chains[c].result(), lane * kWidth + c);
     }
   } else {
-    if constexpr (kExact) {
+    if constexpr (kOneState) {
       States mine;
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) mine.s[c] = best[c];
