@@ -90,7 +90,7 @@ SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX,
     18,
     19,
 )
-ROWS, COLUMNS, ELEMENTS, COPY, SHORT_COLUMNS = range(5)  # kernels
+ROWS, COLUMNS, ELEMENTS, COPY, SHORT_COLUMNS, ROW_STEPS = range(6)  # kernels
 REDUCE_FIELDS = [
     "kernel",
     "vector",
@@ -237,8 +237,10 @@ def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
         plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000, 1 << 20)]
         # Strips per block may depend on the number of rows, unless the block joins them itself.
         grouped = ("per_block", "split") if plans[0]["grouped"] else ()
-        for field in ("kernel", "lanes", "chunk", "strips", "grouped", "vector", *grouped):
+        for field in ("lanes", "chunk", "strips", "grouped", "vector", *grouped):
             assert len({p[field] for p in plans}) == 1, (n, field)
+        # row_steps adds in the order of rows (tests/emulation/programs/reduce.cpp compares their bits).
+        assert len({p["kernel"] for p in plans} - {ROW_STEPS}) == 1
         # The number of warps that join a row's states may differ while each thread joins at most one.
         assert len({p["threads"] for p in plans}) == 1 or all(p["strips"] <= min(p["threads"], 128) for p in plans)
         softmax = [softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 2, 7, 1000)] if dtype != I8 else []
@@ -260,6 +262,11 @@ def test_plans_cover_their_problem(planner, dtype):
         vectors = -(-n // width)
         if n == 1:
             assert p["kernel"] == COPY and p["workspace"] == 0
+            continue
+        if p["kernel"] == ROW_STEPS:
+            steps = -(-(n // width) // (4 * p["lanes"]))
+            assert 2 <= steps <= 32 and steps * p["lanes"] <= p["threads"] <= 1024 and p["threads"] % 32 == 0
+            assert p["blocks"] == rows <= 264 and p["workspace"] == 0 and p["strips"] == -(-vectors // 512)
             continue
         assert p["lanes"] in (1, 2, 4, 8, 16, 32) and p["threads"] % 32 == 0 and p["threads"] <= 256
         assert (p["strips"] - 1) * p["chunk"] < vectors <= p["strips"] * p["chunk"]
@@ -344,7 +351,7 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, BF16, [64, 4096], 0b01, SHORT_COLUMNS, {"strips": 8, "vector": 0}),
         (SUM, BF16, [65, 4096], 0b01, SHORT_COLUMNS, {"strips": 9, "vector": 1, "threads": 72}),
         (ARGMAX, F32, [2, 256, 1000], 0b010, SHORT_COLUMNS, {"strips": 16, "vector": 1, "threads": 128}),
-        (SUM, F32, [64, 150, 4096], 0b010, SHORT_COLUMNS, {"strips": 1, "vector": 1}),
+        (SUM, F32, [64, 150, 4096], 0b010, SHORT_COLUMNS, {"strips": 19, "vector": 1, "threads": 128}),
         (SUM, BF16, [768, 4096], 0b01, SHORT_COLUMNS, {"strips": 96}),
         (SUM, BF16, [769, 4096], 0b01, COLUMNS, {}),
         (LOGSUMEXP, BF16, [512, 4096], 0b01, SHORT_COLUMNS, {"strips": 64}),
@@ -358,6 +365,13 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
         (SUM, F32, [3, 40, 2, 300], 0b0101, ELEMENTS, {"lanes": 1}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
+        (SUM, F32, [2799], 0b1, ROW_STEPS, {"strips": 2, "threads": 192}),
+        (SUM, BF16, [264, 1605], 0b10, ROW_STEPS, {"lanes": 16, "threads": 64}),
+        (SUM, BF16, [265, 1605], 0b10, ROWS, {"lanes": 16}),
+        (SUM, F32, [132, 16384], 0b10, ROW_STEPS, {"strips": 8, "threads": 1024, "cluster": 1}),
+        (SUM, F32, [133, 16384], 0b10, ROWS, {}),
+        (LOGSUMEXP, F32, [2799], 0b1, ROWS, {}),
+        (SUM, F32, [43308259], 0b1, ROWS, {"grouped": 1, "blocks": 523}),
     ):
         p = reduce_plan(planner, what, dtype, reduced, sizes)
         assert p["kernel"] == kernel and {f: p[f] for f in wanted} == wanted, (sizes, p)

@@ -117,9 +117,9 @@ std::int64_t most_short_positions(const Plan& plan) {
 
 void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
   constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
-  // Threads of an SM that keep 32 KB in flight, eight loads each, need no help; teams make four times as many, as far as an SM
-  // holds them.
-  constexpr std::int64_t kEnoughBytes = 4096, kTimes = 4, kResident = 2048;
+  // Threads of an SM that keep 32 KB in flight, eight loads each, need no help if columns are short; teams make four times as
+  // many, as far as an SM holds them. Long columns in one wave of CTAs end together: teams make more, shorter CTAs.
+  constexpr std::int64_t kEnoughBytes = 4096, kTimes = 4, kResident = 2048, kManyTrees = 16;
   const std::int64_t trees = ceil_div(plan.length, std::int64_t{kShortColumnTree}), sms = std::max(sm_count, 1),
                      element = 16 / width, result_bytes = static_cast<std::int64_t>(size_of(plan.out));
   bool in_order = true;  // the outputs lie as the vectors do
@@ -145,8 +145,9 @@ void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t w
   const std::int64_t load = plan.width * element, units = plan.outputs / plan.width, enough = kEnoughBytes / load * sms,
                      least_lanes = std::min(kLine / load, kWarp);
   std::int64_t teams = 1, lanes = kThreads;
-  if (units < enough) {
-    const std::int64_t wanted = ceil_div(std::min(kTimes * enough, kResident * sms), units),
+  if (units < enough || trees >= kManyTrees) {
+    const std::int64_t wanted = std::max(trees >= kManyTrees ? kTimes : 1,
+                                         ceil_div(std::min(kTimes * enough, kResident * sms), units)),
                        most = most_short_column_threads(static_cast<std::size_t>(load)) / least_lanes;
     teams = ceil_div(trees, ceil_div(trees, std::min({wanted, trees, most})));  // as few as need no more rounds
   }

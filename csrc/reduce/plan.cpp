@@ -10,8 +10,7 @@ namespace xgemm::reduce {
 namespace {
 
 constexpr std::int64_t kThreads = 256;
-// 16-byte vectors of a strip; elements of the longest row that is read one at a time by one warp.
-constexpr std::int64_t kStrip = 512, kLongestElements = 2048;
+constexpr std::int64_t kLongestElements = 2048;  ///< of a row that one warp reads one at a time
 
 /// Is the result of one element the element itself (argmax: a zero)?
 bool copies(Kind kind) {
@@ -22,8 +21,7 @@ bool copies(Kind kind) {
 /// The row's length alone decides the strips. How many strips (or short rows) a CTA takes also depends on the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
-  constexpr std::int64_t kGrouped = 1 << 20, kMinGroup = 4096, kMaxGroup = 32768, kGroups = 512, kMaxRowsPerTeam = 8,
-                         kMaxStrips = 4096;
+  constexpr std::int64_t kGrouped = 1 << 20, kLongestStrip = 4096, kGroups = 512, kMaxRowsPerTeam = 8, kMaxStrips = 4096;
   constexpr std::int64_t kLeastBulk = 65, kMostBulk = 256, kManyVectors = 4096, kCluster = 8, kMaxCluster = 16;
   constexpr std::int64_t kMostStateBytes = 40 << 10;  // of a cluster: a CTA's shared memory without an attribute is 48 KiB
   const std::int64_t resident = 4 * std::max(gpu.sm_count, 1);  // blocks at a time
@@ -56,7 +54,11 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   constexpr std::int64_t kMostWarps = kMaxCluster * kWarps;
   const bool waited_for = plan.kind == Kind::mean_loss && vectors <= kMostWarps * kStrip;
   const bool long_strips = plan.grouped && runs == 1;
-  plan.chunk = long_strips ? std::clamp(round_up_pow2(vectors / kGroups), kMinGroup, kMaxGroup) / kWarps : kStrip;
+  plan.chunk = kStrip;
+  if (long_strips) {  // whole waves of CTAs
+    const std::int64_t warps_at_once = resident * kWarps, waves = ceil_div(vectors, warps_at_once * kLongestStrip);
+    plan.chunk = round_up(ceil_div(vectors, warps_at_once * waves), kWarp);
+  }
   if (waited_for) plan.chunk = ceil_div(ceil_div(vectors, kMostWarps), kStep) * kStep;
   plan.strips = plan.per_block = runs > 1 ? runs * plan.pieces : ceil_div(vectors, plan.chunk);
   // The number of warps that leaves the fewest idle in the last round of strips; with many rows one or two warps per CTA, which
@@ -87,6 +89,22 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   if (gpu.major == 9 && !plan.grouped && held && plan.split <= (waited_for ? kMaxCluster : kCluster))
     plan.cluster = static_cast<int>(plan.split);
   plan.blocks = plan.outputs * plan.split;
+}
+
+/// Few rows whose lanes would take several steps one after the other, if they fit the GPU at a time: each step has lanes of its
+/// own, with the same order of additions.
+void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
+  constexpr std::int64_t kWarp = 32, kRowsPerSm = 2, kThreadsPerSm = 1024;
+  const State state = state_of(plan.kind);
+  const std::int64_t steps = ceil_div(plan.full, std::int64_t{kUnroll} * plan.lanes),
+                     threads = round_up(steps * plan.lanes, kWarp);
+  if (state != State::sum && state != State::maximum) return;
+  if (!plan.vector || !one_run || (plan.in != DType::f32 && !is_half(plan.in)) || steps < 2 || steps > kMostRowSteps) return;
+  if (plan.outputs > kRowsPerSm * gpu.sm_count || plan.outputs * threads > kThreadsPerSm * gpu.sm_count) return;
+  plan.kernel = Kernel::row_steps;
+  plan.threads = static_cast<int>(threads);
+  plan.per_block = plan.split = plan.cluster = 1;
+  plan.blocks = plan.outputs;
 }
 
 /// Elements that a lane loads at once and adds as a tree.
@@ -263,6 +281,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
       plan_elements(plan);
     else
       plan_rows(plan, gpu);
+    if (plan.kernel == Kernel::rows) plan_row_steps(plan, gone.count == 1, gpu);
   }
   check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   fill_map(op, plan.reduced, gone);

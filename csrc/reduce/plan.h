@@ -45,8 +45,9 @@ bool converts_on_load(Kind kind, DType from, DType to);
 /// each, whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA
 /// reduces a tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at
 /// the end. short_columns: a thread or a few reduce a column, or a vector of them. elements: short rows whose elements are not
-/// neighbours. copy: one element per output.
-enum class Kernel : std::uint8_t { rows, columns, elements, copy, short_columns };
+/// neighbours. copy: one element per output. row_steps: few rows of up to 64 KiB, with lanes of their
+/// own for each step of a strip.
+enum class Kernel : std::uint8_t { rows, columns, elements, copy, short_columns, row_steps };
 
 /// Arguments of cross_entropy.
 struct Loss {
@@ -65,6 +66,8 @@ constexpr int column_threads(std::size_t part, std::size_t width) { return part 
 
 /// 16-byte loads that a thread of the kernels for rows and for columns keeps in flight: a step.
 inline constexpr int kUnroll = 4;
+/// 16-byte vectors of a strip, which a warp reads step by step; steps of the longest row of row_steps.
+inline constexpr std::int64_t kStrip = 512, kMostRowSteps = 32;
 /// Positions that a thread of the kernel for short columns loads at once and adds as a tree.
 inline constexpr int kShortColumnTree = 8;
 /// Threads of its largest CTA, given the bytes that a thread loads at once.

@@ -8,6 +8,7 @@
 #include "reduce/kernels/elements.cuh"
 #include "reduce/kernels/operators/index.cuh"
 #include "reduce/kernels/operators/logsumexp.cuh"
+#include "reduce/kernels/row_steps.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/kernels/runs.cuh"
 #include "reduce/kernels/short_columns.cuh"
@@ -95,6 +96,8 @@ void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& 
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
   };
   if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>, 0);
+  if constexpr ((std::is_same_v<typename RowOp::T, float> || kIsHalf<typename RowOp::T>) && kAddsSteps<RowOp>)
+    if (plan.kernel == Kernel::row_steps) return go_short(reduce_row_steps<RowOp>, 0);
   if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
     constexpr int kWidth = Pack<typename Op::T>::kCount;
     if (plan.kernel == Kernel::short_columns) {

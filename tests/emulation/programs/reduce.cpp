@@ -38,8 +38,8 @@ std::string text_of(const Problem& p, const Plan& plan, DType dtype) {
 }
 
 // columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows, short columns (by single elements,
-// 8 and 16 bytes, each alone and in shared memory): all must have been tested
-int ran[14];
+// 8 and 16 bytes, each alone and in shared memory), steps of rows: all must have been tested
+int ran[15];
 
 /// The bytes of the result.
 template <class Op, class Out>
@@ -87,6 +87,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
   if (plan.cluster > 1) ++ran[6];
   if (plan.bulk) ++ran[7];
   if (plan.kernel == Kernel::short_columns) ++ran[8 + 2 * (plan.vector + (plan.width * sizeof(T) == 16)) + (plan.strips > 1)];
+  if (plan.kernel == Kernel::row_steps) ++ran[14];
 
   std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
@@ -193,7 +194,8 @@ int main(int argc, char** argv) {
     std::uint64_t reduced;
   };
   // Shapes of each plan: folded runs (one tile, several), folded positions with an incomplete last one, both, rows of runs,
-  // many parts per CTA, elements, copies, clusters, bulk copies of rows, short columns.
+  // many parts per CTA, elements, copies, clusters, bulk copies of rows, short columns, steps of
+  // rows (by a row alone) beside rows.
   const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
                          {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},
@@ -201,7 +203,9 @@ int main(int argc, char** argv) {
                          {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
                          {{2, 35001}, 0b10},     {{256, 520}, 0b10},       {{1, 66000}, 0b10},       {{3, 20, 1416}, 0b010},
                          {{2, 3, 2056}, 0b010},  {{33, 4104}, 0b01},       {{2, 9, 4110}, 0b010},    {{2, 65, 4104}, 0b010},
-                         {{2, 150, 521}, 0b010}, {{3, 100, 2744}, 0b010},  {{2, 256, 520}, 0b010},   {{2, 20, 4108}, 0b010}};
+                         {{2, 150, 521}, 0b010}, {{3, 100, 2744}, 0b010},  {{2, 256, 520}, 0b010},   {{2, 20, 4108}, 0b010},
+                         {{9, 2799}, 0b10},      {{9, 1605}, 0b10},        {{9, 5841}, 0b10},        {{9, 4096}, 0b10},
+                         {{9, 1027}, 0b10}};
   return run_checks([&] {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       for (std::size_t i = 0; i < std::size(given); ++i)
