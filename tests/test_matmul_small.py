@@ -202,7 +202,9 @@ def test_few_rows_need_no_tf32(precision: str) -> None:
         assert torch.equal(matmul(a, b, precision=precision), check(a, b))
 
 
-@pytest.mark.parametrize(("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (4872, 8200), (50257, 65)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (4872, 8200), (50257, 65)]
+)
 def test_sweep_adds_in_one_order(n: int, k: int) -> None:
     """1 to 4 rows or columns, in any layout."""
     a, b = randn(4, k, device="cuda"), randn(k, n, device="cuda")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from common import SANITIZED, foreign, randn
+from reductions import same_bits
 
 op = torch.ops.xgemm
 CUDA = torch.device("cuda")
@@ -81,6 +82,31 @@ def test_few_short_rows_have_the_bits_of_many(name, dtype):
         if not SANITIZED:
             many = ours(x.repeat((1 << 14) // len(x) + 2, 1))  # more than kMostTinyRows
             assert torch.equal(many[-len(x) :].nan_to_num(7), found.nan_to_num(7)), n
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_few_rows_have_the_bits_of_many(name, dtype):
+    """In up to two rows per multiprocessor each step of a strip has lanes of its own."""
+    many = 2 * torch.cuda.get_device_properties(CUDA).multi_processor_count + 1
+    elements = 16 // dtype.itemsize
+    lengths = (
+        [127, 1605, 4097] if SANITIZED else [127, 128, 513, 700, 1029, 1605, 2799, 4096, 5840, 14605, 16384, 29999]
+    )
+    for n in lengths:
+        x = randn(many, n, dtype=dtype, device=CUDA)
+        x[1, n - 1], x[2, n // 2], x[3, 0], x[4] = float("nan"), float("inf"), -float("inf"), -0.0
+        reduce, wanted = getattr(op, name), getattr(torch, name)(x.cpu().double(), 1)
+        found = reduce(x, [1])
+        tolerance = {"atol": 1e-3, "rtol": 2e-5} if dtype == torch.float32 else {"atol": 0.1, "rtol": 1e-2}
+        torch.testing.assert_close(found.cpu().double(), wanted, equal_nan=True, **tolerance)
+        poisoned = torch.full((9 * n + 2 * elements,), foreign(dtype), dtype=dtype, device=CUDA)
+        for offset in (0, 1, elements - 1):
+            for rows in (1, 2, 9):
+                moved = poisoned[offset : offset + rows * n].view(rows, n).copy_(x[:rows])
+                assert same_bits(reduce(moved, [1]), found[:rows]), (n, offset, rows)
 
 
 @pytest.mark.cuda
