@@ -91,8 +91,8 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs * plan.split;
 }
 
-/// Few rows whose lanes would take several steps one after the other, if they fit the GPU at a time: each step has lanes of its
-/// own, with the same order of additions.
+/// After plan_rows: few rows whose lanes would take several steps in turn become rows whose steps have lanes of their own, if all
+/// of them fit the GPU at a time. The order of additions is the same.
 void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
   constexpr std::int64_t kWarp = 32, kRowsPerSm = 2, kThreadsPerSm = 1024;
   const State state = state_of(plan.kind);
@@ -277,11 +277,12 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.vectors = ceil_div(plan.run, width);
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
-    if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements)
+    if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements) {
       plan_elements(plan);
-    else
+    } else {
       plan_rows(plan, gpu);
-    if (plan.kernel == Kernel::rows) plan_row_steps(plan, gone.count == 1, gpu);
+      plan_row_steps(plan, gone.count == 1, gpu);
+    }
   }
   check(plan.blocks <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", plan.blocks);
   fill_map(op, plan.reduced, gone);

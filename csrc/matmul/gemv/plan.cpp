@@ -108,7 +108,7 @@ std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
   while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most &&
          k >= std::max<std::int64_t>(kSweepClusterK, splits * 2 * kSweepStrips * kSweepDepth))
     splits *= 2;
-  // Two CTAs a tile of a large B leave half of the SMs idle; clusters of three still fit all at once.
+  // By two CTAs a tile 48 to 64 of 132 SMs would have nothing to read (docs/log/matmul.md).
   constexpr std::int64_t kThreeFrom = 34, kThreeTo = 42, kThreeK = 8192;
   return tiles >= kThreeFrom && tiles <= kThreeTo && k >= kThreeK ? 3 : splits;
 }
