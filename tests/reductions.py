@@ -74,13 +74,13 @@ DIMS = [
     ((16, 70000), None),
     ((198, 24, 143, 3), (0, 1, 3)),  # folded runs: one tile, several tiles, several positions per tile
     ((8, 9, 5, 223), (0, 3)),
-    ((9, 6, 53), (0, 2)),
+    ((40, 6, 53), (0, 2)),
     ((301, 16, 3), (0, 2)),
     ((5, 6, 200, 2), (0, 1, 3)),
     ((7, 3, 5, 90, 4), (0, 2, 4)),
     ((3, 59, 3, 1741), (0, 2, 3)),  # long runs
     ((5000, 3, 994), (0, 2)),
-    ((1270, 2), 0),  # folded positions, the last tile partial
+    ((4000, 2), 0),  # folded positions, the last tile partial
     ((50003, 13), 0),
     ((4, 9001, 5), 1),
     ((1100, 22642), 0),  # columns: splits in one CTA
@@ -90,6 +90,11 @@ DIMS = [
     ((260, 67, 1024), 1),  # a thread each
     ((128, 300, 1000), 1),
     ((6, 3, 109, 1), (1, 3)),  # the kernel for single elements
+    ((1270, 2), 0),  # several warps a row: two, five or eight
+    ((9, 6, 53), (0, 2)),
+    ((3, 1168, 5), 1),
+    ((2, 3072, 2), 1),
+    ((3, 5, 31, 2, 6), (0, 2, 4)),  # three reduced dims
     ((300, 7, 9), 1),
     ((4, 2, 16, 912), 0),  # a few positions of many columns
     ((3, 8, 4099), 1),
@@ -229,7 +234,7 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
             assert same_bits(y[r : r + 1], op(x[r : r + 1].clone(), 1)), (n, r)
         if op(x, 1).dim() == 1:
             assert same_bits(y[0], op(x[0], 0)), n
-    for outer, n, c in ((6, 60, 33), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8), (300, 150, 1024), (140, 41, 4100)):
+    for outer, n, c in ((6, 60, 33), (40, 700, 5), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8), (300, 150, 1024), (140, 41, 4100)):
         x = torch.randn(outer, n, c, device=CUDA).to(dtype)
         y = op(x, 1)
         assert same_bits(y, op(x, 1)), (n, c)

@@ -331,9 +331,16 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
     for what, dtype, sizes, reduced, kernel, wanted in (
         (SUM, BF16, [198, 24, 143, 3], 0b1011, COLUMNS, {"run": 3, "repeat": 1, "tile": 429}),
         (SUM, F16, [83, 2741, 16, 3], 0b1011, COLUMNS, {"run": 3, "tile": 48}),
-        (SUM, BF16, [9, 6, 53], 0b101, COLUMNS, {"run": 53, "blocks": 1}),
+        (SUM, BF16, [12, 6, 53], 0b101, COLUMNS, {"run": 53, "blocks": 1}),
         (SUM, F16, [8, 9, 5, 223], 0b1001, COLUMNS, {"run": 223, "tile": 446}),
-        (SUM, BF16, [1270, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "blocks": 1}),
+        (SUM, BF16, [3073, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "blocks": 1}),
+        (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 256}),  # small tiles
+        (ARGMAX, F32, [3072, 2], 0b01, ELEMENTS, {"lanes": 256}),
+        (SUM, F32, [1168, 5], 0b01, ELEMENTS, {"lanes": 160, "threads": 160}),
+        (SUM, F32, [398, 9], 0b01, ELEMENTS, {"lanes": 64}),
+        (SUM, F32, [399, 9], 0b01, COLUMNS, {}),
+        (SUM, F64, [700, 5], 0b01, COLUMNS, {}),
+        (SUM, BF16, [4096, 40, 60], 0b010, ELEMENTS, {"lanes": 8, "blocks": 7680}),
         (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
         (SUM, F32, [800, 22642], 0b01, COLUMNS, {"repeat": 1}),
         (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 8, "split": 1, "blocks": 1024}),

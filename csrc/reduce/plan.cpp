@@ -107,16 +107,14 @@ void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
   plan.blocks = plan.outputs;
 }
 
-/// Elements that a lane loads at once and adds as a tree.
-constexpr std::int64_t kPerLane = 8;
-
-/// Short rows whose elements are not neighbours, loaded one at a time: by up to a warp's lanes.
-void plan_elements(Plan& plan) {
+/// Rows whose elements are loaded one at a time, by up to `most` lanes of a tree each: a power of two of them, or whole warps.
+void plan_elements(Plan& plan, std::int64_t most) {
   constexpr std::int64_t kWarp = 32;
+  const std::int64_t trees = ceil_div(plan.length, std::int64_t{kElementTree});
   plan.kernel = Kernel::elements;
-  plan.threads = static_cast<int>(kThreads);
-  plan.lanes = static_cast<int>(std::min(round_up_pow2(ceil_div(plan.length, kPerLane)), kWarp));
-  plan.per_block = kThreads / plan.lanes;
+  plan.lanes = static_cast<int>(std::min(trees <= kWarp ? round_up_pow2(trees) : round_up(trees, kWarp), most));
+  plan.per_block = kElementThreads / plan.lanes;
+  plan.threads = static_cast<int>(plan.per_block) * plan.lanes;
   plan.blocks = ceil_div(plan.outputs, plan.per_block);
 }
 
@@ -237,12 +235,17 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
   constexpr std::int64_t kPositions = 32, kManyColumns = 512, kFew = 1 << 17;
   const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns;
-  const std::int64_t most = !side_by_side ? 0 : of_many ? most_short_positions(plan) : fills_tile ? kPositions : kPerLane;
+  const std::int64_t most = !side_by_side ? 0 : of_many ? most_short_positions(plan) : fills_tile ? kPositions : kElementTree;
   const bool serves = side_by_side && folds && !folded && width < 16,
              short_columns = serves && gone.count == 1 && plan.length <= most;
   // With several reduced dims only where the launch waits for its instructions.
-  const bool few_columns = serves && gone.count > 1 && plan.length <= kPerLane && plan.length * kept.back().size <= kFew;
-  const bool columns = folded || (fills_tile && !short_columns && !few_columns);
+  const bool few_columns = serves && gone.count > 1 && plan.length <= kElementTree && plan.length * kept.back().size <= kFew;
+  // Most threads of the column kernel would hold a vector or none, and all of them wait at its joins. Elements of 8 bytes gain
+  // too little for a large batch to be as fast.
+  constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144, kWarp = 32;
+  const bool small_tile = (folded || fills_tile) && folds && !short_columns && (width == 4 || width == 8) &&
+                          plan.length * kept.back().size <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile);
+  const bool columns = !small_tile && (folded || (fills_tile && !short_columns && !few_columns));
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {
     const Dim tile = kept.back();
@@ -268,6 +271,8 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
       plan.cut = plan.columns;
     }
     plan_columns(plan, kept.product(), width, gone.count == 1 ? gone.back().strides[kIn] : 0, misaligned, gpu);
+  } else if (small_tile) {
+    plan_elements(plan, kElementThreads);
   } else if (short_columns) {
     plan_short_columns(plan, kept, gone, width, reinterpret_cast<std::uintptr_t>(source.data), gpu.sm_count);
   } else {
@@ -278,7 +283,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
     if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements) {
-      plan_elements(plan);
+      plan_elements(plan, kWarp);
     } else {
       plan_rows(plan, gpu);
       plan_row_steps(plan, gone.count == 1, gpu);

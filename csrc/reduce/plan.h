@@ -45,8 +45,8 @@ bool converts_on_load(Kind kind, DType from, DType to);
 /// each, whose states are joined in order, whichever warps and CTAs computed them. columns: the fastest dim is kept; a CTA
 /// reduces a tile of neighbouring columns. Folded columns: several neighbouring columns belong to one output and are joined at
 /// the end. short_columns: a thread or a few reduce a column, or a vector of them. elements: short rows whose elements are not
-/// neighbours. copy: one element per output. row_steps: few rows of up to 64 KiB, with lanes of their
-/// own for each step of a strip.
+/// neighbours, and small tiles of columns. copy: one element per output. row_steps: few rows of up to 64 KiB, with lanes of
+/// their own for each step of a strip.
 enum class Kernel : std::uint8_t { rows, columns, elements, copy, short_columns, row_steps };
 
 /// Arguments of cross_entropy.
@@ -70,6 +70,8 @@ inline constexpr int kUnroll = 4;
 inline constexpr std::int64_t kStrip = 512, kMostRowSteps = 32;
 /// Positions that a thread of the kernel for short columns loads at once and adds as a tree.
 inline constexpr int kShortColumnTree = 8;
+/// Elements that a lane of the kernel for single elements loads at once and adds as a tree; threads of its largest CTA.
+inline constexpr int kElementTree = 8, kElementThreads = 256;
 /// Threads of its largest CTA, given the bytes that a thread loads at once.
 constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ? 512 : bytes == 8 ? 256 : 128; }
 /// Larger elements are as fast one at a time; smaller ones stay with the column kernel.

@@ -88,14 +88,14 @@ template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using Op = typename ForColumns<RowOp>::type;
   if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
-  const auto go_short = [&](auto* kernel, int shared_bytes) {
+  const auto go_short = [&](auto* kernel, int shared_bytes, unsigned rows = 1) {  // rows: of threads
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
-                    .threads = dim3(static_cast<unsigned>(plan.threads)),
+                    .threads = dim3(static_cast<unsigned>(plan.threads) / rows, rows),
                     .shared_bytes = static_cast<std::size_t>(shared_bytes),
                     .early = true};
     enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out);
   };
-  if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>, 0);
+  if (plan.kernel == Kernel::elements) return go_short(reduce_elements<RowOp>, 0, static_cast<unsigned>(plan.per_block));
   if constexpr ((std::is_same_v<typename RowOp::T, float> || kIsHalf<typename RowOp::T>) && kAddsSteps<RowOp>)
     if (plan.kernel == Kernel::row_steps) return go_short(reduce_row_steps<RowOp>, 0);
   if constexpr (sizeof(typename Op::T) > 1 && std::is_same_v<typename RowOp::Extra, NoExtra>) {
