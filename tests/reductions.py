@@ -234,7 +234,15 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
             assert same_bits(y[r : r + 1], op(x[r : r + 1].clone(), 1)), (n, r)
         if op(x, 1).dim() == 1:
             assert same_bits(y[0], op(x[0], 0)), n
-    for outer, n, c in ((6, 60, 33), (40, 700, 5), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8), (300, 150, 1024), (140, 41, 4100)):
+    for outer, n, c in (
+        (6, 60, 33),
+        (40, 700, 5),
+        (5, 3000, 64),
+        (3, 20000, 129),
+        (2, 40000, 8),
+        (300, 150, 1024),
+        (140, 41, 4100),
+    ):
         x = torch.randn(outer, n, c, device=CUDA).to(dtype)
         y = op(x, 1)
         assert same_bits(y, op(x, 1)), (n, c)
