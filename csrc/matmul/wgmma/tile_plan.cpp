@@ -213,9 +213,10 @@ struct TiledProduct {
 
 /// Does the problem leave a tile to be chosen?
 bool is_open(const Request& r, const WgmmaTileInfo& tile, const Problem& p) {
-  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster.
+  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster. More rows only in one wave.
   const Problem& c = r.problem;
-  const bool between = c.m > 128 && c.m <= (tile.m == 64 ? 640 : 1280) && c.n % 8 == 0 && c.batches == 1;
+  const std::int64_t most = tile.m == 64 ? 640 : std::max<std::int64_t>(1280, r.sm_count / ceil_div(c.n, tile.m) * tile.n);
+  const bool between = c.m > 128 && c.m <= most && c.n % 8 == 0 && c.batches == 1;
   if (tile.swap_ab && (c.gated || r.parts != 0 || (!r.named && !between))) return false;
   return r.named || r.parts != 0 || p.m > 64 || tile.m <= 64;
 }
