@@ -9,7 +9,7 @@ namespace xgemm::reduce {
 
 namespace {
 
-constexpr std::int64_t kThreads = 256;
+constexpr std::int64_t kThreads = 256, kWarp = 32;
 constexpr std::int64_t kLongestElements = 2048;  ///< of a row that one warp reads one at a time
 
 /// Is the result of one element the element itself (argmax: a zero)?
@@ -20,7 +20,7 @@ bool copies(Kind kind) {
 
 /// The row's length alone decides the strips. How many strips (or short rows) a CTA takes also depends on the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
-  constexpr std::int64_t kWarp = 32, kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
+  constexpr std::int64_t kWarps = kThreads / kWarp, kStep = kWarp * kUnroll, kFewLanes = 8;
   constexpr std::int64_t kGrouped = 1 << 20, kLongestStrip = 4096, kGroups = 512, kMaxRowsPerTeam = 8, kMaxStrips = 4096;
   constexpr std::int64_t kLeastBulk = 65, kMostBulk = 256, kManyVectors = 4096, kCluster = 8, kMaxCluster = 16;
   constexpr std::int64_t kMostStateBytes = 40 << 10;  // of a cluster: a CTA's shared memory without an attribute is 48 KiB
@@ -94,7 +94,7 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
 /// After plan_rows: few rows whose lanes would take several steps in turn become rows whose steps have lanes of their own, if all
 /// of them fit the GPU at a time. The order of additions is the same.
 void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
-  constexpr std::int64_t kWarp = 32, kRowsPerSm = 2, kThreadsPerSm = 1024;
+  constexpr std::int64_t kRowsPerSm = 2, kThreadsPerSm = 1024;
   const State state = state_of(plan.kind);
   const std::int64_t steps = ceil_div(plan.full, std::int64_t{kUnroll} * plan.lanes),
                      threads = round_up(steps * plan.lanes, kWarp);
@@ -109,7 +109,6 @@ void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
 
 /// Rows whose elements are loaded one at a time, by up to `most` lanes of a tree each: a power of two of them, or whole warps.
 void plan_elements(Plan& plan, std::int64_t most) {
-  constexpr std::int64_t kWarp = 32;
   const std::int64_t trees = ceil_div(plan.length, std::int64_t{kElementTree});
   plan.kernel = Kernel::elements;
   plan.lanes = static_cast<int>(std::min(trees <= kWarp ? round_up_pow2(trees) : round_up(trees, kWarp), most));
@@ -225,13 +224,14 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   constexpr std::int64_t kMinTile = 2048;
   const State state = state_of(kind);
   const bool folds = state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
+  const std::int64_t group = kept.empty() ? 0 : plan.length * kept.back().size;  // elements of neighbouring columns
   const bool run = folds && gone.count > 1 && gone.back().strides[kIn] == 1 && state != State::index;  // an inner and outer dims
   const std::int64_t longest = (std::min<std::int64_t>(most_fold_lanes(plan, width), 32) - 1) * width;
   // Short runs side by side in memory: each element of them is a column, and the columns of a run are joined at the end.
-  const bool folded = run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest &&
-                      plan.length * kept.back().size >= kMinTile;
+  const bool folded =
+      run && !kept.empty() && kept.back().strides[kIn] == gone.back().size && gone.back().size <= longest && group >= kMinTile;
   const bool side_by_side = plan.length > 1 && !kept.empty() && kept.back().strides[kIn] != 0 && kept.back().strides[kIn] < inner;
-  const bool fills_tile = side_by_side && plan.length * kept.back().size >= kMinTile;
+  const bool fills_tile = side_by_side && group >= kMinTile;
   // Few positions use a fraction of the column kernel's threads. Elements of 8 bits would be many accesses of one byte.
   constexpr std::int64_t kPositions = 32, kManyColumns = 512, kFew = 1 << 17;
   const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns;
@@ -239,12 +239,12 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool serves = side_by_side && folds && !folded && width < 16,
              short_columns = serves && gone.count == 1 && plan.length <= most;
   // With several reduced dims only where the launch waits for its instructions.
-  const bool few_columns = serves && gone.count > 1 && plan.length <= kElementTree && plan.length * kept.back().size <= kFew;
-  // Most threads of the column kernel would hold a vector or none, and all of them wait at its joins. Elements of 8 bytes gain
-  // too little for a large batch to be as fast.
-  constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144, kWarp = 32;
+  const bool few_columns = serves && gone.count > 1 && plan.length <= kElementTree && group <= kFew;
+  // In a small tile most threads of the column kernel would hold a vector or none, and all of them wait at its joins. Elements of
+  // 8 bytes gain too little for a large batch to be as fast.
+  constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144;
   const bool small_tile = (folded || fills_tile) && folds && !short_columns && (width == 4 || width == 8) &&
-                          plan.length * kept.back().size <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile);
+                          group <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile);
   const bool columns = !small_tile && (folded || (fills_tile && !short_columns && !few_columns));
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {

@@ -213,7 +213,8 @@ struct TiledProduct {
 
 /// Does the problem leave a tile to be chosen?
 bool is_open(const Request& r, const WgmmaTileInfo& tile, const Problem& p) {
-  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster. More rows only in one wave.
+  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster. Beyond
+  // 1280 rows wgmma_256x128 is faster only where its tiles are one wave.
   const Problem& c = r.problem;
   const std::int64_t most = tile.m == 64 ? 640 : std::max<std::int64_t>(1280, r.sm_count / ceil_div(c.n, tile.m) * tile.n);
   const bool between = c.m > 128 && c.m <= most && c.n % 8 == 0 && c.batches == 1;

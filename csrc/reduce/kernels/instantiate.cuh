@@ -88,7 +88,7 @@ template <class RowOp>
 void launch_typed(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using Op = typename ForColumns<RowOp>::type;
   if (plan.kernel == Kernel::rows) return launch_rows<RowOp>(plan, in, out, workspace, stream);
-  const auto go_short = [&](auto* kernel, int shared_bytes, unsigned rows = 1) {  // rows: of threads
+  const auto go_short = [&](auto* kernel, int shared_bytes, unsigned rows = 1) {  // rows: the size of threadIdx.y
     const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
                     .threads = dim3(static_cast<unsigned>(plan.threads) / rows, rows),
                     .shared_bytes = static_cast<std::size_t>(shared_bytes),
