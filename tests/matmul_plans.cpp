@@ -122,7 +122,8 @@ std::optional<Candidate> offer(const Question& q, const std::string& family) {
   if (family == "wgmma") return pays ? std::optional<Candidate>(*wgmma) : std::nullopt;
   if (family == "mma") {
     const auto mma = plan_mma(p, gpu, forced);
-    return mma && (!forced.empty() || (wgmma && mma_pays(*mma, *wgmma))) ? std::optional<Candidate>(*mma) : std::nullopt;
+    return mma && (!forced.empty() || !is_half(p.dtype) || (wgmma && mma_pays(*mma, *wgmma))) ? std::optional<Candidate>(*mma)
+                                                                                              : std::nullopt;
   }
   if (family == "fp64") return plan_fp64(p, gpu, forced);
   if (family == "sweep") return plan_sweep(p, gpu, forced);

@@ -31,7 +31,8 @@ TILES = tile_names("simt")
 TENSOR_TILES = tile_names("wgmma")
 DIRECT_TILES = [*tile_names("bf16x3"), *tile_names("presplit")]  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
-TF32_TILES = tile_names("tf32")
+TF32_MMA_TILES = [name for name in tile_names("mma") if "tf32" in name]
+TF32_TILES = [*tile_names("tf32"), *TF32_MMA_TILES]
 TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
 KERNELS = ["", *TILES, "wgmma", "bf16x3", "presplit"]
 HALVES = [torch.float16, torch.bfloat16]
@@ -985,11 +986,38 @@ def test_tf32_tiles(tile: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
     layouts = [(a, b), (a, transposed(b))] + ([(transposed(a), transposed(b))] if m % 4 == 0 else [])
+    layouts += [(transposed(a), b)] if tile in TF32_MMA_TILES else []
     with forced(tile):
         for layout_a, layout_b in layouts:
             out = check_tf32(layout_a, layout_b)
             for _ in range(3):  # also on repeat, whichever CTA comes last
                 assert torch.equal(check_tf32(layout_a, layout_b), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (5, 7, 31), (63, 65, 33), (64, 64, 32), (129, 127, 97), (130, 67, 601), (257, 300, 100)],
+    ids=str,
+)
+def test_tf32_by_mma_has_the_same_bits_in_every_tile_and_layout(shape: tuple[int, int, int]) -> None:
+    """Any alignment, a batch, few rows of many: k goes through one accumulator in order."""
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    with forced(TF32_MMA_TILES[0]):
+        out = check_tf32(a, b)
+    operands = [[x, transposed(x), misaligned(x), sliced(transposed(x))] for x in (a, b)]
+    for tile in TF32_MMA_TILES:
+        with forced(tile):
+            for x in operands[0]:
+                for y in operands[1]:
+                    if 1 in x.stride() and 1 in y.stride():
+                        assert torch.equal(check_tf32(x, y), out), (tile, x.stride(), y.stride())
+            assert torch.equal(matmul(a[m // 2 :], b, precision="high"), out[m // 2 :])
+            assert torch.equal(matmul(a.expand(3, m, k), b, precision="high"), out.expand(3, m, n))
+            batch = torch.stack([a, 2 * a]), torch.stack([b, b])
+            assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
 
 
 @pytest.mark.cuda

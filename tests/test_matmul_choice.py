@@ -121,8 +121,14 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     valid = valid.partition(" (")[0].split(", ")
     assert len(valid) == len(set(valid))
     for name in valid:
-        f32 = {"precision": HIGH if name.startswith("tf32") else HIGHEST, "layout": "nt"}
-        options = {"dtype": F64} if name.startswith("fp64") else {"dtype": BF16} if name.startswith("mma") else f32
+        f32 = {"precision": HIGH if "tf32" in name else HIGHEST, "layout": "nt"}
+        options = (
+            {"dtype": F64}
+            if name.startswith("fp64")
+            else {"dtype": BF16}
+            if name.startswith("mma") and "tf32" not in name
+            else f32
+        )
         if name.startswith("wgmma"):
             options = {"dtype": BF16, "layout": "nt"}
         m, layout = (4, "nn" if name == "sweep" else "nt") if name in ("gemv", "dot", "sweep") else (64, "nt")

@@ -3,11 +3,14 @@
 from common import tile_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import BF16, F16, F32, F64, Ask, plan_fixture
+from matmul_plans import BF16, F16, F32, F64, HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
-TILES = tile_names("mma")
+TILES = [name for name in tile_names("mma") if "tf32" not in name]
+TF32_TILES = [name for name in tile_names("mma") if "tf32" in name]
 plan = plan_fixture("mma")
 wgmma = plan_fixture("wgmma")
+tf32 = plan_fixture("mma", usually=HIGH)
+choice = plan_fixture("choice", usually=HIGH)
 
 
 def test_small_and_narrow_products_take_it(plan: Ask) -> None:
@@ -47,7 +50,7 @@ def test_products_too_small_for_wgmma_are_too_small_for_mma(plan: Ask) -> None:
 
 def test_only_where_it_adds_in_the_order_of_wgmma(plan: Ask, wgmma: Ask) -> None:
     for other in (
-        {"dtype": F32},
+        {"dtype": F32, "precision": HIGHEST},
         {"dtype": F64},
         {"gated": True},
         {"major": 8},
@@ -96,3 +99,40 @@ def test_time_is_at_least_that_of_the_bytes(plan: Ask, data: st.DataObject) -> N
     p = plan(m, n, k, batch, dtype=BF16, forced=tile)
     assert 1e6 * p["seconds"] > 1 + 2 * batch * (m * k + k * n + m * n) / 4e6
     assert p["seconds"] <= plan(2 * m, n, k, batch, dtype=BF16, forced=tile)["seconds"]
+
+
+def test_fp32_in_tf32_only_where_it_applies(tf32: Ask) -> None:
+    assert tf32(64, 256, 256)["name"] in TF32_TILES
+    assert tf32(64, 256, 256, precision=MEDIUM) is not None
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"precision": HIGHEST}, {"prepared": True}, {"major": 8}):
+        found = tf32(64, 256, 256, **other)
+        assert found is None or found["name"] in TILES, other  # half precision has tiles of its own
+    for tile in TF32_TILES:
+        assert tf32(64, 256, 256, forced=tile)["name"] == tile
+        assert tf32(64, 256, 256, dtype=BF16, forced=tile) is None
+    for tile in TILES:
+        assert tf32(64, 256, 256, forced=tile) is None
+
+
+def test_fp32_pieces_are_quads_or_single(tf32: Ask) -> None:
+    def pieces(*size: int, **how: object) -> tuple[int, int]:
+        p = tf32(*size, **how)
+        return int(p["bytes_a"]), int(p["bytes_b"])
+
+    assert pieces(100, 104, 96) == (16, 16)
+    assert pieces(100, 104, 97) == (4, 16)
+    assert pieces(100, 105, 96) == (16, 4)
+    assert pieces(100, 104, 96, offset=4) == (4, 16)
+
+
+def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:
+    """Measured: docs/log/matmul.md."""
+    for m, n, k, batch, layout in [
+        (234, 62, 64, 204, "tn"),
+        (535, 40, 94, 552, "tn"),
+        (310, 57, 384, 41, "tt"),
+        (859, 176, 112, 2, "tn"),
+    ]:
+        assert choice(m, n, k, batch, layout=layout).startswith("mma_tf32"), (m, n, k)
+    for m, n, k in [(4096, 4096, 4096), (1024, 1024, 1024), (8192, 512, 4096)]:
+        assert not choice(m, n, k, layout="nt").startswith("mma_tf32"), (m, n, k)

@@ -343,7 +343,7 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, BF16, [4096, 40, 60], 0b010, ELEMENTS, {"lanes": 8, "blocks": 7680}),
         (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
         (SUM, F32, [800, 22642], 0b01, COLUMNS, {"repeat": 1}),
-        (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 8, "split": 1, "blocks": 1024}),
+        (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 4, "split": 1, "blocks": 1024}),
         (ARGMAX, F32, [12345, 6789], 0b01, COLUMNS, {"split": 4}),
         (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
         (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),

@@ -16,6 +16,7 @@ void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream);
 void launch_mma_half(const Problem& p, const MmaPlan& plan, cudaStream_t stream);
 void launch_mma_bf16(const Problem& p, const MmaPlan& plan, cudaStream_t stream);
+void launch_mma_tf32(const Problem& p, const MmaPlan& plan, cudaStream_t stream);
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
 
 // False: the driver refused a tensor map, nothing was launched.

@@ -45,7 +45,9 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   fastest.consider(plan_presplit(p, gpu));
   fastest.consider(sweep);
   const auto tf32 = plan_tf32(p, gpu);
+  const auto mma = plan_mma(p, gpu);
   if (tf32 && (!few_rows || tf32->seconds < kTf32Share * seconds(cuda))) fastest.consider(tf32);
+  if (mma && (!few_rows || mma->seconds < kTf32Share * seconds(cuda))) fastest.consider(mma);
   const auto sliced = plan_sliced(p, gpu);
   if (sliced && (!tf32 || sliced->seconds < kSlicedShare * tf32->seconds)) fastest.consider(sliced);
   return fastest.best;

@@ -39,8 +39,10 @@ std::int64_t repeat_of(const Plan& plan, std::int64_t columns, std::int64_t coun
 
 void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
                   const DeviceProperties& gpu) {
-  constexpr std::int64_t kMinSteps = 8, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
-  const bool index = state_of(plan.kind) == State::index, folded = plan.run * plan.repeat > 1;
+  constexpr std::int64_t kMinSteps = 16, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
+  const State state = state_of(plan.kind);
+  const bool index = state == State::index, folded = plan.run * plan.repeat > 1;
+  const bool any_order = index || state == State::maximum;  // gives the same result, so the number of groups may decide
   const std::int64_t threads = threads_of(plan, width), sms = std::max(gpu.sm_count, 1);
   plan.kernel = Kernel::columns;
   plan.threads = static_cast<int>(threads);
@@ -93,12 +95,20 @@ void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64
   const std::int64_t fitting = std::max<std::int64_t>(resident / tiles, 1);
   if (!waves && !many && tiles <= resident && ceil_div(plan.positions, plan.chunk) > fitting)
     plan.chunk = whole_steps(ceil_div(plan.positions, fitting));
-  if (index) plan.chunk = std::min(plan.chunk, width >= 8 ? kKeyPositions : kPartPositions);
-  plan.strips = std::max<std::int64_t>(ceil_div(plan.positions, plan.chunk), 1);
-  // With many groups a CTA takes several parts of one, which are joined in the same order.
-  const std::int64_t groups = outer * plan.tiles;
-  const std::int64_t parts = plan.blocks_loaded ? std::min(kMaxSteps * rows / plan.chunk, groups * plan.strips / (4 * sms)) : 1;
-  plan.split = ceil_div(plan.strips, std::clamp<std::int64_t>(parts, 1, plan.strips));
+  const std::int64_t longest = !index ? INT64_MAX : width >= 8 ? kKeyPositions : kPartPositions, groups = outer * plan.tiles;
+  plan.chunk = std::min(plan.chunk, longest);
+  const auto cut = [&] { plan.strips = std::max<std::int64_t>(ceil_div(plan.positions, plan.chunk), 1); };
+  cut();
+  // With many groups a CTA takes several parts of one, which are joined in the same order, or one long part if any will do.
+  std::int64_t parts =
+      plan.blocks_loaded ? std::min(kMaxSteps * rows / plan.chunk, groups * plan.strips / (any_order ? resident : 4 * sms)) : 1;
+  parts = std::clamp<std::int64_t>(parts, 1, plan.strips);
+  if (any_order) {
+    plan.chunk = std::min(plan.chunk * ceil_div(plan.strips, ceil_div(plan.strips, parts)), longest);
+    cut();
+    parts = 1;
+  }
+  plan.split = ceil_div(plan.strips, parts);
   plan.per_block = ceil_div(plan.strips, plan.split);
   plan.split = ceil_div(plan.strips, plan.per_block);
   plan.blocks = groups * plan.split;

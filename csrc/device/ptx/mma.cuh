@@ -1,5 +1,5 @@
-// mma.sync and ldmatrix (sm_80 and later): a warp's 16 x 8 x 16 product from registers. PTX ISA, "Matrix fragments for
-// mma.m16n8k16".
+// mma.sync and ldmatrix (sm_80 and later): a warp's product of 16 x 8 from registers, 32 bytes of k deep. PTX ISA, "Matrix
+// fragments for mma.m16n8k16" and "mma.m16n8k8".
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -29,21 +29,30 @@ __device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const
                : "memory");
 }
 
-/// d += a b of T, half or bf16. a: matrices (rows 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); b: columns as rows, k 0-7
-/// and 8-15. d[2 h + c]: row l / 4 + 8 h, column 2 (l % 4) + c.
+/// d += a b of T: half or bf16, 16 k; or float, 8 k of numbers in tf32. a: matrices (rows 0-7, first half of k), (8-15, first),
+/// (0-7, second), (8-15, second); b: columns as rows, both halves of k. A lane's register of a matrix: row l / 4, from k
+/// 2 (l % 4) on a pair, or k l % 4. d[2 h + c]: row l / 4 + 8 h, column 2 (l % 4) + c.
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 
-#define XGEMM_MMA(Type, name)                                                                                               \
+#define XGEMM_MMA(Type, shape, name)                                                                                        \
   template <>                                                                                                               \
   __device__ __forceinline__ void mma<Type>(float(&d)[4], const std::uint32_t(&a)[4], std::uint32_t b0, std::uint32_t b1) { \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                                              \
+    asm("mma.sync.aligned." shape ".row.col.f32." name "." name                                                             \
         ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                              \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                                    \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                                    \
   }
-XGEMM_MMA(__half, "f16")
-XGEMM_MMA(__nv_bfloat16, "bf16")
+XGEMM_MMA(__half, "m16n8k16", "f16")
+XGEMM_MMA(__nv_bfloat16, "m16n8k16", "bf16")
+XGEMM_MMA(float, "m16n8k8", "tf32")
 #undef XGEMM_MMA
+
+/// Rounds fp32 to tf32, to nearest even (sm_90 and later), as TMA does.
+__device__ __forceinline__ std::uint32_t round_to_tf32(std::uint32_t x) {
+  std::uint32_t y;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+  return y;
+}
 
 }  // namespace xgemm::ptx

@@ -1,17 +1,20 @@
-// Half-precision products that are small, or tall and narrow (sm_90: on others mma.sync need not round as wgmma does): one
-// launch, one CTA per tile of C. out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
-// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md.
+// Half-precision products that are small, or tall and narrow, and fp32 products in tf32 of operands as TMA cannot load them or
+// wgmma cannot read them (sm_90: on others mma.sync need not round as wgmma does): one launch, one CTA per tile of C. out =
+// epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch. Sizes and tiles under
+// 2^30. Design: docs/matmul.md.
 //
-//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 64 in flight. Unaligned rows: 4 bytes, or
-//           through registers by element, where a block is in flight while the one before it is stored.
+//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 128 bytes (64 or 32 k) in flight.
+//   Unaligned
+//           rows: 4 bytes, or through registers by element, where a block is in flight while the one before it is stored.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
-//           conflicts.
-//   Order   k goes through mma.sync 16 at a time, in order, into one accumulator: the bits are those of wgmma/kernel.cuh
-//           where it does not split K (wgmma_splits).
-//   Store   through the warp's own shared memory, eight elements at a time (one if N is not a multiple of 8).
+//           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
+//   Order   k goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half precision are those
+//           of wgmma/kernel.cuh where it does not split K (wgmma_splits). fp32 is rounded to tf32 as TMA does, to nearest even,
+//           on its way from shared memory to registers.
+//   Store   through the warp's own shared memory, 16 bytes at a time (one element if N is not a multiple of them).
 //
-// Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block of 64 costs at least the
-// latency of four dependent mma, 130 cycles.
+// Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block costs at least the latency of four
+// dependent mma, 130 cycles.
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -34,24 +37,25 @@ struct MmaArguments {
 namespace mma_detail {
 
 /// One operand: its k-blocks in shared memory, and what this thread copies of them. kUnaligned: rows may be unaligned.
-template <int kLines, bool kAlongK, int kThreads, bool kUnaligned>
+template <class T, int kLines, bool kAlongK, int kThreads, bool kUnaligned>
 struct Panel {
-  static constexpr int kRow = kAlongK ? 2 * kMmaTileK : 2 * kLines, kRows = kAlongK ? kLines : kMmaTileK;  // row bytes; rows
+  static constexpr int kSize = sizeof(T), kDepth = kMmaRowBytes / kSize;                                   // k of a block
+  static constexpr int kRow = kAlongK ? kMmaRowBytes : kSize * kLines, kRows = kAlongK ? kLines : kDepth;  // row bytes; rows
   static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
   static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
   static constexpr int kWords = kBytes / 4 / kThreads;                      // a thread's words of a block
-  static_assert(kStep % 8 == 0 && kCount * kStep == kRows, "a thread's rows are swizzled alike");
+  static constexpr bool kSingles = kSize == 4 && !kAlongK;                  // read one register at a time
+  static_assert(kStep % (kSingles ? 4 : 8) == 0 && kCount * kStep == kRows, "a thread's rows are swizzled alike");
 
   const unsigned char* piece[kUnaligned ? 1 : kCount];  // the thread's pieces, one per row, at the next block's k; else the block
   std::int64_t advance, across;                         // bytes to the next block, and to the next row
   int to, rows, bytes;                                  // offset of its first piece; rows left, and bytes left in a row
 
-  template <class T>
   __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
-    across = 2 * (kAlongK ? line_stride : k_stride);
-    advance = kAlongK ? 2 * kMmaTileK : kMmaTileK * across;
+    across = kSize * (kAlongK ? line_stride : k_stride);
+    advance = kAlongK ? kMmaRowBytes : kDepth * across;
     to = place(first(), at());
-    rows = kAlongK ? lines : depth, bytes = 2 * (kAlongK ? depth : lines);
+    rows = kAlongK ? lines : depth, bytes = kSize * (kAlongK ? depth : lines);
     if constexpr (kUnaligned) {
       piece[0] = reinterpret_cast<const unsigned char*>(from);
       asm volatile("" : "+l"(piece[0]));  // computed before grid_wait()
@@ -68,16 +72,19 @@ struct Panel {
   static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x / kPieces); }
   static __device__ __forceinline__ int at() { return static_cast<int>(threadIdx.x % kPieces); }
 
-  /// Offset of piece `at` of a row. Pieces `at` of eight rows lie in different banks.
+  /// Offset of piece `at` of a row. Pieces `at` of eight rows lie in different banks; of fp32 [k][line], whose registers are read
+  /// one by one, pairs of pieces of four rows.
   static __device__ __forceinline__ int place(int row, int at) {
     constexpr int kTurn = kPieces < 8 ? kPieces : 8;
+    static_assert(kSize == 2 || kTurn == 8);
+    if constexpr (kSingles) return row * kRow + (at ^ row % 4 * 2) * 16;
     return row * kRow + (at ^ (row / (8 / kTurn) % kTurn)) * 16;
   }
 
   __device__ __forceinline__ void step() {
 #pragma unroll
     for (auto& p : piece) p += advance;
-    (kAlongK ? bytes : rows) -= kAlongK ? 2 * kMmaTileK : kMmaTileK;
+    (kAlongK ? bytes : rows) -= kAlongK ? kMmaRowBytes : kDepth;
   }
 
   /// Copies the next block of aligned rows. kWhole: all its k are in bounds. (Lines out of bounds become zeros. Reading the last
@@ -92,21 +99,21 @@ struct Panel {
     step();
   }
 
-  /// f(i, row, byte in the row) of each piece of `size` bytes that this thread copies; neighbouring threads copy neighbours.
-  template <int kSize, class F>
+  /// f(i, row, byte in the row) of each piece of kPiece bytes that this thread copies; neighbouring threads copy neighbours.
+  template <int kPiece, class F>
   static __device__ __forceinline__ void each(const F& f) {
-    constexpr int kPer = kRow / kSize, kTurn = kThreads / kPer;
+    constexpr int kPer = kRow / kPiece, kTurn = kThreads / kPer;
     static_assert(kTurn * kPer == kThreads && kRows % kTurn == 0);
-    const int row = static_cast<int>(threadIdx.x / kPer), byte = static_cast<int>(threadIdx.x % kPer) * kSize;
+    const int row = static_cast<int>(threadIdx.x / kPer), byte = static_cast<int>(threadIdx.x % kPer) * kPiece;
 #pragma unroll
     for (int i = 0; i < kRows / kTurn; ++i) f(i, row + i * kTurn, byte);
   }
-  /// Copies the next block `kSize` bytes at a time: rows and their ends are aligned to them.
-  template <int kSize>
+  /// Copies the next block kPiece bytes at a time: rows and their ends are aligned to them.
+  template <int kPiece>
   __device__ __forceinline__ void copy_pieces(unsigned char* slot) {
-    each<kSize>([&](int, int row, int byte) {
-      cp_async<kSize>(slot + place(row, byte / 16) + byte % 16, piece[0] + row * across + byte,
-                      row < rows && byte < bytes ? kSize : 0);
+    each<kPiece>([&](int, int row, int byte) {
+      cp_async<kPiece>(slot + place(row, byte / 16) + byte % 16, piece[0] + row * across + byte,
+                       row < rows && byte < bytes ? kPiece : 0);
     });
     step();
   }
@@ -131,16 +138,18 @@ struct Panel {
   }
 };
 
-/// A lane's ldmatrix offsets for kFragments fragments of 16 lines from `line` on, of four 8 x 8 matrices each. kLinesFirst:
-/// (lines 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15); else the middle two exchanged.
+constexpr int kSteps = kMmaRowBytes / 32;  ///< of an mma each, in a k-block
+
+/// A lane's ldmatrix offsets for kFragments fragments of 16 lines from `line` on, of four matrices of 8 lines by 16 bytes of k
+/// each. kLinesFirst: (lines 0-7, first half of k), (8-15, first), (0-7, second), (8-15, second); else the middle two exchanged.
 template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>
 struct Reader {
-  int offset[kAlongK ? kMmaTileK / 16 : kFragments];  // the swizzle depends on the step, or on the fragment
+  int offset[kAlongK ? kSteps : kFragments];  // the swizzle depends on the step, or on the fragment
   __device__ __forceinline__ Reader(int line, int lane) {
     const int matrix = lane / 8, upper_line = kLinesFirst ? matrix % 2 : matrix / 2,
               upper_k = kLinesFirst ? matrix / 2 : matrix % 2;
 #pragma unroll
-    for (int i = 0; i < (kAlongK ? kMmaTileK / 16 : kFragments); ++i)
+    for (int i = 0; i < (kAlongK ? kSteps : kFragments); ++i)
       offset[i] = kAlongK ? Panel::place(line + 8 * upper_line + lane % 8, 2 * i + upper_k)
                           : Panel::place(8 * upper_k + lane % 8, line / 8 + 2 * i + upper_line);
 #pragma unroll
@@ -154,23 +163,53 @@ struct Reader {
   }
 };
 
+/// The same of fp32 [k][line]: a register's line is lane / 4 of its matrix, its k lane % 4.
+template <class Panel, bool kLinesFirst, int kFragments>
+struct SingleReader {
+  static constexpr int kTurn = 32;  // lines after which the swizzle repeats
+  int offset[2][2];                 // of a fragment's upper half of `kTurn` lines, of a matrix's upper eight lines
+  __device__ __forceinline__ SingleReader(int line, int lane) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = line + 16 * (i / 2) + 8 * (i % 2) + lane / 4;
+      offset[i / 2][i % 2] = Panel::place(lane % 4, at / 4) + at % 4 * 4;
+      asm volatile("" : "+r"(offset[i / 2][i % 2]));  // computed before grid_wait()
+    }
+  }
+  __device__ __forceinline__ void read(std::uint32_t (&r)[4], const unsigned char* panel, int fragment, int step) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int upper_line = kLinesFirst ? i % 2 : i / 2, upper_k = kLinesFirst ? i / 2 : i % 2;
+      r[i] = *reinterpret_cast<const std::uint32_t*>(panel + offset[fragment % 2][upper_line] + fragment / 2 * (4 * kTurn) +
+                                                     (8 * step + 4 * upper_k) * Panel::kRow);
+    }
+  }
+};
+
 /// At most `stages` slots, of which `ctas` CTAs find room on an SM.
 constexpr int stages_of(int stages, int slot_bytes, int ctas) {
   while (stages > 3 && ctas * (stages * slot_bytes + 1024) > 227 * 1024) --stages;
   return stages;
 }
 
-template <MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
 struct Shape {
   static constexpr MmaTileInfo kInfo = info(kTile);
   static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
-  using A = Panel<kInfo.rows, kAlongKA, kThreads, kUnaligned>;
-  using B = Panel<kInfo.columns, kAlongKB, kThreads, kUnaligned>;
+  static_assert(kInfo.tf32 == (sizeof(T) == 4));
+  using A = Panel<T, kInfo.rows, kAlongKA, kThreads, kUnaligned>;
+  using B = Panel<T, kInfo.columns, kAlongKB, kThreads, kUnaligned>;
+  template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>
+  using ReaderOf = std::conditional_t<Panel::kSingles, SingleReader<Panel, kLinesFirst, kFragments>,
+                                      Reader<Panel, kAlongK, kLinesFirst, kFragments>>;
+  using ReaderA = ReaderOf<A, kAlongKA, true, kRows / 16>;
+  using ReaderB = ReaderOf<B, kAlongKB, false, kColumns / 16>;
+  static constexpr bool kPairs = kUnaligned && sizeof(T) == 2;  // elements that no asynchronous copy can copy
   static constexpr int kSlot = A::kBytes + B::kBytes;
-  static constexpr int kBeside = kUnaligned && A::kWords + B::kWords > 24 ? 3 : kInfo.beside;  // room for a block's elements
+  static constexpr int kBeside = kPairs && A::kWords + B::kWords > 24 ? 3 : kInfo.beside;  // room for a block's elements
   /// Unaligned rows: as many CTAs as registers allow, which hide each other's loads through registers.
-  static constexpr int kStages = kUnaligned ? stages_of(kInfo.stages, kSlot, kBeside) : kInfo.stages;
+  static constexpr int kStages = kPairs ? stages_of(kInfo.stages, kSlot, kBeside) : kInfo.stages;
   static constexpr int kPitch = kColumns + 4;  // floats of a row of a warp's sums
   static constexpr int kSums = 4 * kWarps * kRows * kPitch;
   static constexpr int shared_bytes(int slots) { return slots * kSlot > kSums ? slots * kSlot : kSums; }
@@ -180,10 +219,10 @@ struct Shape {
 
 /// kUnaligned: g.bytes_a or g.bytes_b is less than 16.
 template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
-__global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>::kThreads,
-                                  mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>::kBeside)
+__global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>::kThreads,
+                                  mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>::kBeside)
     mma_gemm(const __grid_constant__ MmaArguments g) {
-  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>;
+  using Shape = mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
   using A = typename Shape::A;
   using B = typename Shape::B;
   constexpr int kSlot = Shape::kSlot, kStages = Shape::kStages, kRows = Shape::kRows, kColumns = Shape::kColumns;
@@ -201,32 +240,32 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
   each_batch_dim(p, batch, [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
   A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
   B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
-  const int blocks = static_cast<int>(static_cast<unsigned>(p.k + kMmaTileK - 1) / kMmaTileK),
-            whole = static_cast<int>(static_cast<unsigned>(p.k) / kMmaTileK);
+  const int blocks = static_cast<int>(static_cast<unsigned>(p.k + A::kDepth - 1) / A::kDepth),
+            whole = static_cast<int>(static_cast<unsigned>(p.k) / A::kDepth);
   const int ring_bytes = g.slots * kSlot;
   int next = 0, slot = 0;  // offsets of the slot to fill, and of the slot to read
 
   const int warp_row = warp / Shape::kInfo.warps_columns * kRows, warp_column = warp % Shape::kInfo.warps_columns * kColumns;
-  const mma_detail::Reader<A, kAlongKA, true, kRows / 16> reader_a(warp_row, lane);
-  const mma_detail::Reader<B, kAlongKB, false, kColumns / 16> reader_b(warp_column, lane);
+  const typename Shape::ReaderA reader_a(warp_row, lane);
+  const typename Shape::ReaderB reader_b(warp_column, lane);
   [[maybe_unused]] typename A::Pairs pairs_a;  // of the last block that was asked for, where elements are copied
   [[maybe_unused]] typename B::Pairs pairs_b;
   const auto start_copy = [&](int block) {
     unsigned char* const to = ring + next;
     if constexpr (kUnaligned) {
       unsigned char* const before = ring + (next == 0 ? ring_bytes : next) - kSlot;
-      if (block > 0 && block <= blocks) {
+      if (Shape::kPairs && block > 0 && block <= blocks) {
         if (g.bytes_a == 2) A::store(pairs_a, before);
         if (g.bytes_b == 2) B::store(pairs_b, before + A::kBytes);
       }
       if (block < blocks) {
-        g.bytes_a == 16  ? of_a.template copy_pieces<16>(to)
-        : g.bytes_a == 4 ? of_a.template copy_pieces<4>(to)
-                         : of_a.load(pairs_a);
+        g.bytes_a == 16                    ? of_a.template copy_pieces<16>(to)
+        : g.bytes_a == 4 || !Shape::kPairs ? of_a.template copy_pieces<4>(to)
+                                           : of_a.load(pairs_a);
         unsigned char* const to_b = to + A::kBytes;
-        g.bytes_b == 16  ? of_b.template copy_pieces<16>(to_b)
-        : g.bytes_b == 4 ? of_b.template copy_pieces<4>(to_b)
-                         : of_b.load(pairs_b);
+        g.bytes_b == 16                    ? of_b.template copy_pieces<16>(to_b)
+        : g.bytes_b == 4 || !Shape::kPairs ? of_b.template copy_pieces<4>(to_b)
+                                           : of_b.load(pairs_b);
       }
     } else if (block < whole) {
       of_a.template copy<true>(to), of_b.template copy<true>(to + A::kBytes);
@@ -243,7 +282,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
     panel_a = ring + slot, panel_b = panel_a + A::kBytes;
     slot = slot + kSlot == ring_bytes ? 0 : slot + kSlot;
   };
-  constexpr int kSteps = kMmaTileK / 16;
+  constexpr int kSteps = mma_detail::kSteps;
   // Blocks whose fragments are read ahead: the few products of a small tile would wait for each read.
   constexpr int kAhead = kRows * kColumns <= 512 ? 1 : 0;
   std::uint32_t fa[kSteps][kRows / 16][4], fb[kSteps][kColumns / 16][4];  // a block's fragments
@@ -252,6 +291,16 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
     for (int i = 0; i < kRows / 16; ++i) reader_a.read(fa[step][i], panel_a, i, step);
 #pragma unroll
     for (int j = 0; j < kColumns / 16; ++j) reader_b.read(fb[step][j], panel_b, j, step);
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (auto& fragment : fa[step])
+#pragma unroll
+        for (std::uint32_t& x : fragment) x = ptx::round_to_tf32(x);
+#pragma unroll
+      for (auto& fragment : fb[step])
+#pragma unroll
+        for (std::uint32_t& x : fragment) x = ptx::round_to_tf32(x);
+    }
   };
 
   ptx::grid_wait();
@@ -299,28 +348,33 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
   const int row1 = row0 + warp_row, column1 = column0 + warp_column, rows_left = rows - warp_row,
             columns_left = columns - warp_column;
   T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row1) * p.n + column1;
-  constexpr int kPieces = kColumns / 8, kTurn = 32 / kPieces;  // pieces of a row; rows that a warp stores at a time
+  constexpr int kWidth = Pack<T>::kCount, kPieces = kColumns / kWidth,
+                kTurn = 32 / kPieces;  // elements of a piece, pieces of a row; rows that a warp stores at a time
   const int at_row = lane / kPieces, piece = lane % kPieces;
   // Stores the warp's rounded results, which lie in rows of `pitch` bytes.
   const auto store = [&](const unsigned char* own, auto pitch) {
     __syncwarp();
-    if (p.n % 8 == 0) {
-      if (8 * piece >= columns_left) return;
-      T* const to = out + at_row * p.n + 8 * piece;
+    if (p.n % kWidth == 0) {
+      if (kWidth * piece >= columns_left) return;
+      T* const to = out + at_row * p.n + kWidth * piece;
 #pragma unroll
       for (int r = 0; r < kRows; r += kTurn)
         if (at_row + r < rows_left)
           *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
     } else {  // one element per lane: aligned pieces would need as many stores for their ends
-      const int column = lane % kColumns;
-      if (column >= columns_left) return;
+      constexpr int kAcross = kColumns < 32 ? kColumns : 32;
+#pragma unroll
+      for (int first = 0; first < kColumns; first += kAcross) {
+        const int column = first + lane % kAcross;
+        if (column >= columns_left) return;
 #pragma unroll 4
-      for (int r = lane / kColumns; r < min(kRows, rows_left); r += 32 / kColumns)
-        out[r * p.n + column] = *reinterpret_cast<const T*>(own + r * pitch + 2 * column);
+        for (int r = lane / kAcross; r < min(kRows, rows_left); r += 32 / kAcross)
+          out[r * p.n + column] = *reinterpret_cast<const T*>(own + r * pitch + static_cast<int>(sizeof(T)) * column);
+      }
     }
   };
   if (g.plain) {  // alpha and bias alone: rounded in the registers
-    constexpr int kPitch = 2 * kColumns + 16;
+    constexpr int kSize = sizeof(T), kPitch = kSize * kColumns + 16;
     unsigned char* const own = ring + warp * (kRows * kPitch);
     const auto alpha = static_cast<float>(p.alpha);
 #pragma unroll
@@ -332,7 +386,8 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
           Vector<T, 2> results;
 #pragma unroll
           for (int c = 0; c < 2; ++c) results[c] = convert<T>(plus(scaled(alpha, sums[i][j][2 * h + c]), add[j][c]));
-          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 16 * j + lane % 4 * 4), results);
+          store_vector(reinterpret_cast<T*>(own + (16 * i + 8 * h + lane / 4) * kPitch + 8 * kSize * j + lane % 4 * (2 * kSize)),
+                       results);
         }
     store(own, std::integral_constant<int, kPitch>{});
     return;
@@ -354,15 +409,18 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
     if (e.bias) e.bias += at * p.bias.batch_stride[d];
     if (e.residual) e.residual += at * p.residual.batch_stride[d];
   });
-  const int first = column1 + 8 * piece, last = static_cast<int>(p.n) - 1;
+  const int first = column1 + kWidth * piece, last = static_cast<int>(p.n) - 1;
 #pragma unroll 1
   for (int row = at_row; row < kRows; row += kTurn) {
     float* const from = own + row * kPitch;
-    const Vector<float, 4> low = load_vector<4>(from + 8 * piece), high = load_vector<4>(from + 8 * piece + 4);
     const std::int64_t r = min(row1 + row, static_cast<int>(p.m) - 1);
-    float x[8];
+    float x[kWidth];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = scaled(e.alpha, i < 4 ? low[i % 4] : high[i % 4]);
+    for (int i = 0; i < kWidth; i += 4) {
+      const Vector<float, 4> quad = load_vector<4>(from + kWidth * piece + i);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[i + j] = scaled(e.alpha, quad[j]);
+    }
     const auto column = [&](int i) { return std::int64_t{min(first + i, last)}; };
     apply<T>(
         x, e, [&](int i) { return e.c[r * e.c_row + column(i) * e.c_col]; },
@@ -370,7 +428,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<kTile, kAlongKA, kAlongKB, k
         [&](int i) { return e.residual[r * e.residual_row + column(i) * e.residual_col]; });
     Pack<T> results;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) results.values[i] = convert<T>(x[i]);
+    for (int i = 0; i < kWidth; ++i) results.values[i] = convert<T>(x[i]);
     __syncwarp();  // the rows' sums have been read: the results overwrite them
     *reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(from) + 16 * piece) = as_raw(results);
   }

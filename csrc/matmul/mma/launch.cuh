@@ -12,11 +12,11 @@ namespace xgemm::matmul {
 
 template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
 void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
-  using Shape = mma_detail::Shape<kTile, kAlongKA, kAlongKB, kUnaligned>;
+  using Shape = mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
   constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
   allow_shared<kGemm, Shape::shared_bytes(Shape::kStages)>();
   const std::int64_t columns = ceil_div(p.n, Shape::kInfo.columns), tiles = ceil_div(p.m, Shape::kInfo.rows) * columns;
-  const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kStages, ceil_div(p.k, kMmaTileK)));
+  const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kStages, ceil_div(p.k, Shape::A::kDepth)));
   const MmaArguments args{.problem = p,
                           .bytes_a = plan.bytes_a,
                           .bytes_b = plan.bytes_b,
@@ -35,10 +35,13 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
-    dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-      plan.is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream)
-                          : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
-    });
+    if constexpr (info(kTile).tf32 == (sizeof(T) == 4)) {
+      dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+        if constexpr (!info(kTile).tf32)  // of fp32 one kernel for both: few instantiations
+          if (!plan.is_unaligned()) return launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
+        launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream);
+      });
+    }
   });
 }
 

@@ -13,6 +13,7 @@ namespace {
 // Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
 constexpr double kStart = 1.0;
 constexpr double kHidden = 0.01;              // share of the shorter of tiles and memory that counts; breaks ties between tiles
+constexpr double kHiddenTf32 = 0.24;          // the same of fp32, measured: docs/log/matmul.md, "\"high\" by mma.sync"
 constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, which TMA loads best: beyond, 7.4 us instead of 5.9
@@ -24,23 +25,30 @@ struct Unaligned {
 constexpr Unaligned kWords{0.3, 0.05, 0.3, 0.05}, kElements{1.5, 0.1, 0.8, 0.1};
 
 /// Multiples of which an operand's rows start and end at.
-int piece_bytes(const Problem& p, const OperandLines& x) { return has_vectors(p, x, 8) ? 16 : has_vectors(p, x, 2) ? 4 : 2; }
+int piece_bytes(const Problem& p, const OperandLines& x) {
+  const auto size = static_cast<int>(size_of(p.dtype));
+  return has_vectors(p, x, 16 / size) ? 16 : size == 4 || has_vectors(p, x, 2) ? 4 : 2;
+}
 
 }  // namespace
 
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
-  if (gpu.major != 9 || !is_half(p.dtype) || p.gated || p.wide_out || p.factor) return {};
+  const bool tf32 = p.dtype == DType::f32;
+  if (gpu.major != 9 || !(tf32 || is_half(p.dtype)) || p.gated || p.wide_out || p.factor) return {};
+  if (tf32 && (!serves_fp32_on_tensor_cores(p, gpu) || p.precision == Precision::highest)) return {};
   if (leaves_out_family(forced, "mma")) return {};
   for (const std::int64_t x : {p.m, p.n, p.k})
     if (x < 1 || x >= kLimit) return {};
   if (ceil_div(p.m, 32) * ceil_div(p.n, 32) >= kLimit / p.batches) return {};
   if ((p.a.row_stride != 1 && p.a.col_stride != 1) || (p.b.row_stride != 1 && p.b.col_stride != 1)) return {};
-  if (wgmma_splits(p.n, p.k) > 1) return {};  // wgmma's order of additions is then another
+  if (!tf32 && wgmma_splits(p.n, p.k) > 1) return {};  // wgmma's order of additions is then another
 
   const bool along_a = p.a.col_stride == 1, along_b = p.b.row_stride == 1;
-  MmaPlan best{
-      .tile = MmaTile::t32x32, .bytes_a = piece_bytes(p, lines_of_a(p)), .bytes_b = piece_bytes(p, lines_of_b(p)), .seconds = 0};
+  MmaPlan best{.tile = tf32 ? MmaTile::tf32_64x64 : MmaTile::t32x32,
+               .bytes_a = piece_bytes(p, lines_of_a(p)),
+               .bytes_b = piece_bytes(p, lines_of_b(p)),
+               .seconds = 0};
   double best_us = 1e30;
   const Machine machine = machine_of(gpu);
   Unaligned more{};
@@ -51,9 +59,11 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   }
   const bool whole =
       (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
-  if (forced.empty() && p.k > (best.is_unaligned() || !whole ? kLongestK : kLongestWholeK)) return {};
-  const auto blocks = static_cast<double>(ceil_div(p.k, kMmaTileK));
-  const double elements = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
+  if (!tf32 && forced.empty() && p.k > (best.is_unaligned() || !whole ? kLongestK : kLongestWholeK)) return {};
+  const auto size = static_cast<std::int64_t>(size_of(p.dtype));
+  const auto blocks = static_cast<double>(ceil_div(p.k, kMmaRowBytes / size));
+  const double elements =
+      static_cast<double>(size) * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
   const double memory =
       (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + elements) / (1e-6 * machine.read_bytes);
   const auto rounds = [&](int rows, int columns) {
@@ -61,15 +71,16 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   };
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
-    if (leaves_out_tile(forced, t.name)) continue;
+    if (t.tf32 != tf32 || leaves_out_tile(forced, t.name)) continue;
     const double busy = t.start + t.block * (1 + more.block) * blocks +
                         (rounds(t.rows, t.columns) - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * blocks);
     // Each tile loads its rows and columns, from L2 at best.
-    const double taken = 2.0 * static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
+    const double taken = static_cast<double>(size) *
+                             static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
                              static_cast<double>((t.rows + t.columns) * p.k) +
                          elements;
     const double floor = kStart + std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));
-    const double us = more.start + std::max(busy, floor) + kHidden * std::min(busy, floor);
+    const double us = more.start + std::max(busy, floor) + (tf32 ? kHiddenTf32 : kHidden) * std::min(busy, floor);
     if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
   }
   if (best_us >= 1e30) return {};  // no such tile

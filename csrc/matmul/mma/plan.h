@@ -1,4 +1,5 @@
-// Problem -> the one-launch half-precision kernel for small and narrow products, mma/kernel.cuh. Pure host code.
+// Problem -> the one-launch kernel for half-precision products that are small or narrow, and for fp32 ones in tf32 ("high" and
+// "medium"), mma/kernel.cuh. Pure host code.
 #pragma once
 #include <array>
 #include <optional>
@@ -9,11 +10,12 @@
 
 namespace xgemm::matmul {
 
-enum class MmaTile : std::uint8_t { t16x64, t32x32, t32x64, t64x64, t128x32 };
+enum class MmaTile : std::uint8_t { t16x64, t32x32, t32x64, t64x64, t128x32, tf32_64x64, tf32_128x64, tf32_64x128, tf32_128x128 };
 
 /// A tile of mma/kernel.cuh and its cost model (microseconds of an H200; measured).
 struct MmaTileInfo {
   std::string_view name;
+  bool tf32;                      ///< of fp32; else of half precision
   int rows, columns;              ///< of C
   int warps_rows, warps_columns;  ///< of a block
   int stages;                     ///< most k-blocks in flight
@@ -21,13 +23,17 @@ struct MmaTileInfo {
   double start, block;            ///< an SM's first tile: before and after its k-blocks, and per k-block
   double more, more_block;        ///< each further tile
 };
-inline constexpr int kMmaTileK = 64;
-inline constexpr std::array<MmaTileInfo, 5> kMmaTiles{{
-    {"mma_16x64", 16, 64, 1, 4, 6, 4, 1.30, 0.199, 0.333, 0.124},  // few rows
-    {"mma_32x32", 32, 32, 2, 2, 6, 4, 1.33, 0.179, 0.419, 0.147},
-    {"mma_32x64", 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
-    {"mma_64x64", 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
-    {"mma_128x32", 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
+inline constexpr int kMmaRowBytes = 128;  ///< of a line of a k-block: 64 k, or 32 of fp32
+inline constexpr std::array<MmaTileInfo, 9> kMmaTiles{{
+    {"mma_16x64", false, 16, 64, 1, 4, 6, 4, 1.30, 0.199, 0.333, 0.124},  // few rows
+    {"mma_32x32", false, 32, 32, 2, 2, 6, 4, 1.33, 0.179, 0.419, 0.147},
+    {"mma_32x64", false, 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
+    {"mma_64x64", false, 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
+    {"mma_128x32", false, 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
+    {"mma_tf32_64x64", true, 64, 64, 2, 2, 4, 3, 1.51, 0.333, 0.627, 0.231},     // few rows or columns, one wave
+    {"mma_tf32_128x64", true, 128, 64, 4, 1, 4, 2, 1.88, 0.426, 0.87, 0.345},    // short K, batches
+    {"mma_tf32_64x128", true, 64, 128, 2, 4, 4, 2, 1.95, 0.454, 1.08, 0.373},    // a large B
+    {"mma_tf32_128x128", true, 128, 128, 2, 4, 3, 2, 3.04, 0.767, 1.58, 0.623},  // many rows and columns
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 
@@ -43,7 +49,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
 
 struct WgmmaPlan;
 
-/// The bits are those of wgmma/kernel.cuh, so the choice between the two may look at M.
+/// Half precision: the bits are those of wgmma/kernel.cuh, so the choice between the two may look at M.
 bool mma_pays(const MmaPlan& mma, const WgmmaPlan& tensor);
 
 }  // namespace xgemm::matmul

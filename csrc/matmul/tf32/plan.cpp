@@ -13,7 +13,10 @@ namespace {
 constexpr double kLaunch = 1.0e-6, kCopyLaunch = 2.0e-6;
 constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // per level of kTf32Fan sums; reading them
 constexpr double kTransposed = 4;  // time of a copy that transposes, relative to another: it writes half sectors of L2
-constexpr double kHidden = 0.2;    // share of the shorter of products and memory that is not hidden
+// Per element of C, if its rows are no multiple of 16 bytes and K is short; longer K hides these stores.
+constexpr double kUnalignedStore = 2.2e-12;
+constexpr std::int64_t kShortK = 256;
+constexpr double kHidden = 0.2;  // share of the shorter of products and memory that is not hidden
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);
@@ -42,6 +45,8 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
   best.seconds = 1e30;
   const double bytes =
       bytes_of(plan.a) + bytes_of(plan.b) + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
+  const double storing =
+      p.n % 4 != 0 && p.k <= kShortK ? kUnalignedStore * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches) : 0;
   double copying = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
@@ -69,7 +74,7 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
         const double merging =
             static_cast<double>(levels) * kMerge + static_cast<double>(adds * tile.x * tile.y * 4) / kMergeBytesPerSecond;
         const double products = cycles / machine.hertz_tensor, memory = bytes / machine.read_bytes;
-        plan.seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying;
+        plan.seconds = std::max(products, memory) + kHidden * std::min(products, memory) + kLaunch + merging + copying + storing;
         plan.partial_bytes = plan.splits > 1 ? plan.ctas * tile.x * tile.y * 4 : 0;
         plan.counter_bytes = levels * plan.ctas * (tile.x / 64) * 4;
         if (plan.seconds < best.seconds) best = plan;

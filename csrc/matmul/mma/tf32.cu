@@ -1,0 +1,7 @@
+#include "matmul/mma/launch.cuh"
+
+namespace xgemm::matmul {
+
+void launch_mma_tf32(const Problem& p, const MmaPlan& plan, cudaStream_t stream) { launch_mma_type<float>(p, plan, stream); }
+
+}  // namespace xgemm::matmul
