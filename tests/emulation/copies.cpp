@@ -47,11 +47,6 @@ std::uint64_t swizzled(std::uint64_t place, int swizzle) {
   return place;
 }
 
-std::uint32_t to_tf32(std::uint32_t bits) {
-  if ((bits & 0x7f800000u) == 0x7f800000u) return (bits & 0x7fffffu) ? bits | 0x400000u : bits;
-  return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
-}
-
 /// Calls row(offset of the row in the box in bytes, global memory of the row or null, first and end byte of its part in
 /// bounds).
 template <class Row>

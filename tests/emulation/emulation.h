@@ -161,11 +161,14 @@ void wgmma_wait(int pending, Where where);
 // mma.sync, ldmatrix and stmatrix.
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where);
 void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where);
-void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
+/// 32 bytes of k: 16 of 16 bits, 8 of tf32.
+void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
 /// a[h][i]: row lane / 4 + 8 h, k = 4 i + lane % 4; b[i]: column lane / 4. Multiply-adds in the order of k.
 void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where);
 
 /// A 16- or 32-bit operand's value.
 float operand_value(MmaType type, std::uint32_t bits);
+/// fp32 rounded to tf32.
+std::uint32_t to_tf32(std::uint32_t bits);
 
 }  // namespace emulation

@@ -52,10 +52,15 @@ struct Product {
 };
 
 void multiply(Arguments32 lanes) {
-  double a[16][16], b[16][8];
+  double a[16][16] = {}, b[16][8] = {};
   for (int lane = 0; lane < 32; ++lane) {
     if (!lanes[lane]) fail("mma of a warp some of whose lanes have exited");
     const Product& p = *static_cast<const Product*>(lanes[lane]);
+    if (p.type == MmaType::tf32) {
+      for (int i = 0; i < 4; ++i) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = operand_value(p.type, p.a[i]);
+      for (int i = 0; i < 2; ++i) b[lane % 4 + i * 4][lane / 4] = operand_value(p.type, p.b[i]);
+      continue;
+    }
     for (int half = 0; half < 2; ++half) {
       const auto value = [&](std::uint32_t word) { return operand_value(p.type, word >> 16 * half & 0xffff); };
       for (int i = 0; i < 4; ++i) a[lane / 4 + i % 2 * 8][lane % 4 * 2 + half + i / 2 * 8] = value(p.a[i]);
@@ -105,7 +110,7 @@ void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool 
   Matrices mine{nullptr, registers, address, where};
   warp_collective(~0u, &mine, transposed ? store<true> : store<false>, "stmatrix", where);
 }
-void mma_m16n8k16(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
+void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
   Product mine{type, d, a, {b0, b1}};
   warp_collective(~0u, &mine, multiply, "mma", where);
 }

@@ -97,6 +97,11 @@ float operand_value(MmaType type, std::uint32_t bits) {
   }
 }
 
+std::uint32_t to_tf32(std::uint32_t bits) {
+  if ((bits & 0x7f800000u) == 0x7f800000u) return (bits & 0x7fffffu) ? bits | 0x400000u : bits;
+  return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+}
+
 void Warpgroup::step() {
   WgmmaRecord& record = records.front();
   const WgmmaShape& shape = record.shape;

@@ -1,5 +1,6 @@
 // Half-precision products against double: csrc/matmul/wgmma/kernel.cuh (K- and MN-major operands, multicast CTA pairs, split-K
-// over a cluster), matmul/mma/kernel.cuh and packed operands (pack.cuh), through csrc's own plans and host code.
+// over a cluster), matmul/mma/kernel.cuh (also fp32 in tf32) and packed operands (pack.cuh), through csrc's own plans and host
+// code.
 #include "matmul/fp16_split/pack.cuh"
 #include "matmul/mma/launch.cuh"
 #include "matmul/wgmma/launch.cuh"
@@ -75,13 +76,17 @@ void check_mma(std::uint64_t seed) {
   constexpr MmaTileInfo kInfo = info(kTile);
   const int m = random(1, 2 * kInfo.rows), n = random(1, 2 * kInfo.columns), k = random(1, random.one_in(3) ? 600 : 140);
   const RandomProduct<T> product(random, {.any_strides = false}, m, n, k, seed);
-  const auto plan = plan_mma(product.problem, kGpu, kInfo.name);
+  Problem asked = product.problem;
+  asked.precision = Precision::high;
+  const auto plan = plan_mma(asked, kGpu, kInfo.name);
   if (!plan) return;  // an operand of which neither stride is 1
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
+  const double error = kInfo.tf32 ? 0x1p-10 : k * 0x1p-24;
+  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), error, [&](const Problem& p) {
     dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-      plan->is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
-                           : launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, *plan, nullptr);
+      constexpr bool kAlways = kInfo.tf32;  // fp32 has no kernels for aligned rows alone
+      kAlways || plan->is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
+                                      : launch_mma<T, kTile, kAlongKA, kAlongKB, kAlways>(p, *plan, nullptr);
     });
   });
 }
@@ -134,5 +139,9 @@ int main(int argc, char** argv) {
     check_mma<half, MmaTile::t32x64>(seed);
     check_mma<bf16, MmaTile::t64x64>(seed);
     check_mma<half, MmaTile::t128x32>(seed);
+    check_mma<float, MmaTile::tf32_64x64>(seed);
+    check_mma<float, MmaTile::tf32_128x64>(seed);
+    check_mma<float, MmaTile::tf32_64x128>(seed);
+    check_mma<float, MmaTile::tf32_128x128>(seed);
   });
 }
