@@ -121,18 +121,11 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     valid = valid.partition(" (")[0].split(", ")
     assert len(valid) == len(set(valid))
     for name in valid:
-        f32 = {"precision": HIGH if "tf32" in name else HIGHEST, "layout": "nt"}
-        options = (
-            {"dtype": F64}
-            if name.startswith("fp64")
-            else {"dtype": BF16}
-            if name.startswith("mma") and "tf32" not in name
-            else f32
-        )
-        if name.startswith("wgmma"):
-            options = {"dtype": BF16, "layout": "nt"}
+        dtype = F32 if "tf32" in name else {"fp64": F64, "mma": BF16, "wgmma": BF16}.get(name.split("_")[0], F32)
         m, layout = (4, "nn" if name == "sweep" else "nt") if name in ("gemv", "dot", "sweep") else (64, "nt")
-        taken = plan(m, 256, 512, **options | {"forced": name, "layout": layout}).split()
+        taken = plan(
+            m, 256, 512, dtype=dtype, precision=HIGH if "tf32" in name else HIGHEST, forced=name, layout=layout
+        ).split()
         assert taken[0].startswith(name.removesuffix("_apart").removesuffix("_few_rows")), name
     in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
     for name in in_use:
