@@ -137,6 +137,22 @@ def summary(results: Results) -> str:
     return text
 
 
+def tested(of: dict) -> str:
+    """A line of what the GPU tests, the sanitizers and the fuzzer found on a GPU."""
+    sanitizers = ", ".join(
+        f"{tool} "
+        + ("no complete log" if figures["errors"] < 0 else f"{figures['errors']} errors")
+        + f" in {figures['tests']} tests"
+        + (f" ({figures['failed']} failed)" if figures.get("failed") else "")
+        for tool, figures in of.get("sanitizer", {}).items()
+    )
+    text = f"GPU tests on {of['gpu']} (commit {of['commit']}): "
+    text += f"{of['passed']} passed, {of['failed']} failed, {of['skipped']} skipped"
+    text += f"; compute-sanitizer: {sanitizers}" if sanitizers else ""
+    text += "; fuzzer: {cases:,} cases, {failures} failed".format(**of["fuzz"]) if of.get("fuzz") else ""
+    return text + (f". Not run: {', '.join(of['missing'])}.\n" if of.get("missing") else ".\n")
+
+
 def overview(results: Results) -> str:
     """The first part of docs/results.md: a line an operator and dtype, and the state of the GPU tests."""
     documents = measured(results)
@@ -145,18 +161,7 @@ def overview(results: Results) -> str:
     text = f"{provenance(*documents)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
     text += "interleaved runs on random normal data, each result checked against float64 first.\n\n"
     text += overview_table(results)
-    if tests := results.gpu_tests:
-        tools = ", ".join(
-            f"{tool} "
-            + ("no complete log" if figures["errors"] < 0 else f"{figures['errors']} errors")
-            + f" in {figures['tests']} tests"
-            + (f" ({figures['failed']} failed)" if figures.get("failed") else "")
-            for tool, figures in tests.get("sanitizer", {}).items()
-        )
-        text += f"\nGPU tests: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped"
-        text += f"; compute-sanitizer: {tools}" if tools else ""
-        text += f". Not run: {', '.join(tests['missing'])}.\n" if tests.get("missing") else ".\n"
-    return text
+    return text + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
 
 
 PARTS: dict[str | None, Callable[[Results], str]] = {

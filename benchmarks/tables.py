@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Results:
 
     folder: Path
     documents: dict[str, dict]
-    gpu_tests: dict | None = None
+    gpu_tests: Sequence[dict] = ()  # of every GPU
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
@@ -71,8 +71,8 @@ class Results:
         for op in [*OPS, RANDOM_SHAPES, MODELS, *LAB]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
-        tests = folder / "gpu_tests.json"
-        return cls(folder, documents, json.loads(tests.read_text()) if tests.exists() else None)
+        tests = sorted(folder.parent.glob("*/gpu_tests.json"))
+        return cls(folder, documents, [json.loads(path.read_text()) for path in tests])
 
     @property
     def url(self) -> str:

@@ -53,6 +53,14 @@ def fresh_seed(request: pytest.FixtureRequest) -> None:
     print(f"torch.manual_seed({seed})")
 
 
+@pytest.fixture(autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    """What a large test has reserved: processes side by side (tools/gpu_tests.py --jobs) share the GPU's memory."""
+    yield
+    if torch.cuda.is_available() and torch.cuda.memory_reserved() > 4 << 30:
+        torch.cuda.empty_cache()
+
+
 @pytest.fixture(scope="session")
 def emulated() -> Callable[..., Path]:
     """Builds tests/emulation/programs/NAME.cpp, with more sources, for the emulator of CUDA kernels."""

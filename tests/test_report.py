@@ -305,15 +305,23 @@ def test_provenance_of_several_files() -> None:
     assert tables.provenance(new) == f"{head} 1980 to 1980 MHz; 2026-11-23, commit b, sources {'0' * 16}"
 
 
-def test_overview_says_which_gpu_tests_were_not_run(project: Path) -> None:
+def test_overview_says_which_gpu_tests_were_run(project: Path) -> None:
     counts = {"passed": 9, "failed": 0, "skipped": 1}
-    sanitizer = {"memcheck": {"tests": 3, "failed": 0, "errors": 0}}
+    of = {
+        "gpu": "NVIDIA H200",
+        "commit": "a",
+        **counts,
+        "sanitizer": {"memcheck": {"tests": 3, "failed": 0, "errors": 0}},
+    }
     results = tables.Results.read(project / "benchmarks" / "results" / "nvidia_h200")
-    results.gpu_tests = {**counts, "sanitizer": sanitizer, "missing": ["racecheck 1/1", "fuzz 2/8"]}
-    said = "9 passed, 0 failed, 1 skipped; compute-sanitizer: memcheck 0 errors in 3 tests"
-    assert report.overview(results).endswith(f"\nGPU tests: {said}. Not run: racecheck 1/1, fuzz 2/8.\n")
-    results.gpu_tests["missing"] = []
-    assert report.overview(results).endswith(f"\nGPU tests: {said}.\n")
+    missing = {"fuzz": {}, "missing": ["racecheck 1/1", "fuzz 2/8"]}
+    complete = {"gpu": "NVIDIA H100", "fuzz": {"cases": 1234, "failures": 2, "seed": 3}, "missing": []}
+    results.gpu_tests = [of | missing, of | complete]
+    said = "(commit a): 9 passed, 0 failed, 1 skipped; compute-sanitizer: memcheck 0 errors in 3 tests"
+    assert report.overview(results).endswith(
+        f"\nGPU tests on NVIDIA H200 {said}. Not run: racecheck 1/1, fuzz 2/8.\n"
+        f"\nGPU tests on NVIDIA H100 {said}; fuzzer: 1,234 cases, 2 failed.\n"
+    )
 
 
 def test_headline_shows_what_was_measured() -> None:

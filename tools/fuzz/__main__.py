@@ -157,9 +157,9 @@ class Fuzzer:
     def every_work(self) -> Iterator[Work]:
         """All streams in turn, until there are cases or minutes enough; of those, this process's shard."""
         index, count = map(int, self.options.shard.split("/"))
-        left, number, first = self.options.cases, 0, 0
+        left, first = self.options.cases, 0
         while len(self.ended) < len(self.options.ops):
-            for stream in self.options.ops:
+            for number, stream in enumerate(self.options.ops, first // CHUNK):
                 if self.options.minutes is not None and self.seconds() > 60 * self.options.minutes:
                     return
                 if stream in self.ended:
@@ -170,8 +170,7 @@ class Fuzzer:
                     left -= size
                 if self.stopped or size == 0:
                     return
-                number += 1
-                if number % count == index - 1:
+                if number % count == index - 1:  # whichever streams this process has seen end
                     yield Work(stream, self.options.seed, first, size, self.block)
             first += CHUNK
 
