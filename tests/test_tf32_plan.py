@@ -7,6 +7,8 @@ from matmul_plans import HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, p
 from tools.plan_costs.planner import MEMORY
 
 plan = plan_fixture("tf32", usually=HIGH)
+wgmma = plan_fixture("wgmma", usually=HIGH)
+choice = plan_fixture("choice", usually=HIGH)
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
@@ -94,3 +96,15 @@ def test_another_gpus_memory_counts(plan: Ask) -> None:
     assert seconds(tall, memory=h200) == seconds(tall) and seconds(small, memory=h200) == seconds(small)
     assert seconds(tall, memory=h100) > 1.3 * seconds(tall)
     assert seconds(small, memory=h100) < 1.01 * seconds(small)
+
+
+def test_passes_over_operands_and_a_large_c_count_on_another_gpu(wgmma: Ask, choice: Ask) -> None:
+    """Measured on an H100: docs/log/matmul.md, "The memory of passes"."""
+    h100 = MEMORY["NVIDIA H100 80GB HBM3"]
+    for *sizes, layout in [(280, 648, 80, 121, "nn"), (265, 416, 11614, 1, "tn"), (39, 1264, 8593, 1, "tt")]:
+        assert choice(*sizes, layout=layout, memory=h100).startswith("tf32_"), sizes
+        assert choice(*sizes, layout=layout).startswith("tf32_"), sizes
+    for *sizes, layout, more in [(10756, 13304, 152, 1, "nt", 1.4), (265, 416, 11614, 1, "tn", 1.05)]:
+        seconds = wgmma(*sizes, layout=layout)["seconds"]
+        assert wgmma(*sizes, layout=layout, memory=h100)["seconds"] > more * seconds, sizes
+    assert wgmma(10756, 13304, 152, layout="nt")["seconds"] > 4 * 10756 * 13304 / 3.4e12  # C alone

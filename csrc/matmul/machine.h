@@ -21,11 +21,14 @@ struct Machine {
   double hertz_cuda_cores = 1.75e9;  ///< simt, and sliced, whose warps are few ("Few rows, fp32, weight K-major")
 
   // Memory, bytes per second of an H200.
-  double read_bytes = 4.0e12;       ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
-  double wgmma_bytes = 3.3e12;      ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
-  double bf16x3_bytes = 2.85e12;    ///< the same of bf16x3's, whose producers also split ("3652 times of 744 products")
-  double copy_bytes = 4.0e12;       ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
-  double copy_bytes_fp32 = 3.8e12;  ///< the same, 4-byte elements ("\"high\" in TF32")
+  double read_bytes = 4.0e12;          ///< operands read once by many CTAs ("fp64 on tensor cores"; simt, gemv, mma, tf32)
+  double wgmma_bytes = 3.3e12;         ///< the same of wgmma's pipelines, C included ("Half precision, small or narrow")
+  double bf16x3_bytes = 2.85e12;       ///< the same of bf16x3's, whose producers also split ("3652 times of 744 products")
+  double copy_bytes = 4.0e12;          ///< read and written by pack.cuh, 2-byte elements ("Half precision that TMA cannot load")
+  double copy_bytes_fp32 = 3.8e12;     ///< the same, 4-byte elements ("\"high\" in TF32")
+  double split_bytes = 3.54e12;        ///< the same by the pass into fp16 parts ("Three bf16 parts split by a pass")
+  double split_strip_bytes = 1.93e12;  ///< of operands along their lines, in strips that clusters share
+  double presplit_bytes = 3.91e12;     ///< by the pass into bf16 parts
 
   // L2, bytes per second of all SMs together.
   double l2_bytes_fp64 = 11.3e12;  ///< cp.async of large tiles ("fp64: warps that only copy")
@@ -35,10 +38,10 @@ struct Machine {
 };
 
 /// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (measured: 16 clusters of 8 and
-/// 32 of 4 take two waves on 132 SMs; that 40 of 3, 24 of 5 and 16 of 7 do is inferred from one product each, 5x10x256x590,
-/// 16x768x3072 and 99x120x4120; 36 of 3 do not).
+/// 32 of 4 take two waves on 132 SMs; that 40 of 3, 24 of 5 and 16 of 7 do, and 40 of 6 three, is inferred from one product
+/// each, 5x10x256x590, 16x768x3072, 99x120x4120 and 39x1264x8593; 36 of 3 do not).
 constexpr std::int64_t clusters_at_once(std::int64_t cluster, int sm_count) {
-  constexpr int kFewer[] = {0, 0, 1, 5, 2, 4, 2, 3, 2};  // than SMs over cluster, by the size of a cluster
+  constexpr int kFewer[] = {0, 0, 1, 5, 2, 4, 3, 3, 2};  // than SMs over cluster, by the size of a cluster
   return std::max<std::int64_t>(1, sm_count / cluster - (cluster <= 8 ? kFewer[cluster] : 2));
 }
 
@@ -48,8 +51,8 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   Machine machine{.sm_count = gpu.sm_count};
   if (gpu.memory_bytes_per_second <= 0) return machine;
   const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / kH200), 1.0) / 100;
-  for (double* rate :
-       {&machine.read_bytes, &machine.wgmma_bytes, &machine.bf16x3_bytes, &machine.copy_bytes, &machine.copy_bytes_fp32})
+  for (double* rate : {&machine.read_bytes, &machine.wgmma_bytes, &machine.bf16x3_bytes, &machine.copy_bytes,
+                       &machine.copy_bytes_fp32, &machine.split_bytes, &machine.split_strip_bytes, &machine.presplit_bytes})
     *rate *= share;
   return machine;
 }

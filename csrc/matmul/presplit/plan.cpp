@@ -11,7 +11,6 @@ namespace {
 
 // Seconds, fitted (docs/log/matmul.md, "Three bf16 parts split by a pass").
 constexpr double kLaunch = 1.52e-6, kPass = 1.74e-6;
-constexpr double kPassBytes = 3.91e12;                     // read and written by the pass, bytes per second
 constexpr double kMerge = 2.08e-6, kMergeBytes = 8.32e10;  // adding splits; bytes per second of a CTA
 constexpr double kHidden = 0.204;                          // share of the shorter of products and memory that is not hidden
 
@@ -46,7 +45,7 @@ std::optional<PresplitPlan> plan_presplit(const Problem& p, const DeviceProperti
     parts_bytes += static_cast<double>(x->other * p.k * x->batches);
   }
   if (units > kMostLines) return {};
-  const double pass = kPass + (4 + 2.0 * kPresplitParts) * parts_bytes / kPassBytes;
+  const double pass = kPass + (4 + 2.0 * kPresplitParts) * parts_bytes / machine.presplit_bytes;
   const double bytes = 2.0 * kPresplitParts * parts_bytes + 4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
   plan.blocks = ceil_div(p.k, kPresplitTileK);
   PresplitPlan best{};

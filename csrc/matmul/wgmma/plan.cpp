@@ -24,9 +24,7 @@ constexpr double kFewRowsNext = 3.0e-6;  // per further wave
 // B along n, relative to along k: by the most rows; lines equally aligned, whose elements lie in the same banks.
 constexpr double kSlotAcross16 = 0.95, kSlotAcross32 = 0.8, kSlotAcross = 1.3, kSlotAcrossAligned = 2;
 
-// The pass that splits fp32 operands (fitted, "Three bf16 parts split by a pass"): bytes per second, read and written; of strips,
-// which clusters share. Time with single elements, relative to quads, in one and in two parts.
-constexpr double kSplitBytes = 3.54e12, kSplitStripBytes = 1.93e12;
+// The pass that splits fp32 operands: time with single elements, relative to quads, in one and in two parts.
 constexpr double kSinglesOnePart = 1.46, kSinglesTwoParts = 1.28;
 constexpr double kOnePart = 1.18;           // corrects the model's time of one part, measured against tf32/kernel.cuh
 constexpr double kCopyPays = 0.97;          // a copy must take less than this share of the time without it
@@ -101,15 +99,19 @@ bool reads_b_as_it_lies(const Problem& p, const WgmmaPlan& plan, double copying,
 
 /// Seconds of a fp32 product, passes over the operands included.
 double fp32_seconds(const WgmmaPlan& plan, const Problem& p, const WgmmaTileChoice& choice, const Machine& machine) {
+  const auto elements = [&](const TensorOperand& x, std::int64_t lines) {
+    return static_cast<double>(lines * (x.batch_step ? p.batches : 1)) * static_cast<double>(p.k);
+  };
   const auto passes = [&](const TensorOperand& x, std::int64_t lines, bool vectors) {
     if (x.prepared) return 0.0;
-    const double all = static_cast<double>(lines * (x.batch_step ? p.batches : 1));
     const double slower = vectors ? 1 : plan.parts == 1 ? kSinglesOnePart : kSinglesTwoParts;
-    return slower * (4.0 + 2 * plan.parts) * all * static_cast<double>(p.k) / (x.k_major ? kSplitBytes : kSplitStripBytes);
+    return slower * (4.0 + 2 * plan.parts) * elements(x, lines) / (x.k_major ? machine.split_bytes : machine.split_strip_bytes);
   };
+  const double bytes = 2 * plan.parts * (elements(plan.a, p.m) + elements(plan.b, p.n)) +
+                       4.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
+  const double products = choice.cycles / machine.hertz_wgmma, memory = bytes / machine.wgmma_bytes;
   const double launches = plan.b.prepared ? kSplitLaunches - kLaunch : kSplitLaunches;
-  const double seconds = choice.cycles / machine.hertz_wgmma + kLaunch + launches +
-                         passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
+  const double seconds = std::max(products, memory) + kLaunch + launches + passes(plan.a, p.m, has_vectors(p, lines_of_a(p), 4)) +
                          passes(plan.b, p.n, has_vectors(p, lines_of_b(p), 4)) +
                          (p.gated ? passes(plan.up, p.n, has_vectors(p, lines_of_b(p), 4)) : 0) +
                          (p.n % 4 != 0 && p.k <= kShortK ? kUnalignedFp32 * static_cast<double>(p.m * p.n * p.batches) : 0);
