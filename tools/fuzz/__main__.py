@@ -170,7 +170,7 @@ class Fuzzer:
                     left -= size
                 if self.stopped or size == 0:
                     return
-                if number % count == index - 1:  # whichever streams this process has seen end
+                if number % count == index - 1:  # ended streams have numbers too: processes see them end at other times
                     yield Work(stream, self.options.seed, first, size, self.block)
             first += CHUNK
 

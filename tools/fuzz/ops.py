@@ -632,7 +632,7 @@ def attention(draw: Draw, op: str = "attention") -> Case:
             hidden = hidden | masked
         hidden = hidden.expand(*hidden.shape[:-1], sk).double()
         open_values = open_rows | (hidden @ reference.infinite.double() > 0)
-        if draw.cuda and sk and dtype is not torch.float64:  # sums before the division: docs/attention.md
+        if draw.cuda and sk and dtype is not torch.float64:  # sums may overflow before the division: docs/attention.md
             open_values = open_values | (reference.values.sum(-2, keepdim=True) > torch.finfo(torch.float32).max)
         unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
         unsure_values = torch.zeros_like(error).masked_fill(open_values, math.inf)

@@ -32,16 +32,19 @@ void launch_mma(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
           stream, args);
 }
 
+template <class T, MmaTile kTile>
+void launch_mma_tile(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
+  dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+    if constexpr (!info(kTile).tf32)  // of fp32 one kernel for both: few instantiations
+      if (!plan.is_unaligned()) return launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
+    launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream);
+  });
+}
+
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
-    if constexpr (info(kTile).tf32 == (sizeof(T) == 4)) {
-      dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-        if constexpr (!info(kTile).tf32)  // of fp32 one kernel for both: few instantiations
-          if (!plan.is_unaligned()) return launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, stream);
-        launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, stream);
-      });
-    }
+    if constexpr (info(kTile).tf32 == (sizeof(T) == 4)) launch_mma_tile<T, kTile>(p, plan, stream);
   });
 }
 

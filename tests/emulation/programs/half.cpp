@@ -82,13 +82,8 @@ void check_mma(std::uint64_t seed) {
   if (!plan) return;  // an operand of which neither stride is 1
   emulation::launch_options() = {.seed = seed};
   const double error = kInfo.tf32 ? 0x1p-10 : k * 0x1p-24;
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), error, [&](const Problem& p) {
-    dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-      constexpr bool kAlways = kInfo.tf32;  // fp32 has no kernels for aligned rows alone
-      kAlways || plan->is_unaligned() ? launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, *plan, nullptr)
-                                      : launch_mma<T, kTile, kAlongKA, kAlongKB, kAlways>(p, *plan, nullptr);
-    });
-  });
+  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), error,
+                [&](const Problem& p) { launch_mma_tile<T, kTile>(p, *plan, nullptr); });
 }
 
 /// Packs both operands in one launch, as for wgmma: the same bits, contiguous along k or along their lines.
