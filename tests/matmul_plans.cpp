@@ -71,6 +71,9 @@ struct Print {
   }
   void operator()(const MmaPlan& m) const {
     std::cout << info(m.tile).name << " bytes_a=" << m.bytes_a << " bytes_b=" << m.bytes_b;
+    if (m.splits > 1)
+      std::cout << " splits=" << m.splits << " split_blocks=" << m.split_blocks << " partials=" << m.partial_bytes
+                << " counters=" << m.counter_bytes;
   }
   void operator()(const SlicedPlan& s) const {
     std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;

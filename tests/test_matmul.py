@@ -1,5 +1,6 @@
 """torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and a row's bits that no other row changes."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -1002,22 +1003,82 @@ def test_tf32_tiles(tile: str, shape: tuple[int, int, int]) -> None:
     ids=str,
 )
 def test_tf32_by_mma_has_the_same_bits_in_every_tile_and_layout(shape: tuple[int, int, int]) -> None:
-    """Any alignment, a batch, few rows of many: k goes through one accumulator in order."""
+    """K uncut. Any alignment, a batch, few rows of many: k goes through one accumulator in order."""
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-    with forced(TF32_MMA_TILES[0]):
+    with forced(f"{TF32_MMA_TILES[0]}/1"):
         out = check_tf32(a, b)
-    operands = [[x, transposed(x), misaligned(x), sliced(transposed(x))] for x in (a, b)]
     for tile in TF32_MMA_TILES:
-        with forced(tile):
-            for x in operands[0]:
-                for y in operands[1]:
-                    if 1 in x.stride() and 1 in y.stride():
-                        assert torch.equal(check_tf32(x, y), out), (tile, x.stride(), y.stride())
+        with forced(f"{tile}/1"):
+            for x, y in layouts_along_k_or_lines(a, b):
+                assert torch.equal(check_tf32(x, y), out), (tile, x.stride(), y.stride())
             assert torch.equal(matmul(a[m // 2 :], b, precision="high"), out[m // 2 :])
             assert torch.equal(matmul(a.expand(3, m, k), b, precision="high"), out.expand(3, m, n))
             batch = torch.stack([a, 2 * a]), torch.stack([b, b])
             assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
+
+
+def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for x, y in itertools.product(*([x, transposed(x), misaligned(x), sliced(transposed(x))] for x in (a, b))):
+        if 1 in x.stride() and 1 in y.stride():
+            yield x, y
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("tile", TF32_MMA_TILES)
+@pytest.mark.parametrize(
+    ("shape", "splits"),
+    [((130, 67, 601), 2), ((130, 67, 601), 19), ((64, 64, 64), 2), ((7, 200, 4001), 63), ((1, 1, 97), 4)],
+    ids=str,
+)
+def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits: int) -> None:
+    """CTAs meet and add their sums: the same bits in every layout, in batches and again."""
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    with forced(f"{tile}/{splits}"):
+        out = check_tf32(a, b)
+        for x, y in layouts_along_k_or_lines(a, b):
+            assert torch.equal(check_tf32(x, y), out), (x.stride(), y.stride())
+        assert torch.equal(matmul(a.expand(3, m, k), b, precision="high"), out.expand(3, m, n))
+        batch = torch.stack([a, 2 * a]), torch.stack([b, b])
+        assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
+        c = randn(m, n, device="cuda")
+        added = torch.ops.xgemm.addmm(c, a, b, beta=0.5, alpha=2, precision="high")
+        torch.testing.assert_close(added, torch.addcmul(2 * out, c, c.new_tensor(0.5)))
+        small = torch.randint(-8, 9, (m, k), device="cuda").float(), torch.randint(-8, 9, (k, n), device="cuda").float()
+        assert torch.equal(matmul(*small, precision="high").double(), small[0].double() @ small[1].double())
+        a[0, 0], a[m // 2, k - 1], b[k // 2, n - 1] = math.nan, math.inf, -math.inf
+        assert_special_as(matmul(a, b, precision="high"), a.double() @ b.double())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
+    """Products on two streams wait for their own CTAs while they share the GPU; in a graph one follows the other at once."""
+    a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
+    with forced("mma_tf32_64x64/60"):
+        out = check_tf32(a, b)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        results = []
+        for _ in range(20):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(matmul(a, b, precision="high"))
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, out) for result in results)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first = matmul(a, b, precision="high")
+            second = matmul(first.mT, first, precision="high")
+        for _ in range(5):
+            first.fill_(math.nan), second.fill_(math.nan)
+            graph.replay()
+            assert torch.equal(first, out)
+            assert componentwise_error(second, *reference(out.mT, out)) <= TF32_BOUND
 
 
 @pytest.mark.cuda

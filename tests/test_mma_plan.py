@@ -114,15 +114,40 @@ def test_fp32_in_tf32_only_where_it_applies(tf32: Ask) -> None:
         assert tf32(64, 256, 256, forced=tile) is None
 
 
-def test_fp32_pieces_are_quads_or_single(tf32: Ask) -> None:
+def test_fp32_pieces_are_quads_pairs_or_single(tf32: Ask) -> None:
     def pieces(*size: int, **how: object) -> tuple[int, int]:
         p = tf32(*size, **how)
         return int(p["bytes_a"]), int(p["bytes_b"])
 
     assert pieces(100, 104, 96) == (16, 16)
+    assert pieces(100, 104, 98) == (8, 16)
     assert pieces(100, 104, 97) == (4, 16)
     assert pieces(100, 105, 96) == (16, 4)
+    assert pieces(100, 106, 96, offset=8) == (8, 8)
     assert pieces(100, 104, 96, offset=4) == (4, 16)
+
+
+def test_fp32_splits_k_among_ctas_that_run_at_once(tf32: Ask) -> None:
+    """Few tiles of a long K are split, many tiles are not; no split is empty."""
+    for m, n, k in [(12, 34, 10752), (39, 1264, 8593), (130, 67, 601), (300, 500, 5000)]:
+        p = tf32(m, n, k)
+        rows, columns = map(int, p["name"].removeprefix("mma_tf32_").split("x"))
+        tiles, blocks = -(-m // rows) * -(-n // columns), -(-k // 32)
+        assert 1 < p["splits"] <= blocks and tiles * p["splits"] <= 3 * 132
+        assert (p["splits"] - 1) * p["split_blocks"] < blocks <= p["splits"] * p["split_blocks"]
+        assert p["partials"] == 4 * tiles * p["splits"] * rows * columns and p["counters"] == 8 * tiles
+    for m, n, k in [(4096, 4096, 4096), (1000, 1000, 64), (8, 8, 32)]:
+        assert "splits" not in tf32(m, n, k)
+
+
+def test_fp32_number_of_splits_can_be_forced(tf32: Ask) -> None:
+    for splits in (2, 3, 10, 19):
+        p = tf32(130, 67, 601, forced=f"mma_tf32_64x64/{splits}")
+        assert p["name"] == "mma_tf32_64x64" and p["splits"] == splits
+    assert "splits" not in tf32(130, 67, 601, forced="mma_tf32_64x64/1")
+    for splits in (0, 11, 20):  # 19 blocks cannot be cut in 11 parts of one length
+        assert tf32(130, 67, 601, forced=f"mma_tf32_64x64/{splits}") is None
+    assert tf32(130, 67, 601, dtype=BF16, forced="mma_64x64/2") is None
 
 
 def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:

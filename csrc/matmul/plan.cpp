@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "matmul/forced.h"
+
 namespace xgemm::matmul {
 namespace {
 
@@ -128,10 +130,11 @@ Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_
 }
 
 bool is_plan_name(std::string_view forced) {
-  if (const auto slash = forced.find('/'); forced.starts_with("fp64_") && slash != forced.npos) {  // and the number of splits
+  if (const auto slash = forced.find('/'); slash != forced.npos) {
     const std::string_view splits = forced.substr(slash + 1);
+    if (!forced.starts_with("fp64_") && !forced.starts_with("mma_tf32_")) return false;
     if (splits.empty() || splits.find_first_not_of("0123456789") != splits.npos) return false;
-    forced = forced.substr(0, slash);
+    forced = without_splits(forced);
   }
   const auto& names = all_names();
   return std::find(names.begin(), names.end(), forced) != names.end();
@@ -140,7 +143,7 @@ bool is_plan_name(std::string_view forced) {
 std::string plan_names() {
   std::string text;
   for (const auto& name : all_names()) text += (text.empty() ? "" : ", ") + name;
-  return text + " (fp64_<tile>/<splits> also says the number of splits)";
+  return text + " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits)";
 }
 
 }  // namespace xgemm::matmul

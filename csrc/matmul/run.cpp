@@ -135,7 +135,9 @@ struct Launch {
   }
   bool operator()(const Fp64Plan& plan) const { return launch_fp64(p, plan, workspace, stream), true; }
   bool operator()(const MmaPlan& plan) const {
-    (p.dtype == DType::f16 ? launch_mma_half : p.dtype == DType::bf16 ? launch_mma_bf16 : launch_mma_tf32)(p, plan, stream);
+    (p.dtype == DType::f16    ? launch_mma_half
+     : p.dtype == DType::bf16 ? launch_mma_bf16
+                              : launch_mma_tf32)(p, plan, counters, partials, stream);
     return true;
   }
   bool operator()(const SlicedPlan& plan) const { return launch_sliced(p, plan, stream), true; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "device/integer.h"
 #include "matmul/forced.h"
@@ -58,17 +57,17 @@ std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu,
   const double elements = static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
   const double memory =
       (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + 8 * elements) / (1e-6 * machine.read_bytes);
-  const std::string_view wanted = forced.find('/') == forced.npos ? "" : forced.substr(forced.find('/') + 1);
+  const auto wanted = forced_splits(forced);
   for (std::size_t i = 0; i < kFp64Tiles.size(); ++i) {
     const Fp64TileInfo& tile = kFp64Tiles[i];
-    if (leaves_out_tile(forced.substr(0, forced.find('/')), tile.name)) continue;
+    if (leaves_out_tile(without_splits(forced), tile.name)) continue;
     const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns);
     if (rows > kMostLines / columns / p.batches / segments) continue;
     const auto tiles = static_cast<double>(rows * columns * p.batches);
     for (std::int64_t segments_each = segments;; segments_each = ceil_div(segments_each, 2)) {
       const std::int64_t splits = ceil_div(segments, segments_each);
       const bool totals = splits == 1 && segments > 1;
-      if (wanted.empty() || wanted == std::to_string(splits)) {
+      if (!wanted || splits == *wanted) {
         const std::int64_t split_blocks = std::min(best.blocks, segments_each * best.segment);
         const auto room = static_cast<double>(gpu.smem_per_sm / static_cast<std::size_t>(tile.shared_bytes(totals) + 1024));
         const double ctas = tiles * static_cast<double>(splits);

@@ -1,11 +1,12 @@
 // Half-precision products that are small, or tall and narrow, and fp32 products in tf32 of operands as TMA cannot load them or
-// wgmma cannot read them (sm_90: on others mma.sync need not round as wgmma does): one launch, one CTA per tile of C. out =
-// epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address; any batch. Sizes and tiles under
-// 2^30. Design: docs/matmul.md; operands: panels.cuh.
+// wgmma cannot read them (sm_90: on others mma.sync need not round as wgmma does): one launch, one CTA per tile of C (fp32: or
+// per split of its K, split_k.cuh). out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
+// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md; operands: panels.cuh.
 //
 //   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 128 bytes (64 or 32 k) in flight.
 //   Unaligned
-//           rows: 4 bytes, or through registers by element, where a block is in flight while the one before it is stored.
+//           rows: 4 bytes (fp32: or 8), or through registers by element, where a block is in flight while the one before it is
+//           stored.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
 //           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
 //   Order   k goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half precision are those
@@ -23,15 +24,19 @@
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/epilogue/batch.cuh"
 #include "matmul/mma/panels.cuh"
+#include "matmul/mma/split_k.cuh"
 
 namespace xgemm::matmul {
 
 struct MmaArguments {
   Problem problem;
-  int bytes_a, bytes_b;     ///< of the pieces that an operand's rows are copied in: 16, 4 or 2
+  int bytes_a, bytes_b;     ///< of the pieces that an operand's rows are copied in: 16, 8 (fp32), 4 or 2
   bool plain;               ///< nothing but alpha and bias in the epilogue, one bias for all batches
   int slots;                ///< in shared memory: stages, or K's blocks if fewer
   unsigned columns, tiles;  ///< of a batch: tiles per row of tiles, and all
+  int split_blocks;         ///< fp32: k-blocks of a split, which are gridDim.y
+  Meeting* meetings;        ///< one per tile whose K is split
+  float* partials;          ///< [tile][split][row][column]
 };
 
 namespace mma_detail {
@@ -88,10 +93,17 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
   const T* a = static_cast<const T*>(p.a.data) + row0 * p.a.row_stride;
   const T* b = static_cast<const T*>(p.b.data) + column0 * p.b.col_stride;
   each_batch_dim(p, batch, [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
-  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(p.k));
-  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(p.k));
-  const int blocks = static_cast<int>(static_cast<unsigned>(p.k + A::kDepth - 1) / A::kDepth),
-            whole = static_cast<int>(static_cast<unsigned>(p.k) / A::kDepth);
+  constexpr bool kSplits = sizeof(T) == 4;
+  std::int64_t depth = p.k;
+  if constexpr (kSplits) {
+    const int length = g.split_blocks * A::kDepth, first = static_cast<int>(blockIdx.y) * length;
+    depth = min(static_cast<int>(p.k) - first, length);
+    a += first * p.a.col_stride, b += first * p.b.row_stride;
+  }
+  A of_a(a, p.a.row_stride, p.a.col_stride, rows, static_cast<int>(depth));
+  B of_b(b, p.b.col_stride, p.b.row_stride, columns, static_cast<int>(depth));
+  const int blocks = static_cast<int>(static_cast<unsigned>(depth + A::kDepth - 1) / A::kDepth),
+            whole = static_cast<int>(static_cast<unsigned>(depth) / A::kDepth);
   const int ring_bytes = g.slots * kSlot;
   int next = 0, slot = 0;  // offsets of the slot to fill, and of the slot to read
 
@@ -109,13 +121,16 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
         if (g.bytes_b == 2) B::store(pairs_b, before + A::kBytes);
       }
       if (block < blocks) {
-        g.bytes_a == 16                    ? of_a.template copy_pieces<16>(to)
-        : g.bytes_a == 4 || !Shape::kPairs ? of_a.template copy_pieces<4>(to)
-                                           : of_a.load(pairs_a);
-        unsigned char* const to_b = to + A::kBytes;
-        g.bytes_b == 16                    ? of_b.template copy_pieces<16>(to_b)
-        : g.bytes_b == 4 || !Shape::kPairs ? of_b.template copy_pieces<4>(to_b)
-                                           : of_b.load(pairs_b);
+        const auto copy = [](auto& of, int bytes, [[maybe_unused]] auto& pairs, unsigned char* panel) {
+          if (bytes == 16) {
+            of.template copy_pieces<16>(panel);
+          } else if constexpr (Shape::kPairs) {
+            bytes == 4 ? of.template copy_pieces<4>(panel) : of.load(pairs);
+          } else {
+            bytes == 8 ? of.template copy_pieces<8>(panel) : of.template copy_pieces<4>(panel);
+          }
+        };
+        copy(of_a, g.bytes_a, pairs_a, to), copy(of_b, g.bytes_b, pairs_b, to + A::kBytes);
       }
     } else if (block < whole) {
       of_a.template copy<true>(to), of_b.template copy<true>(to + A::kBytes);
@@ -192,6 +207,26 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
       if (kAhead > 0 && more) read(step);
     }
     start_copy(block + kStages - 1 + kAhead);
+  }
+
+  if constexpr (kSplits) {
+    if (gridDim.y > 1) {
+      const mma_detail::TileSplit<Shape::kInfo.rows, Shape::kInfo.columns> part(g.partials, g.meetings[blockIdx.x], row0, column0,
+                                                                                rows, columns);
+#pragma unroll
+      for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int row = warp_row + 16 * i + 8 * h + lane / 4;
+          if (row >= rows) continue;
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j)
+            store_vector(part.at(row, warp_column + 8 * j + lane % 4 * 2),
+                         Vector<float, 2>{{sums[i][j][2 * h], sums[i][j][2 * h + 1]}});
+        }
+      part.template add_and_store<Shape::kThreads>(p, batch);
+      return;
+    }
   }
 
   __syncthreads();  // the sums overwrite the slots

@@ -12,8 +12,10 @@ namespace {
 
 // Microseconds; measured, docs/log/matmul.md, "Half precision, small or narrow".
 constexpr double kStart = 1.0;
-constexpr double kHidden = 0.01;              // share of the shorter of tiles and memory that counts; breaks ties between tiles
-constexpr double kHiddenTf32 = 0.24;          // the same of fp32, measured: docs/log/matmul.md, "\"high\" by mma.sync"
+constexpr double kHidden = 0.01;      // share of the shorter of tiles and memory that counts; breaks ties between tiles
+constexpr double kHiddenTf32 = 0.24;  // the same of fp32, measured: docs/log/matmul.md, "\"high\" by mma.sync"
+constexpr double kMeeting = 2.2, kAddition = 0.6;  // CTAs that share a tile's K meet; each of their turns to add the sums
+constexpr std::int64_t kMeetingBytes = 8, kMostSplits = 512;
 constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
 constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, which TMA loads best: beyond, 7.4 us instead of 5.9
@@ -22,12 +24,14 @@ constexpr std::int64_t kLongestWholeK = 384;  // rows of whole cache lines, whic
 struct Unaligned {
   double block, start, more_block, more;
 };
-constexpr Unaligned kWords{0.3, 0.05, 0.3, 0.05}, kElements{1.5, 0.1, 0.8, 0.1};
+constexpr Unaligned kPairs{0.15, 0.05, 0.15, 0.05}, kWords{0.3, 0.05, 0.3, 0.05}, kElements{1.5, 0.1, 0.8, 0.1};
 
 /// Multiples of which an operand's rows start and end at.
 int piece_bytes(const Problem& p, const OperandLines& x) {
   const auto size = static_cast<int>(size_of(p.dtype));
-  return has_vectors(p, x, 16 / size) ? 16 : size == 4 || has_vectors(p, x, 2) ? 4 : 2;
+  if (has_vectors(p, x, 16 / size)) return 16;
+  if (has_vectors(p, x, 2)) return 2 * size;
+  return size;
 }
 
 }  // namespace
@@ -48,40 +52,58 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
   MmaPlan best{.tile = tf32 ? MmaTile::tf32_64x64 : MmaTile::t32x32,
                .bytes_a = piece_bytes(p, lines_of_a(p)),
                .bytes_b = piece_bytes(p, lines_of_b(p)),
+               .splits = 1,
+               .split_blocks = 0,
+               .partial_bytes = 0,
+               .counter_bytes = 0,
                .seconds = 0};
   double best_us = 1e30;
   const Machine machine = machine_of(gpu);
   Unaligned more{};
   for (const int bytes : {best.bytes_a, best.bytes_b}) {
     if (bytes == 16) continue;
-    const Unaligned& x = bytes == 4 ? kWords : kElements;
+    const Unaligned& x = bytes == 8 ? kPairs : bytes == 4 ? kWords : kElements;
     more.block += x.block, more.start += x.start, more.more_block += x.more_block, more.more += x.more;
   }
   const bool whole =
       (along_a ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (along_b ? p.b.col_stride : p.b.row_stride) % 64 == 0;
   if (!tf32 && forced.empty() && p.k > (best.is_unaligned() || !whole ? kLongestK : kLongestWholeK)) return {};
   const auto size = static_cast<std::int64_t>(size_of(p.dtype));
-  const auto blocks = static_cast<double>(ceil_div(p.k, kMmaRowBytes / size));
+  const std::int64_t blocks = ceil_div(p.k, kMmaRowBytes / size);
   const double elements =
       static_cast<double>(size) * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
   const double memory =
       (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + elements) / (1e-6 * machine.read_bytes);
-  const auto rounds = [&](int rows, int columns) {
-    return static_cast<double>(ceil_div(ceil_div(p.m, rows) * ceil_div(p.n, columns) * p.batches, gpu.sm_count));
-  };
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
-    if (t.tf32 != tf32 || leaves_out_tile(forced, t.name)) continue;
-    const double busy = t.start + t.block * (1 + more.block) * blocks +
-                        (rounds(t.rows, t.columns) - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * blocks);
+    if (t.tf32 != tf32 || leaves_out_tile(without_splits(forced), t.name)) continue;
+    const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches;
     // Each tile loads its rows and columns, from L2 at best.
-    const double taken = static_cast<double>(size) *
-                             static_cast<double>(ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns) * p.batches) *
-                             static_cast<double>((t.rows + t.columns) * p.k) +
-                         elements;
+    const double taken =
+        static_cast<double>(size) * static_cast<double>(tiles) * static_cast<double>((t.rows + t.columns) * p.k) + elements;
     const double floor = kStart + std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));
-    const double us = more.start + std::max(busy, floor) + (tf32 ? kHiddenTf32 : kHidden) * std::min(busy, floor);
-    if (us < best_us) best.tile = static_cast<MmaTile>(i), best_us = us;
+    const auto consider = [&](std::int64_t wanted) {
+      const std::int64_t split_blocks = ceil_div(blocks, wanted), splits = ceil_div(blocks, split_blocks);
+      const auto rounds = static_cast<double>(ceil_div(tiles * splits, gpu.sm_count)), each = static_cast<double>(split_blocks);
+      const double busy = t.start + t.block * (1 + more.block) * each +
+                          (rounds - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * each);
+      double us = more.start + std::max(busy, floor) + (tf32 ? kHiddenTf32 : kHidden) * std::min(busy, floor);
+      if (splits > 1)
+        us += kMeeting + kAddition * static_cast<double>(ceil_div(t.rows * t.columns / 4, t.threads() * splits));
+      if (us >= best_us) return;
+      best_us = us, best.tile = static_cast<MmaTile>(i), best.splits = splits, best.split_blocks = split_blocks;
+      best.partial_bytes = splits > 1 ? tiles * splits * t.rows * t.columns * size : 0;
+      best.counter_bytes = splits > 1 ? tiles * kMeetingBytes : 0;
+    };
+    if (const auto wanted = forced_splits(forced)) {
+      if (tf32 && *wanted >= 1 && *wanted <= kMostSplits && ceil_div(blocks, ceil_div(blocks, *wanted)) == *wanted)
+        consider(*wanted);
+      continue;
+    }
+    consider(1);
+    if (!tf32) continue;
+    for (int ctas = 1; ctas <= t.beside; ++ctas)  // an SM: CTAs that wait for each other run at the same time
+      for (std::int64_t splits = std::min(blocks, gpu.sm_count * ctas / tiles); splits > 1; splits /= 2) consider(splits);
   }
   if (best_us >= 1e30) return {};  // no such tile
   best.seconds = 1e-6 * best_us;

@@ -22,6 +22,7 @@ struct MmaTileInfo {
   int beside;                     ///< CTAs per SM that registers allow
   double start, block;            ///< an SM's first tile: before and after its k-blocks, and per k-block
   double more, more_block;        ///< each further tile
+  constexpr int threads() const { return 32 * warps_rows * warps_columns; }
 };
 inline constexpr int kMmaRowBytes = 128;  ///< of a line of a k-block: 64 k, or 32 of fp32
 inline constexpr std::array<MmaTileInfo, 9> kMmaTiles{{
@@ -39,12 +40,17 @@ constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std:
 
 struct MmaPlan {
   MmaTile tile;
-  int bytes_a, bytes_b;  ///< multiples of which an operand's rows start and end at: 16, 4 or 2
-  double seconds;        ///< predicted
+  int bytes_a, bytes_b;        ///< multiples of which an operand's rows start and end at: 16, 8 (fp32), 4 or 2
+  std::int64_t splits;         ///< of K (fp32), a CTA each; their sums are added in order
+  std::int64_t split_blocks;   ///< k-blocks of a split
+  std::int64_t partial_bytes;  ///< sums of splits
+  std::int64_t counter_bytes;  ///< zeros before and after the launch
+  double seconds;              ///< predicted
   bool is_unaligned() const { return bytes_a < 16 || bytes_b < 16; }
 };
 
-/// Nothing if the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any.
+/// Nothing if the kernel cannot do the problem. `forced`: a tile's name, or "mma" for any; of fp32 also the number of splits
+/// ("mma_tf32_64x64/4").
 std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 struct WgmmaPlan;

@@ -10,8 +10,8 @@
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"
+#include "matmul/meeting.cuh"
 #include "matmul/simt/launch.h"
-#include "matmul/wgmma/meeting.cuh"
 #include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {
