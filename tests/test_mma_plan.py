@@ -157,6 +157,10 @@ def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:
         (535, 40, 94, 552, "tn"),
         (310, 57, 384, 41, "tt"),
         (859, 176, 112, 2, "tn"),
+        (12, 34, 10752, 1, "nn"),
+        (39, 1264, 8593, 1, "tt"),
+        (67, 4159, 7360, 1, "nn"),
+        (11218, 99, 11102, 1, "tt"),
     ]:
         assert choice(m, n, k, batch, layout=layout).startswith("mma_tf32"), (m, n, k)
     for m, n, k in [(4096, 4096, 4096), (1024, 1024, 1024), (8192, 512, 4096)]:

@@ -14,7 +14,7 @@ namespace {
 constexpr double kStart = 1.0;
 constexpr double kHidden = 0.01;      // share of the shorter of tiles and memory that counts; breaks ties between tiles
 constexpr double kHiddenTf32 = 0.24;  // the same of fp32, measured: docs/log/matmul.md, "\"high\" by mma.sync"
-constexpr double kMeeting = 2.2, kAddition = 0.6;  // CTAs that share a tile's K meet; each of their turns to add the sums
+constexpr double kMeeting = 1.9, kAddition = 0.53;  // CTAs that share a tile's K meet; each of their turns to add the sums
 constexpr std::int64_t kMeetingBytes = 8, kMostSplits = 512;
 constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
@@ -88,8 +88,11 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
       const double busy = t.start + t.block * (1 + more.block) * each +
                           (rounds - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * each);
       double us = more.start + std::max(busy, floor) + (tf32 ? kHiddenTf32 : kHidden) * std::min(busy, floor);
-      if (splits > 1)
-        us += kMeeting + kAddition * static_cast<double>(ceil_div(t.rows * t.columns / 4, t.threads() * splits));
+      if (splits > 1) {  // the sums, written and read, leave L2 between products
+        const auto sums = static_cast<double>(size * p.m * ceil_div(p.n, t.columns) * t.columns * p.batches * splits);
+        us += kMeeting + kAddition * static_cast<double>(ceil_div(t.rows * t.columns / 4, t.threads() * splits)) +
+              2 * sums / (1e-6 * machine.read_bytes);
+      }
       if (us >= best_us) return;
       best_us = us, best.tile = static_cast<MmaTile>(i), best.splits = splits, best.split_blocks = split_blocks;
       best.partial_bytes = splits > 1 ? tiles * splits * t.rows * t.columns * size : 0;
