@@ -31,10 +31,10 @@ inline constexpr std::array<MmaTileInfo, 9> kMmaTiles{{
     {"mma_32x64", false, 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
     {"mma_64x64", false, 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
     {"mma_128x32", false, 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
-    {"mma_tf32_64x64", true, 64, 64, 2, 2, 4, 3, 1.51, 0.333, 0.627, 0.231},     // few rows or columns, one wave
-    {"mma_tf32_128x64", true, 128, 64, 4, 1, 4, 2, 1.88, 0.426, 0.87, 0.345},    // short K, batches
-    {"mma_tf32_64x128", true, 64, 128, 2, 4, 4, 2, 1.95, 0.454, 1.08, 0.373},    // a large B
-    {"mma_tf32_128x128", true, 128, 128, 2, 4, 3, 2, 3.04, 0.767, 1.58, 0.623},  // many rows and columns
+    {"mma_tf32_64x64", true, 64, 64, 2, 2, 4, 3, 1.36, 0.363, 0.368, 0.255},    // few rows or columns, one wave
+    {"mma_tf32_128x64", true, 128, 64, 4, 1, 4, 2, 1.78, 0.49, 1.2, 0.367},     // short K, batches
+    {"mma_tf32_64x128", true, 64, 128, 2, 4, 4, 2, 1.98, 0.485, 1.13, 0.415},   // a large B
+    {"mma_tf32_128x128", true, 128, 128, 2, 4, 3, 2, 2.1, 0.893, 2.23, 0.525},  // many rows and columns
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 

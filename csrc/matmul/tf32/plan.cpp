@@ -10,13 +10,13 @@ namespace xgemm::matmul {
 namespace {
 
 // Seconds; measured, docs/log/matmul.md, "\"high\" in TF32".
-constexpr double kLaunch = 1.0e-6, kCopyLaunch = 2.0e-6;
-constexpr double kMerge = 2.0e-6, kMergeBytesPerSecond = 70e9;  // per level of kTf32Fan sums; reading them
+constexpr double kLaunch = 1.11e-6, kCopyLaunch = 2.0e-6;
+constexpr double kMerge = 1.37e-6, kMergeBytesPerSecond = 5.75e10;  // per level of kTf32Fan sums; reading them
 constexpr double kTransposed = 4;  // time of a copy that transposes, relative to another: it writes half sectors of L2
 // Per element of C, if its rows are no multiple of 16 bytes and K is short; longer K hides these stores.
 constexpr double kUnalignedStore = 2.2e-12;
 constexpr std::int64_t kShortK = 256;
-constexpr double kHidden = 0.2;  // share of the shorter of products and memory that is not hidden
+constexpr double kHidden = 0.122;  // share of the shorter of products and memory that is not hidden
 
 TensorOperand place(const Problem& p, const OperandLines& x, bool along_k = false) {
   TensorOperand t = tensor_operand(p, x, 4, along_k);

@@ -23,11 +23,11 @@ struct Tf32TileInfo {
   double fixed;  ///< filling the pipeline, storing C
 };
 inline constexpr std::array<Tf32TileInfo, 5> kTf32Tiles{{
-    {"tf32_128x256x32", 128, 256, 1, 1, 1100, 7600},  // large products: the least traffic
-    {"tf32_128x128x32", 128, 128, 1, 1, 605, 4350},   // fewer tiles
-    {"tf32_64x128x32", 64, 128, 1, 2, 365, 3950},     // many tiles, short K: limited by storing C
-    {"tf32_64x128x64", 64, 128, 2, 1, 350, 4700},     // a weight's 64 lines by 128 rows
-    {"tf32_64x64x128", 64, 64, 4, 1, 305, 2200},      // few rows, small outputs: limited by the hand-over of slots
+    {"tf32_128x256x32", 128, 256, 1, 1, 1250, 5750},  // large products: the least traffic
+    {"tf32_128x128x32", 128, 128, 1, 1, 675, 3510},   // fewer tiles
+    {"tf32_64x128x32", 64, 128, 1, 2, 454, 3180},     // many tiles, short K: limited by storing C
+    {"tf32_64x128x64", 64, 128, 2, 1, 422, 2740},     // a weight's 64 lines by 128 rows
+    {"tf32_64x64x128", 64, 64, 4, 1, 292, 1850},      // few rows, small outputs: limited by the hand-over of slots
 }};
 constexpr const Tf32TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
 
