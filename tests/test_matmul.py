@@ -1056,7 +1056,7 @@ def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits
 @pytest.mark.cuda
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
-    """Products on two streams wait for their own CTAs while they share the GPU; in a graph one follows the other at once."""
+    """Products on three streams wait for their own CTAs only; in a graph one follows the other at once."""
     a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
     with forced("mma_tf32_64x64/60"):
         out = check_tf32(a, b)

@@ -79,8 +79,9 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE, MASKED = (
+SUM, AMAX, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE, MASKED = (
     0,
+    2,
     4,
     6,
     7,
@@ -340,6 +341,12 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F32, [398, 9], 0b01, ELEMENTS, {"lanes": 64}),
         (SUM, F32, [399, 9], 0b01, COLUMNS, {}),
         (SUM, F64, [700, 5], 0b01, COLUMNS, {}),
+        (AMAX, F16, [56, 4, 44, 2], 0b1001, ELEMENTS, {"lanes": 16}),  # few tiles of extrema
+        (SUM, F16, [56, 4, 44, 2], 0b1001, COLUMNS, {}),
+        (ARGMAX, F32, [2000, 65], 0b01, ELEMENTS, {"lanes": 256}),
+        (ARGMAX, F32, [2017, 65], 0b01, COLUMNS, {}),
+        (ARGMAX, F32, [4096, 3], 0b01, ELEMENTS, {}),
+        (ARGMAX, F32, [4097, 3], 0b01, COLUMNS, {}),
         (SUM, BF16, [4096, 40, 60], 0b010, ELEMENTS, {"lanes": 8, "blocks": 7680}),
         (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
         (SUM, F32, [800, 22642], 0b01, COLUMNS, {"repeat": 1}),

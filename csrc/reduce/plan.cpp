@@ -242,9 +242,12 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool few_columns = serves && gone.count > 1 && plan.length <= kElementTree && group <= kFew;
   // In a small tile most threads of the column kernel would hold a vector or none, and all of them wait at its joins. Elements of
   // 8 bytes gain too little for a large batch to be as fast.
-  constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144;
+  constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144, kLongestOfFew = 4096;
+  // An extremum is the same in any order, so that its tile may be larger where there are few.
+  const bool few_tiles =
+      (state == State::maximum || state == State::index) && plan.length <= kLongestOfFew && plan.outputs * plan.length <= kFew;
   const bool small_tile = (folded || fills_tile) && folds && !short_columns && (width == 4 || width == 8) &&
-                          group <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile);
+                          (few_tiles || group <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile));
   const bool columns = !small_tile && (folded || (fills_tile && !short_columns && !few_columns));
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
   if (columns) {
