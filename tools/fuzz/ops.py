@@ -66,6 +66,14 @@ def roundings(draw: Draw, k: int, dtype: torch.dtype, precision: str) -> float:
     return max(rounding, (k + 8 if draw.irregular else 2 * math.sqrt(k) + 8) * accumulator(dtype)[0])
 
 
+def rounding_size(dtype: torch.dtype, precision: str) -> Callable[[Tensor], Tensor]:
+    """|x|, as an operand's rounding is relative to it: TF32 rounds denormal numbers as it does the least normal one."""
+    if dtype is not torch.float32 or precision not in ("high", "medium"):
+        return size_of
+    least = torch.finfo(dtype).smallest_normal
+    return lambda x: torch.where(x != 0, size_of(x).clamp(min=least), 0.0)
+
+
 def product_options(draw: Draw, dtype: torch.dtype) -> tuple[Inputs, dict[str, str]]:
     environment = {}
     if draw.chance(0.1):
@@ -98,10 +106,10 @@ def matmul(draw: Draw) -> Case:
         b_shape = [k]
     options, environment = product_options(draw, dtype)
     a, b = draw.tensor(a_shape, dtype), draw.tensor(b_shape, dtype)
-    factor = roundings(draw, k, dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
 
     def bound(a: Tensor, b: Tensor, **_: Any) -> Bound:
-        size = torch.matmul(size_of(a), size_of(b))
+        size = torch.matmul(measure(a), measure(b))
         return Bound(factor * (size + accumulator(dtype)[1]), size)
 
     case = Case(
@@ -129,14 +137,14 @@ def addmm(draw: Draw) -> Case:
         input_shape = draw.batch()
     input = draw.tensor(input_shape, dtype)
     a, b = draw.tensor([m, k], dtype), draw.tensor([k, n], dtype)
-    factor = roundings(draw, k, dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
 
     def torchs(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Tensor:
         product = alpha * torch.matmul(mat1, mat2)
         return product if beta == 0 else product + beta * input
 
     def bound(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Bound:
-        size = torch.matmul(size_of(mat1), size_of(mat2))
+        size = torch.matmul(measure(mat1), measure(mat2))
         scaled = abs(alpha) * size
         if beta != 0:
             scaled = scaled + abs(beta) * size_of(input)
@@ -167,14 +175,14 @@ def linear(draw: Draw, op: str = "linear") -> Case:
     bias = draw.tensor([n], dtype) if draw.chance(0.6) else None
     residual = draw.tensor(draw.broadcast([*batch, n]), dtype) if draw.chance(0.4) else None
     activation = draw.choice(["none", "none", *ACTIVATIONS])
-    factor = roundings(draw, k, dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
 
     def torchs(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, **_: Any) -> Tensor:
         y = ACTIVATIONS[activation](F.linear(input, weight, bias))
         return y if residual is None else y + residual
 
     def bound(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, **_: Any) -> Bound:
-        size = F.linear(size_of(input), size_of(weight), None if bias is None else size_of(bias))
+        size = F.linear(measure(input), measure(weight), None if bias is None else size_of(bias))
         total = 1.13 * size if residual is None else 1.13 * size + size_of(residual)  # 1.13: the steepest activation
         return Bound(factor * (total + accumulator(dtype)[1]), total)
 
@@ -208,7 +216,7 @@ def gated_linear(draw: Draw) -> Case:
     weights = {f"weight_{name}": draw.tensor([n, k], dtype) for name in ("gate", "up")}
     biases = {f"bias_{name}": draw.tensor([n], dtype) if draw.chance(0.5) else None for name in ("gate", "up")}
     activation = draw.choice([*ACTIVATIONS, "silu"])
-    factor = roundings(draw, k, dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
 
     def torchs(
         input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
@@ -221,7 +229,7 @@ def gated_linear(draw: Draw) -> Case:
         input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any
     ) -> Bound:
         g, u = (
-            F.linear(size_of(input), size_of(w), None if b is None else size_of(b))
+            F.linear(measure(input), measure(w), None if b is None else size_of(b))
             for w, b in ((weight_gate, bias_gate), (weight_up, bias_up))
         )
         least, g = accumulator(dtype)[1], 1.13 * g
