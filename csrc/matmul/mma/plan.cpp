@@ -14,7 +14,9 @@ namespace {
 constexpr double kStart = 1.0;
 constexpr double kHidden = 0.01;       // share of the shorter of tiles and memory that counts; breaks ties between tiles
 constexpr double kHiddenTf32 = 0.203;  // the same of fp32, measured: docs/log/matmul.md, "\"high\" by mma.sync"
-constexpr double kMeeting = 1.9, kAddition = 0.53;  // CTAs that share a tile's K meet; each of their turns to add the sums
+// CTAs that share a tile's K meet; each of their turns to add the sums (docs/log/matmul.md, "\"high\": K split among CTAs that
+// meet").
+constexpr double kMeeting = 1.9, kAddition = 0.53;
 constexpr std::int64_t kMeetingBytes = 8, kMostSplits = 512;
 constexpr double kPays = 0.95;                // of wgmma's prediction
 constexpr std::int64_t kLongestK = 1024;      // beyond, the memory's rate is not reached: 16x14336x4096 41 us instead of 31
