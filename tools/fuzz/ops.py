@@ -60,18 +60,17 @@ def rounded_once(draw: Draw, f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 # ---- products ----------------------------------------------------------------------------------------------------
 
 
-def roundings(draw: Draw, k: int, dtype: torch.dtype, precision: str) -> float:
-    """The componentwise bound's factor of |A||B| (tests/test_matmul.py)."""
+def roundings(draw: Draw, k: int, dtype: torch.dtype, precision: str) -> tuple[float, Callable[[Tensor], Tensor]]:
+    """The componentwise bound (tests/test_matmul.py): a factor of |A||B|, and |x| of an operand.
+
+    TF32 rounds a denormal number as it does the least normal one.
+    """
     rounding = {"high": 2.0**-10, "medium": 2.0**-7}.get(precision, 0.0) if dtype is torch.float32 else 0.0
-    return max(rounding, (k + 8 if draw.irregular else 2 * math.sqrt(k) + 8) * accumulator(dtype)[0])
-
-
-def rounding_size(dtype: torch.dtype, precision: str) -> Callable[[Tensor], Tensor]:
-    """|x|, as an operand's rounding is relative to it: TF32 rounds denormal numbers as it does the least normal one."""
-    if dtype is not torch.float32 or precision not in ("high", "medium"):
-        return size_of
+    factor = max(rounding, (k + 8 if draw.irregular else 2 * math.sqrt(k) + 8) * accumulator(dtype)[0])
+    if not rounding:
+        return factor, size_of
     least = torch.finfo(dtype).smallest_normal
-    return lambda x: torch.where(x != 0, size_of(x).clamp(min=least), 0.0)
+    return factor, lambda x: torch.where(x != 0, size_of(x).clamp(min=least), 0.0)
 
 
 def product_options(draw: Draw, dtype: torch.dtype) -> tuple[Inputs, dict[str, str]]:
@@ -106,7 +105,7 @@ def matmul(draw: Draw) -> Case:
         b_shape = [k]
     options, environment = product_options(draw, dtype)
     a, b = draw.tensor(a_shape, dtype), draw.tensor(b_shape, dtype)
-    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"])
 
     def bound(a: Tensor, b: Tensor, **_: Any) -> Bound:
         size = torch.matmul(measure(a), measure(b))
@@ -137,7 +136,7 @@ def addmm(draw: Draw) -> Case:
         input_shape = draw.batch()
     input = draw.tensor(input_shape, dtype)
     a, b = draw.tensor([m, k], dtype), draw.tensor([k, n], dtype)
-    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"])
 
     def torchs(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Tensor:
         product = alpha * torch.matmul(mat1, mat2)
@@ -175,7 +174,7 @@ def linear(draw: Draw, op: str = "linear") -> Case:
     bias = draw.tensor([n], dtype) if draw.chance(0.6) else None
     residual = draw.tensor(draw.broadcast([*batch, n]), dtype) if draw.chance(0.4) else None
     activation = draw.choice(["none", "none", *ACTIVATIONS])
-    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"])
 
     def torchs(input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, **_: Any) -> Tensor:
         y = ACTIVATIONS[activation](F.linear(input, weight, bias))
@@ -216,7 +215,7 @@ def gated_linear(draw: Draw) -> Case:
     weights = {f"weight_{name}": draw.tensor([n, k], dtype) for name in ("gate", "up")}
     biases = {f"bias_{name}": draw.tensor([n], dtype) if draw.chance(0.5) else None for name in ("gate", "up")}
     activation = draw.choice([*ACTIVATIONS, "silu"])
-    factor, measure = roundings(draw, k, dtype, options["precision"]), rounding_size(dtype, options["precision"])
+    factor, measure = roundings(draw, k, dtype, options["precision"])
 
     def torchs(
         input: Tensor, weight_gate: Tensor, weight_up: Tensor, bias_gate: Tensor, bias_up: Tensor, **_: Any

@@ -9,9 +9,9 @@
 //           stored.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
 //           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
-//   Order   k goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half precision are those
-//           of wgmma/kernel.cuh where it does not split K (wgmma_splits). fp32 is rounded to tf32 as TMA does, to nearest even,
-//           on its way from shared memory to registers.
+//   Order   k (of a split) goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half
+//           precision are those of wgmma/kernel.cuh where it does not split K (wgmma_splits). fp32 is rounded to tf32 as TMA
+//           does, to nearest even, on its way from shared memory to registers.
 //   Store   through the warp's own shared memory, 16 bytes at a time (one element if N is not a multiple of them).
 //
 // Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block costs at least the latency of four
@@ -121,16 +121,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
         if (g.bytes_b == 2) B::store(pairs_b, before + A::kBytes);
       }
       if (block < blocks) {
-        const auto copy = [](auto& of, int bytes, [[maybe_unused]] auto& pairs, unsigned char* panel) {
-          if (bytes == 16) {
-            of.template copy_pieces<16>(panel);
-          } else if constexpr (Shape::kPairs) {
-            bytes == 4 ? of.template copy_pieces<4>(panel) : of.load(pairs);
-          } else {
-            bytes == 8 ? of.template copy_pieces<8>(panel) : of.template copy_pieces<4>(panel);
-          }
-        };
-        copy(of_a, g.bytes_a, pairs_a, to), copy(of_b, g.bytes_b, pairs_b, to + A::kBytes);
+        of_a.copy_unaligned(g.bytes_a, pairs_a, to), of_b.copy_unaligned(g.bytes_b, pairs_b, to + A::kBytes);
       }
     } else if (block < whole) {
       of_a.template copy<true>(to), of_b.template copy<true>(to + A::kBytes);

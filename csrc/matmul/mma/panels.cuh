@@ -100,6 +100,16 @@ struct Panel {
     });
     step();
   }
+  /// Copies the next block in pieces of `piece_bytes`; of 2: loads it to `x`, which `store` writes.
+  __device__ __forceinline__ void copy_unaligned(int piece_bytes, [[maybe_unused]] Pairs& x, unsigned char* slot) {
+    if (piece_bytes == 16) {
+      copy_pieces<16>(slot);
+    } else if constexpr (kSize == 2) {
+      piece_bytes == 4 ? copy_pieces<4>(slot) : load(x);
+    } else {
+      piece_bytes == 8 ? copy_pieces<8>(slot) : copy_pieces<4>(slot);
+    }
+  }
   static __device__ __forceinline__ void store(const Pairs& x, unsigned char* slot) {
     each<4>([&](int i, int row, int byte) {
       *reinterpret_cast<std::uint32_t*>(slot + place(row, byte / 16) + byte % 16) =

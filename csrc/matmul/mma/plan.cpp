@@ -76,6 +76,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
       static_cast<double>(size) * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.batches);
   const double memory =
       (operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p)) + elements) / (1e-6 * machine.read_bytes);
+  const auto wanted = forced_splits(forced);
   for (std::size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTileInfo& t = kMmaTiles[i];
     if (t.tf32 != tf32 || leaves_out_tile(without_splits(forced), t.name)) continue;
@@ -84,8 +85,8 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
     const double taken =
         static_cast<double>(size) * static_cast<double>(tiles) * static_cast<double>((t.rows + t.columns) * p.k) + elements;
     const double floor = kStart + std::max(memory, taken / (1e-6 * machine.l2_bytes_mma));
-    const auto consider = [&](std::int64_t wanted) {
-      const std::int64_t split_blocks = ceil_div(blocks, wanted), splits = ceil_div(blocks, split_blocks);
+    const auto consider = [&](std::int64_t most) {
+      const std::int64_t split_blocks = ceil_div(blocks, most), splits = ceil_div(blocks, split_blocks);
       const auto rounds = static_cast<double>(ceil_div(tiles * splits, gpu.sm_count)), each = static_cast<double>(split_blocks);
       const double busy = t.start + t.block * (1 + more.block) * each +
                           (rounds - 1) * (t.more + more.more + t.more_block * (1 + more.more_block) * each);
@@ -100,7 +101,7 @@ std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, s
       best.partial_bytes = splits > 1 ? tiles * splits * t.rows * t.columns * size : 0;
       best.counter_bytes = splits > 1 ? tiles * kMeetingBytes : 0;
     };
-    if (const auto wanted = forced_splits(forced)) {
+    if (wanted) {
       if (tf32 && *wanted >= 1 && *wanted <= kMostSplits && ceil_div(blocks, ceil_div(blocks, *wanted)) == *wanted)
         consider(*wanted);
       continue;

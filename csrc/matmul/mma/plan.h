@@ -41,7 +41,7 @@ constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std:
 struct MmaPlan {
   MmaTile tile;
   int bytes_a, bytes_b;        ///< multiples of which an operand's rows start and end at: 16, 8 (fp32), 4 or 2
-  std::int64_t splits;         ///< of K (fp32), a CTA each; their sums are added in order
+  std::int64_t splits;         ///< of K (fp32), a CTA each: split_k.cuh
   std::int64_t split_blocks;   ///< k-blocks of a split
   std::int64_t partial_bytes;  ///< sums of splits
   std::int64_t counter_bytes;  ///< zeros before and after the launch

@@ -1,6 +1,6 @@
 // Adds the sums of a tile's splits of K (fp32 in tf32), one CTA each, and stores C: the CTAs meet and share the addition.
 #pragma once
-#include "matmul/epilogue/apply.cuh"
+#include "matmul/epilogue/quad.cuh"
 #include "matmul/meeting.cuh"
 
 namespace xgemm::matmul::mma_detail {
@@ -31,13 +31,13 @@ struct TileSplit {
   template <int kThreads>
   __device__ __forceinline__ void add_and_store(const Problem& problem, unsigned batch) const {
     constexpr int kQuads = kTileColumns / 4, kStep = kTileRows * kQuads, kDeep = 8;
-    __shared__ MeetingShare shared_share;
+    __shared__ MeetingShare share;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
               splits = static_cast<int>(gridDim.y);
     __syncthreads();
-    if (threadIdx.x == 0) shared_share = meet(meeting, gridDim.y, true);
+    if (threadIdx.x == 0) share = meet(meeting, gridDim.y, true);
     __syncthreads();
-    const int of = static_cast<int>(shared_share.of), rank = static_cast<int>(shared_share.rank);
+    const int of = static_cast<int>(share.of), rank = static_cast<int>(share.rank);
     const int units = min(kTileRows, rows) * kQuads;  // quads
     int lanes = 1;                                    // of a unit
     while (lanes < 8 && 2 * lanes <= splits && 2 * lanes * units <= kThreads * splits) lanes *= 2;
@@ -68,14 +68,7 @@ struct TileSplit {
         if (left <= 0 || lane >= at_once) continue;
         const Quad<float> results =
             epilogue.template quad<float>({{sum[0], sum[1], sum[2], sum[3]}}, row0 + row, column0 + column, min(4, left));
-        float* const to = out + (row0 + row) * problem.n + column0 + column;
-        if (problem.n % 4 == 0) {
-          store_vector(to, Vector<float, 4>{{results.v[0], results.v[1], results.v[2], results.v[3]}});
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (i < left) to[i] = results.v[i];
-        }
+        store_row_quad(out + (row0 + row) * problem.n + column0 + column, results, left, problem.n);
       }
     }
     if (threadIdx.x == 0) depart(meeting, gridDim.y);
