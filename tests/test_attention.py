@@ -659,6 +659,105 @@ def test_large_scores_do_not_overflow(device: torch.device) -> None:
     check(q, k, v, attn_mask=torch.full((33, 300), 3e38, device=device))
 
 
+# Of queries and keys: few bits, so that sums of products are exact; scores are finite in fp32.
+MAGNITUDES = {
+    torch.float16: [1.0, 2.0**5, 2.0**10, 1.5 * 2.0**15],
+    torch.bfloat16: [1.0, 2.0**10, 133120.0, 2.0**20, 2.0**30, 2.0**50, 2.0**60],
+    torch.float32: [1.0, 2.0**10, 133120.0, 2.0**20, 2.0**30, 2.0**50, 2.0**60],
+    torch.float64: [1.0, 2.0**30, 2.0**60, 2.0**500],
+}
+# Queries, keys and query heads per key head for each kernel: one key, few rows, splits of long keys, many rows.
+ROWS_AND_KEYS = [(1, 1, 1), (1, 100, 1), (2, 37, 4), (1, 5000, 2), (3, 9000, 1), (70, 129, 1), (300, 300, 2)]
+by_every_family = pytest.mark.parametrize(
+    "plan", ["", pytest.param("wgmma", marks=pytest.mark.cuda), pytest.param("simt", marks=pytest.mark.cuda)]
+)
+
+
+def sees(sq: int, sk: int, device: torch.device, is_causal: bool = False, window: tuple[int, int] = (-1, -1), **_):
+    """Which keys each query sees, in float64; a window is aligned to the bottom right."""
+    distance = torch.arange(sk, device=device) - torch.arange(sq, device=device)[:, None]
+    if window[0] >= 0:
+        distance = distance - (sk - sq)
+        return ((distance <= window[1]) & (distance >= -window[0])).double()
+    return ((distance <= 0) | torch.tensor(not is_causal, device=device)).double()
+
+
+@by_every_family
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_equal_scores_of_every_magnitude(
+    device: torch.device, dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All weights are 1, so a row is the mean of the values that it sees; with one key, exactly its value."""
+    if plan and device.type == "cpu":
+        pytest.skip("a choice among kernels")
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    window = {"window": (20, 0), "causal_alignment": "bottom_right"}
+    shapes = ROWS_AND_KEYS if device.type == "cuda" and not SANITIZED else ROWS_AND_KEYS[:3]
+    for size, (sq, sk, group) in itertools.product(MAGNITUDES[dtype], shapes):
+        q = torch.full((1, 2 * group, sq, 64), size, dtype=dtype, device=device)
+        k = torch.full((1, 2, sk, 64), size, dtype=dtype, device=device)
+        v = randn(1, 2, sk, 64, dtype=dtype, device=device)
+        for options in ({}, {"is_causal": True}, window, {"softcap": 30.0}):
+            what = (size, sq, sk, options)
+            seen = sees(sq, sk, device, **options)
+            count = seen.sum(-1)
+            output, lse = attention_lse(q, k, v, enable_gqa=group > 1, **options)
+            values = v.double().repeat_interleave(group, 1)
+            expected = seen @ values / count.clamp_min(1)[:, None]
+            allowed = torch.finfo(dtype).eps * expected.abs() + 16 * torch.finfo(wide).eps * (seen @ values.abs())
+            assert ((output.double() - expected).abs() <= allowed).all(), what
+            assert torch.equal(output[:, :, count == 1], expected[:, :, count == 1].to(dtype)), what
+            score = 64 * q[0, 0, 0, 0].double() ** 2 / 8
+            score = 30 * (score / 30).tanh() if "softcap" in options else score
+            expected = (score + count.log()).expand_as(lse)
+            assert torch.allclose(lse.double(), expected, rtol=8 * torch.finfo(wide).eps, atol=1e-6), what
+
+
+@pytest.mark.cuda
+@by_every_family
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_peaked_scores_of_every_magnitude(dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one score is far above all others, the row is exactly its key's value; a low sink changes nothing."""
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
+    for size, (sq, sk, group) in itertools.product(MAGNITUDES[dtype][1:], ROWS_AND_KEYS):
+        q = (randn(1, 2 * group, sq, 64, device="cuda") * size).to(dtype)
+        k = (randn(1, 2, sk, 64, device="cuda") * size / 4).to(dtype)
+        v = randn(1, 2, sk, 64, dtype=dtype, device="cuda")
+        products = (q.double() / size) @ (k.double() / size).repeat_interleave(group, 1).mT
+        best = products.topk(min(sk, 2), -1)
+        gap = best.values[..., 0] - best.values[..., -1]
+        clear = (gap * size**2 / 8 > 200) & (gap > 1e-3) | (sk == 1)  # beyond the rounding of scores
+        expected = v.repeat_interleave(group, 1).gather(2, best.indices[..., :1].expand(*clear.shape, 64))
+        for options in ({}, {"sinks": torch.zeros(2 * group, device="cuda")}):
+            above = clear & (best.values[..., 0] * size**2 / 8 > 200) if options else clear
+            output = attention(q, k, v, enable_gqa=group > 1, **options)
+            assert torch.equal(output[above], expected[above]), (size, sq, sk, options)
+
+
+@pytest.mark.cuda
+@by_every_family
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_close_scores_of_a_large_magnitude(dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores 2^16 + j / 8, exact in fp32: the weights depend on their differences alone."""
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
+    for sq, sk, sinks in ((1, 200, 0), (1, 200, 1), (200, 200, 0), (200, 200, 1), (1, 4096, 0)):
+        q, k = (torch.zeros(1, 1, length, 64, dtype=dtype, device="cuda") for length in (sq, sk))
+        q[..., 0] = k[..., 0] = 256
+        q[..., 1] = 1 / 8
+        steps = torch.randint(0, 200, (sk,), device="cuda")
+        k[..., 1] = steps.to(dtype)
+        v = randn(1, 1, sk, 64, dtype=dtype, device="cuda")
+        extra = {"sinks": torch.full((1,), 65536.0 + 24, device="cuda")} if sinks else {}
+        output = attention(q, k, v, scale=1.0, **extra)
+        scores = torch.cat([steps.double() / 8, torch.full((sinks,), 24.0, dtype=torch.float64, device="cuda")])
+        weights = scores.softmax(-1)[:sk]
+        expected, scale = weights @ v.double(), weights @ v.double().abs()
+        rounding = torch.finfo(dtype).eps if rounds_weights(q) else torch.finfo(torch.float32).eps
+        allowed = torch.finfo(dtype).eps * expected.abs() + (rounding + 2e-6) * scale
+        assert ((output.double() - expected).abs() <= allowed).all(), (sq, sk, sinks)
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_scale(device: torch.device, dtype: torch.dtype) -> None:
     args = qkv(dtype, device, d=16, batch=(2,))

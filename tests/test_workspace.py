@@ -1,6 +1,9 @@
 """Where the kernels' memory comes from (csrc/torch/cuda.cpp), with a CUDA runtime that is made up; and on a GPU."""
 
+import ctypes
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,10 @@ cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 9, cudaSuccess; }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) {
+  return cudaErrorNotSupported;  // no green contexts
+}
 cudaError_t cudaGetLastError() { return std::exchange(last, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaMemGetInfo(std::size_t*, std::size_t*) { return cudaSuccess; }
@@ -85,6 +92,19 @@ int main() {
   say("later", 4096);
   stream_id = 4, capturing = true;
   if (say("captured", 4096) != xgemm::counters) std::cout << "elsewhere\n";
+  capturing = false;
+  int standing = 3;
+  for (stream_id = 4; stream_id < 200; ++stream_id) {
+    mallocs = 0;
+    const xgemm::CudaScope scope(x);
+    scope.meeting_place(64, 4096);
+    standing += mallocs;
+  }
+  mode_of_malloc = cudaStreamCaptureModeGlobal;
+  std::cout << "of 200 streams " << standing << " have memory of their own\n";
+  say("another", 4096);
+  stream_id = 1;
+  if (say("first", 4096) != first) std::cout << "elsewhere\n";
 }
 """
 
@@ -118,6 +138,9 @@ def test_memory_of_a_stream_is_not_of_torchs_pools(tmp_path: Path) -> None:
         "full relaxed cudaMalloc 1 torch 1 memset 1",
         "later relaxed cudaMalloc 1 torch 0 memset 1",
         "captured cudaMalloc 0 torch 1 memset 0",
+        "of 200 streams 32 have memory of their own",
+        "another cudaMalloc 0 torch 1 memset 1",
+        "first cudaMalloc 0 torch 0 memset 0",
     ]
 
 
@@ -141,3 +164,68 @@ def test_a_pool_of_the_callers_is_empty_after_the_call() -> None:
         torch_ext.sum(x)
     torch.cuda.synchronize()
     assert [b for s in pool.snapshot() for b in s["blocks"] if b["state"] == "active_allocated"] == []
+
+
+@pytest.mark.cuda
+def test_streams_that_come_and_go_keep_little_memory() -> None:
+    """Each of 200 streams that are destroyed after one call; later streams have the same bits."""
+    x = randn(1 << 22, device="cuda")
+    wanted = torch_ext.sum(x)
+    loaded = Path("/proc/self/maps").read_text().split()
+    runtime = ctypes.CDLL(next(word for word in loaded if "libcudart" in word))  # torch's
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(200):
+        handle = ctypes.c_void_p()
+        assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
+        stream = torch.cuda.ExternalStream(handle.value)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            found = torch_ext.sum(x)
+        stream.synchronize()
+        assert torch.equal(found, wanted)
+        del found
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # torch's own, of this stream
+        assert runtime.cudaStreamDestroy(handle) == 0
+    assert before - torch.cuda.mem_get_info()[0] <= 40 << 20
+
+
+CALLS_UNDER_AN_ALLOCATOR = """
+import torch, torch_ext
+torch.manual_seed(0)
+x, a = torch.randn(1 << 22, device="cuda"), torch.randn(64, 65536, device="cuda")
+q = torch.randn(1, 2, 9000, 64, device="cuda", dtype=torch.bfloat16)
+def calls():
+    half, wide = a.bfloat16(), q.float()
+    return [torch_ext.sum(x), torch_ext.softmax(a, 1), torch_ext.matmul(a, a.mT), torch_ext.matmul(half, half.mT),
+            torch_ext.attention(q[:, :, :1], q, q), torch_ext.attention(wide[:, :, :300], wide, wide)]
+with torch.no_grad():
+    wanted = calls()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        beside = calls()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = calls()
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+for w, b, c in zip(wanted, beside, captured):
+    assert torch.isfinite(w).all() and torch.equal(w, b) and torch.equal(w, c)
+print(torch.cuda.get_allocator_backend())
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("backend", ["cudaMallocAsync", "native"])
+def test_other_allocators(backend: str) -> None:
+    """Calls, a side stream and replays of a graph, in a process of its own: an allocator is chosen once."""
+    environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"backend:{backend}"}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS_UNDER_AN_ALLOCATOR], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [backend]

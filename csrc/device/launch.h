@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <utility>
 
-#include "device/properties.h"
-
 namespace xgemm {
+
+/// May kernels be launched early (programmatic dependent launch) on the current device? Only code compiled for sm_90 waits for
+/// the kernel before it (ptx/grid.cuh); PTX of an older architecture on a newer GPU does not. (properties.cpp)
+bool may_launch_early();
 
 struct Grid {
   dim3 blocks, threads;

@@ -1,14 +1,51 @@
 #include "device/properties.h"
 
-#include <cuda_runtime.h>
+#include <cudaTypedefs.h>
 
 #include <array>
+#include <map>
 #include <mutex>
+#include <tuple>
+
+#include "device/driver.h"
+#include "device/launch.h"
 
 namespace xgemm {
+namespace {
+
+constexpr int kMaxDevices = 64;
+constexpr int kPortableCluster = 8;
+
+/// SMs of a green context, and how many of them are guaranteed to be in one GPC.
+struct SmPartition {
+  int sms = 0, together = 0;
+};
+
+/// Of the green context that `stream` belongs to; no SMs if there is none.
+SmPartition partition_of(CUstream_st* stream) {
+  static const auto context_of = driver_function<PFN_cuStreamGetGreenCtx_v12040>("cuStreamGetGreenCtx", 12040);
+  static const auto resource_of = driver_function<PFN_cuGreenCtxGetDevResource_v12040>("cuGreenCtxGetDevResource", 12040);
+  CUgreenCtx context = nullptr;
+  CUdevResource resource{};
+  if (context_of == nullptr || resource_of == nullptr || context_of(stream, &context) != CUDA_SUCCESS || context == nullptr ||
+      resource_of(context, &resource, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS)
+    return {};
+  // Toolkits and drivers of release 12 do not tell; they divide a GPU by the SMs of a portable cluster.
+  const unsigned together = [](const auto& sm) -> unsigned {
+    if constexpr (requires { sm.smCoscheduledAlignment; })
+      return sm.smCoscheduledAlignment;
+    else
+      return 0;
+  }(resource.sm);
+  return {static_cast<int>(resource.sm.smCount), together == 0 ? kPortableCluster : static_cast<int>(together)};
+}
+
+/// A GPU of compute capability 9.0 that cannot run Hopper's kernels.
+void without_hopper_kernels(DeviceProperties& gpu) { gpu.major = 8, gpu.minor = 9; }
+
+}  // namespace
 
 const DeviceProperties& device_properties(int index) {
-  constexpr int kMaxDevices = 64;
   static std::array<DeviceProperties, kMaxDevices + 1> cache;
   static std::array<std::once_flag, kMaxDevices> once;
   if (index < 0 || index >= kMaxDevices) return cache[kMaxDevices];
@@ -18,7 +55,8 @@ const DeviceProperties& device_properties(int index) {
       cudaDeviceGetAttribute(&value, attribute, index);
       return value;
     };
-    cache[static_cast<std::size_t>(index)] = {
+    DeviceProperties& gpu = cache[static_cast<std::size_t>(index)];
+    gpu = {
         .major = read(cudaDevAttrComputeCapabilityMajor),
         .minor = read(cudaDevAttrComputeCapabilityMinor),
         .sm_count = read(cudaDevAttrMultiProcessorCount),
@@ -29,11 +67,26 @@ const DeviceProperties& device_properties(int index) {
         .memory_bytes_per_second = 2 * 1e3 * read(cudaDevAttrMemoryClockRate) * read(cudaDevAttrGlobalMemoryBusWidth) / 8,
     };
 #ifndef XGEMM_HOPPER_CODE
-    DeviceProperties& gpu = cache[static_cast<std::size_t>(index)];
-    if (gpu.major == 9) gpu.major = 8, gpu.minor = 9;
+    if (gpu.major == 9) without_hopper_kernels(gpu);
 #endif
   });
   return cache[static_cast<std::size_t>(index)];
+}
+
+const DeviceProperties& device_properties(int index, CUstream_st* stream) {
+  const DeviceProperties& whole = device_properties(index);
+  const auto [sms, together] = partition_of(stream);
+  if (sms == 0) return whole;
+  static std::mutex mutex;
+  static auto& partitions = *new std::map<std::tuple<int, int, int>, DeviceProperties>;
+  const std::scoped_lock lock(mutex);
+  const auto [at, fresh] = partitions.try_emplace({index, sms, together}, whole);
+  DeviceProperties& part = at->second;
+  if (!fresh) return part;
+  part.sm_count = sms;
+  if (together < part.max_cluster) part.max_cluster = kPortableCluster;
+  if (part.major == 9 && together < kPortableCluster) without_hopper_kernels(part);
+  return part;
 }
 
 bool may_launch_early() {

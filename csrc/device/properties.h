@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+struct CUstream_st;  // cudaStream_t points to it; plans are compiled without CUDA's headers, too
+
 namespace xgemm {
 
 struct DeviceProperties {
@@ -15,13 +17,13 @@ struct DeviceProperties {
   std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
   double memory_bytes_per_second = 0;  ///< by its clock and the width of its bus; 0 if unknown
+  int max_cluster = 16;                ///< most CTAs of a cluster, if the GPU has clusters (9.0)
 };
 
 /// Properties of device `index`, cached; all zero if the device cannot be read.
 const DeviceProperties& device_properties(int index);
-
-/// May kernels be launched early (programmatic dependent launch) on the current device? Only code compiled for sm_90 waits for
-/// the kernel before it (ptx/grid.cuh); PTX of an older architecture on a newer GPU does not.
-bool may_launch_early();
+/// Of the SMs of device `index` on which `stream` runs kernels: those of a green context if the stream belongs to one. (Under MPS
+/// and on a MIG partition the driver's attributes are already the process's own.) The object lives as long as the process.
+const DeviceProperties& device_properties(int index, CUstream_st* stream);
 
 }  // namespace xgemm

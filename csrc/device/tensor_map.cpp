@@ -1,23 +1,16 @@
 #include "device/tensor_map.h"
 
 #include <cudaTypedefs.h>
-#include <cuda_runtime.h>
 
 #include <algorithm>
+
+#include "device/driver.h"
 
 namespace xgemm {
 namespace {
 
-/// cuTensorMapEncodeTiled through the runtime, so that the library does not link libcuda.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  static const auto function = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess)
-      entry = nullptr;
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
-  }();
+  static const auto function = driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled", 12000);
   return function;
 }
 

@@ -86,7 +86,8 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
   plan.threads = static_cast<int>(warps * kWarp);
   plan.split = ceil_div(plan.strips, plan.per_block);
   const bool held = plan.strips * static_cast<std::int64_t>(state_bytes(state_of(plan.kind), plan.in)) <= kMostStateBytes;
-  if (gpu.major == 9 && !plan.grouped && held && plan.split <= (waited_for ? kMaxCluster : kCluster))
+  if (gpu.major == 9 && !plan.grouped && held &&
+      plan.split <= std::min<std::int64_t>(waited_for ? kMaxCluster : kCluster, gpu.max_cluster))
     plan.cluster = static_cast<int>(plan.split);
   plan.blocks = plan.outputs * plan.split;
 }

@@ -10,7 +10,7 @@ namespace xgemm::softmax {
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
-constexpr std::int64_t kPortableCluster = 8, kMaxCluster = 16;
+constexpr std::int64_t kPortableCluster = 8;
 
 /// The longest rows of whole 16-byte vectors that stay in registers: an SM holds too few longer ones to overlap their
 /// arithmetic.
@@ -29,8 +29,8 @@ constexpr std::int64_t kMostTeams = 1 << 10;
 /// Six parts of this size fit an SM.
 constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
 
-/// False if not even a cluster's shared memory holds the row.
-bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
+/// False if not even the largest cluster's shared memory holds the row.
+bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster) {
   plan.kernel = Kernel::shared;
   if (vectors * 16 <= kLongestInWarp) {
     plan.threads = kShortRowThreads;
@@ -40,7 +40,7 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most) {
     return true;
   }
   std::int64_t cluster = ceil_div(vectors * 16, kPart);
-  if (cluster > kPortableCluster) cluster = kMaxCluster;
+  if (cluster > kPortableCluster) cluster = max_cluster;
   if (ceil_div(vectors, cluster) * 16 + kPadding > most) return false;
   plan.cluster = static_cast<int>(cluster);
   plan.chunk = ceil_div(vectors, cluster);
@@ -89,7 +89,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
     return plan_tiny_rows(plan, width == 4 && plan.length == 5 ? 2 : round_up_pow2(ceil_div(plan.length, kTinyElements)));
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
-    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared))
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster))
       plan.kernel = Kernel::two_pass;
     return;
   }
@@ -174,7 +174,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   plan.outer = outer;
 
   const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
-  const std::int64_t max_cluster = gpu.major == 9 ? kMaxCluster : 1;
+  const std::int64_t max_cluster = gpu.major == 9 ? gpu.max_cluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
   plan.last = (plan.length - 1) * plan.length_stride + plan.columns - 1;

@@ -22,14 +22,16 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   thread_local bool current = false;
   if (!one_gpu || !current) {
     if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
-    if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
-      fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
+    int now = -1;  // not set again: that would leave a green context
+    if (cudaGetDevice(&now) != cudaSuccess || now != v.device_index)
+      if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
+        fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
     current = true;
   }
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(v.device_index, &stream));
   stream_ = static_cast<cudaStream_t>(stream);
-  properties_ = &device_properties(v.device_index);
+  properties_ = &device_properties(v.device_index, stream_);
 }
 
 bool CudaScope::captured() const {
@@ -43,10 +45,12 @@ char* CudaScope::standing_workspace() const {
   unsigned long long id = 0;  // unique while the process lives; a stream's handle may be reused
   if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;
-  static auto& standing = *new std::map<std::pair<int, unsigned long long>, char*>;  // neither it nor the memory is ever freed
+  // Of each device, by stream. Neither a map nor the memory is ever freed: a stream that has gone may still run kernels.
+  static auto& devices = *new std::map<int, std::map<unsigned long long, char*>>;
   const std::scoped_lock lock(mutex);
-  char*& memory = standing[{view_.device_index, id}];
-  if (memory != nullptr) return memory;
+  auto& standing = devices[view_.device_index];
+  if (const auto found = standing.find(id); found != standing.end()) return found->second;
+  if (standing.size() >= kStandingStreams) return nullptr;
   // torch's allocator may be filling a pool that must not keep what outlives the call: while torch.compile warms up a CUDA graph,
   // which then refuses the pool, or under torch.cuda.use_mem_pool.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // another thread may be capturing
@@ -59,7 +63,7 @@ char* CudaScope::standing_workspace() const {
     return nullptr;
   }
   if (cudaMemsetAsync(fresh, 0, kStandingCounterBytes, stream_) != cudaSuccess) fail(op_, "cannot clear memory");
-  return memory = static_cast<char*>(fresh);  // only once it is cleared
+  return standing[id] = static_cast<char*>(fresh);  // only once it is cleared
 }
 
 MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const {

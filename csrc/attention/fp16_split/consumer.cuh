@@ -38,8 +38,8 @@ struct SplitConsumer {
   PipelineState<1> query;
   PipelineState<kTile.stages> slot;
   float outputs[kTile.value_size / 2];
-  RowSoftmax<kKeys, kParts> softmax;
-  float row_scale[2];  ///< of scores before the softmax (additive masks), else of its argument in units of log2
+  OnlineSoftmax<kKeys> softmax;  ///< sums times kWeightScale
+  float row_scale[2];            ///< of scores before the softmax (additive masks), else of its argument in units of log2
 
   __device__ __forceinline__ SplitConsumer(const SplitArguments& arguments, const S& memory) : g(arguments), shared(memory) {}
 
@@ -211,7 +211,7 @@ struct SplitConsumer {
                                  kMasking == Masking::additive ? kLog2E : row_scale[1]};
     softmax.raise_maximum(scores, scale_log2);
     wait_turn();
-    softmax.exponentiate(scores, scale_log2);
+    softmax.exponentiate(scores, scale_log2, scaled_weight<kParts>);
     pass_turn(softmax.sum[0] + softmax.sum[1]);
     Weights weights[kParts];
 #pragma unroll

@@ -1,6 +1,5 @@
-// The online softmax of fp32 attention, as attention/wgmma/softmax.cuh with these differences. The exponent is (score -
-// maximum) * scale, so that large scores cost no accuracy. Each row has its own scale. Weights are multiplied by 2^15, so that
-// two fp16 parts have 22 bits of every weight down to 2^-17, one part 11 bits down to 2^-29.
+// What fp32 attention adds to attention/wgmma/softmax.cuh: each row has its own scale, and weights are multiplied by 2^15, so
+// that two fp16 parts have 22 bits of every weight down to 2^-17, one part 11 bits down to 2^-29.
 #pragma once
 #include <cmath>
 
@@ -23,54 +22,14 @@ __device__ __forceinline__ float query_scale(const SplitArguments& g, const RowT
   return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
 }
 
-/// The factor for sums relative to the maximum `before`. An infinite maximum is not subtracted (attention/wgmma/softmax.cuh).
-__device__ __forceinline__ float rescale_factor(float before, float maximum, float scale) {
-  return isinf(maximum) ? 1.f : exp2_approx((before - maximum) * scale);
+/// softmax_weight() times 2^15.
+template <int kParts>
+__device__ __forceinline__ float scaled_weight(float score, float base, float scale) {
+  if constexpr (kParts == 2)
+    return exp2_approx((score - base) * scale) * kWeightScale;
+  else  // 2^15 by the multiply-add: 2^-20 of a weight
+    return exp2_approx(fmaf(score - base, scale, kWeightExponent));
 }
-
-template <int kKeys, int kParts>
-struct RowSoftmax {
-  float maximum[2] = {-INFINITY, -INFINITY};  ///< of the scores before `scale`
-  float sum[2] = {0, 0};                      ///< times kWeightScale, of this lane's keys, until finish()
-  float factor[2];                            ///< for sums relative to the previous maximum
-
-  /// Includes `scores` in the running maximum.
-  __device__ __forceinline__ void raise_maximum(const float (&scores)[kKeys / 2], const float (&scale)[2]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float before = maximum[h];
-      maximum[h] = fmaxf(before, row_maximum(scores, h));
-      factor[h] = rescale_factor(before, maximum[h], scale[h]);
-    }
-  }
-
-  /// Turns scores into weights, and adds these to the sum.
-  __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], const float (&scale)[2]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float base = isinf(maximum[h]) ? 0.f : maximum[h];
-      float sums[2] = {0, 0};
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j)
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float& score = scores[4 * j + 2 * h + c];
-          if constexpr (kParts == 2)
-            score = exp2_approx((score - base) * scale[h]) * kWeightScale;
-          else  // 2^15 by the multiply-add: 2^-20 of a weight
-            score = exp2_approx(fmaf(score - base, scale[h], kWeightExponent));
-          sums[c] += score;
-        }
-      sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);
-    }
-  }
-
-  /// After the last tile: completes the row's sum, in all four lanes.
-  __device__ __forceinline__ void finish() {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) sum[h] = warp_reduce<4>(sum[h], [](float a, float b) { return a + b; });
-  }
-};
 
 /// Splits two numbers into pairs of fp16: high, and the rest.
 __device__ __forceinline__ void split_pair(float first, float second, std::uint32_t& high, std::uint32_t& low) {

@@ -14,13 +14,10 @@ void launch_mma(const WgmmaPlan& plan, const Arguments& a, void* counters, void*
   g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
   g.d = a.d;
   g.own_splits = plan.own_splits, g.alone = plan.alone;
-  if (plan.masking != Masking::edges) {
-    g.scale = 1;  // the masked kernel's scores are in natural units
-    g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
-  }
+  if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
   (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.tile, plan.masking != Masking::edges, g,
                                                               static_cast<unsigned>(plan.items()), stream);
-  if (plan.through_memory) launch_merge(a.dtype, plan.masking != Masking::edges, g, plan.merged_rows(), stream);
+  if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
 }
 
 }  // namespace xgemm::attention

@@ -116,7 +116,7 @@ struct SplitKeys<kKeys, Masking::additive> : KeyWalk<kKeys, Masking::edges> {
   __device__ __forceinline__ bool on_mask() const { return (changed >> ((this->n - first) & 31) & 1) != 0; }
 };
 
-/// The mask on a warp's unit: boolean bits or additive values, in natural units (wgmma/mask.cuh).
+/// The mask on a warp's unit: boolean bits, or additive values in natural units (wgmma/mask.cuh).
 template <int kKeys, Masking kMasking>
 struct UnitMask {
   __device__ __forceinline__ UnitMask(const MmaArguments&, const RowTile&, const int (&)[2], const SplitMask<kKeys, kMasking>&) {}
@@ -151,10 +151,8 @@ struct UnitMask<kKeys, Masking::additive> {
   __device__ __forceinline__ void apply(float (&scores)[kMmaUnitKeys / 2], const MmaArguments& g) {
     if (g.mask.dtype != DType::boolean) return values.apply(scores, g);
 #pragma unroll
-    for (int i = 0; i < kMmaUnitKeys / 2; ++i) {
-      const bool seen = words[i / 2 % 2] >> (i / 4 * 8 + i % 2) & 1;
-      scores[i] = seen ? scores[i] * g.score_scale : -INFINITY;
-    }
+    for (int i = 0; i < kMmaUnitKeys / 2; ++i)
+      if ((words[i / 2 % 2] >> (i / 4 * 8 + i % 2) & 1) == 0) scores[i] = -INFINITY;
   }
 };
 

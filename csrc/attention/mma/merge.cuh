@@ -62,12 +62,11 @@ class MergedTile {
       float largest = -INFINITY, sum = 0;
 #pragma unroll
       for (int w = 0; w < kMmaWarps; ++w) largest = fmaxf(largest, states[w * kMmaRows + row].x);
-      const Exponentials<kMasking> exponentials(largest, g.scale_log2);
       Vector<float, 4> output = {};
 #pragma unroll
       for (int w = 0; w < kMmaWarps; ++w) {
         const int at = w * kMmaRows + row;
-        const float factor = exponentials.factor(states[at].x, g.scale_log2);
+        const float factor = rescale_factor(states[at].x, largest, g.scale_log2);
         sum = fmaf(states[at].y, factor, sum);
         const auto value = load_vector<4>(outputs + place(at, column));
 #pragma unroll
@@ -80,10 +79,10 @@ class MergedTile {
       } else if constexpr (kGathers) {
         const float before = maximum[q];
         maximum[q] = fmaxf(before, largest);
-        const Exponentials<kMasking> merged(maximum[q], g.scale_log2);
-        splits[q].add(merged.factor(before, g.scale_log2), merged.factor(largest, g.scale_log2), sum, output);
+        splits[q].add(rescale_factor(before, maximum[q], g.scale_log2), rescale_factor(largest, maximum[q], g.scale_log2), sum,
+                      output);
       } else {
-        store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, largest, sum, output);
+        store_quad<Element>(g, tile, row, tile.output_row(g, tile.row + row), column, largest, sum, output);
       }
     });
   }
@@ -93,8 +92,8 @@ class MergedTile {
     if constexpr (kGathers) {
       if (g.splits.divisor > 1) return;
       each([&](int q, int row, int column) {
-        store_quad<Element, kMasking>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum[q], splits[q].sum,
-                                      splits[q].output);
+        store_quad<Element>(g, tile, row, tile.output_row(g, tile.row + row), column, maximum[q], splits[q].sum,
+                            splits[q].output);
       });
     }
   }

@@ -39,7 +39,7 @@ struct WarpRows {
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][4];  ///< A fragments
   uint4* shared_queries;                                 ///< or this lane's in shared memory, 32 apart
   float outputs[kTile.value_size / 2];
-  OnlineSoftmax<kMmaUnitKeys, kMasking> softmax;
+  OnlineSoftmax<kMmaUnitKeys> softmax;
   const TileReader<kTile.head_size, false> key_reader;
   const TileReader<kTile.value_size, true> value_reader;
 
@@ -138,9 +138,10 @@ struct WarpRows {
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
       mask.apply(scores, g);
       if (edge) mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
-      softmax.raise_maximum(scores, g.scale_log2);
+      const float scale[2] = {g.scale_log2, g.scale_log2};
+      softmax.raise_maximum(scores, scale);
       if (has_two_parts()) softmax.factor[1] = softmax.factor[0];
-      softmax.exponentiate(scores, g.scale_log2);
+      softmax.exponentiate(scores, scale, softmax_weight);
       softmax.rescale(outputs);
       multiply_values(scores, values + unit * (2 * kMmaUnitKeys * kTile.value_size));
     }

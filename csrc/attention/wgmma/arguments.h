@@ -60,7 +60,7 @@ struct WgmmaArguments {
   int sq, sk, dv;
   int first, last;    ///< position i sees keys max(0, i + first) to min(sk, i + last) - 1
   float scale;        ///< of the softmax's input: scores; 1 for their sum with an additive mask
-  float scale_log2;   ///< that times log2(e), for scores
+  float scale_log2;   ///< that times log2(e)
   float score_scale;  ///< of scores before an additive mask
   float cap_scale;    ///< unless 0, scores become tanh(score * cap_scale); the scales above then apply to the tanh
 

@@ -60,7 +60,7 @@ struct Consumer {
   PipelineState<S::kMaskSlots> mask_slot;
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
-  OnlineSoftmax<kKeys, kMasking> softmax;
+  OnlineSoftmax<kKeys> softmax;
   int begin[2], end[2];        ///< keys that this thread's rows see
   std::uint32_t mask_row = 0;  ///< of the first mask slot
 
@@ -120,6 +120,12 @@ struct Consumer {
     return next;
   }
 
+  /// Scores become weights.
+  __device__ __forceinline__ void soften() {
+    const float scale[2] = {g.scale_log2, g.scale_log2};
+    softmax.raise_maximum(scores, scale);
+    softmax.exponentiate(scores, scale, softmax_weight);
+  }
   __device__ __forceinline__ void convert_weights() {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) to_fragment<Element>(weights[step], scores, step);
@@ -201,8 +207,7 @@ struct Consumer {
       release_keys();
       mask_scores<test.value>(walk, mask);
       advance_masked(walk, mask);
-      softmax.raise_maximum(scores, g.scale_log2);
-      softmax.exponentiate(scores, g.scale_log2);
+      soften();
       softmax.rescale(outputs);
       convert_weights();
       wait_values();
@@ -217,14 +222,13 @@ struct Consumer {
   __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
     if (!walk.valid()) return;
     bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
-    const auto soften = [&](auto test, const PipelineState<kTile.stages>& values) {
+    const auto soften_scores = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
       mask_scores<test.value>(walk, mask);
       advance_masked(walk, mask);
       keys_ready = shared.key_slots.ready(key);
       values_ready = shared.value_slots.ready(values);
-      softmax.raise_maximum(scores, g.scale_log2);
-      softmax.exponentiate(scores, g.scale_log2);
+      soften();
     };
     wait_keys();
     turns.wait();
@@ -233,7 +237,7 @@ struct Consumer {
     load_this_mask(walk, mask);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
-    soften(std::true_type{}, value);
+    soften_scores(std::true_type{}, value);
     convert_weights();
     advance_unmasked(walk);
     walk_on(walk, [&](auto test) {
@@ -248,7 +252,7 @@ struct Consumer {
       ptx::wgmma_pin(scores);
       PipelineState<kTile.stages> values = value;
       values.advance();
-      soften(test, values);
+      soften_scores(test, values);
       ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(outputs);

@@ -25,8 +25,8 @@ struct Place {
 /// pending bulk group afterwards, which still reads `slot`.
 template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
-                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys, kMasking>& softmax,
-                                              const WgmmaArguments& g, const RowTile& tile, unsigned char* slot) {
+                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys>& softmax, const WgmmaArguments& g,
+                                              const RowTile& tile, unsigned char* slot) {
   using S = Shared<kIndex, kMasking>;
   const Place place;
   float inverse[2];
@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kInde
   for (int h = 0; h < 2; ++h) {
     const int packed_row = tile.row + place.row(h);
     float maximum = softmax.maximum[h], sum = softmax.sum[h];
-    inverse[h] = finish_row<kMasking>(g, tile, packed_row, maximum, sum);
+    inverse[h] = finish_row(g, tile, packed_row, maximum, sum);
     if (g.lse != nullptr && place.lane % 4 == 0) {
       const std::int64_t row = tile.output_row(g, packed_row);
       if (row >= 0) g.lse[row] = log_sum(maximum, sum, g.scale);

@@ -8,7 +8,6 @@ namespace xgemm::attention {
 
 /// Adds the sink, if there are any, to the maximum and sum of a packed row of the tile, as the score of one more key; returns
 /// the factor of the row's outputs.
-template <Masking kMasking>
 __device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
                                             float& sum) {
   if (g.sinks.values == nullptr) return 1 / sum;
@@ -27,17 +26,17 @@ __device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTi
     load(Type<bf16>{});
   const float before = maximum;
   maximum = fmaxf(before, sink);
-  const Exponentials<kMasking> exponentials(maximum, g.scale_log2);
-  const float factor = exponentials.factor(before, g.scale_log2), weight = exponentials.weight(sink, g.scale_log2);
+  const float factor = rescale_factor(before, maximum, g.scale_log2);
+  const float weight = softmax_weight(sink, softmax_base(maximum), g.scale_log2);
   sum = fmaf(sum, factor, weight);
   return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN if the sink is inf or NaN
 }
 
 /// Normalises and stores four columns of a row of the tile, given unnormalised with the row's maximum and sum.
-template <class Element, Masking kMasking>
+template <class Element>
 __device__ __forceinline__ void store_quad(const WgmmaArguments& g, const RowTile& tile, int row, std::int64_t out, int column,
                                            float maximum, float sum, Vector<float, 4>& output) {
-  const float keys = sum, inverse = finish_row<kMasking>(g, tile, tile.row + row, maximum, sum);
+  const float keys = sum, inverse = finish_row(g, tile, tile.row + row, maximum, sum);
   if (column == 0 && g.lse != nullptr) g.lse[out] = log_sum(maximum, sum, g.scale);
   if (column >= g.dv) return;
 #pragma unroll

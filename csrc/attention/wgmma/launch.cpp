@@ -1,6 +1,7 @@
 #include "attention/wgmma/launch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "attention/wgmma/instances.h"
 #include "device/tensor_map.h"
@@ -138,14 +139,13 @@ WgmmaProblem wgmma_problem(const Arguments& a) {
                  .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
                  .mask_heads = a.group > 1 && a.mask.group != 0,
                  .mask_rows = a.mask.row != 0};
-  // Of products: the largest one in units of log2 is rounded to fp32 (Exponentials), so above 2^27 weights overflow fp16. With
-  // soft capping, cap_scores() has an error of 2^-22 of the cap, so of 2^-12 then, as half precision.
-  constexpr double kLargestScale = 1024;
+  constexpr double kLargestCap = 1024;  // cap_scores() has an error of 2^-22 of the cap: 2^-12 then, as half precision
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
-               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) && a.scale <= kLargestScale &&
-               (a.cap_scale == 0 || static_cast<float>(a.cap_scale) != 0) && a.query.vector && a.key.vector && a.value.vector &&
-               a.dv % 8 == 0 && walkable(a.sq, a.query.row) && walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) &&
-               walkable(a.sk, a.value.row);
+               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) &&
+               std::isfinite(static_cast<float>(2 * a.scale)) &&
+               (a.cap_scale == 0 || (static_cast<float>(a.cap_scale) != 0 && a.scale <= kLargestCap)) && a.query.vector &&
+               a.key.vector && a.value.vector && a.dv % 8 == 0 && walkable(a.sq, a.query.row) &&
+               walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) && walkable(a.sk, a.value.row);
   for (const Operand* x : {&a.query, &a.key, &a.value})
     for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
   return p;
@@ -158,7 +158,7 @@ void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a
   g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
   g.score_scale = static_cast<float>(a.scale);
   g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
-  g.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
+  g.scale_log2 = static_cast<float>((plan.masking == Masking::additive ? 1 : a.scale) * 1.4426950408889634);
   g.cap_scale = static_cast<float>(a.cap_scale);
   g.sinks = {a.sinks.data, a.sinks_dtype, batch_stride(a, a.sinks, 1), batch_stride(a, a.sinks, 0), a.sinks.group};
 
@@ -205,7 +205,7 @@ bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, voi
   Masking masking = launched_masking(plan, a);
   if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
-  if (plan.through_memory) launch_merge(a.dtype, plan.masking == Masking::additive, g, plan.merged_rows(), stream);
+  if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The merge of splits (merge.cuh) for each dtype and unit of the scores.
+// The merge of splits (merge.cuh) for each dtype.
 #include "attention/wgmma/instances.h"
 #include "attention/wgmma/merge.cuh"
 #include "device/integer.h"
@@ -6,15 +6,12 @@
 
 namespace xgemm::attention {
 
-void launch_merge(DType dtype, bool natural_units, const WgmmaArguments& arguments, std::int64_t rows, cudaStream_t stream) {
+void launch_merge(DType dtype, const WgmmaArguments& arguments, std::int64_t rows, cudaStream_t stream) {
   const auto launch = [&](auto kernel) {
     enqueue(kernel, {.blocks = static_cast<unsigned>(ceil_div(rows, kMergeWarps)), .threads = 32 * kMergeWarps, .early = true},
             stream, arguments);
   };
-  if (dtype == DType::f16)
-    launch(natural_units ? merge_splits<half, Masking::additive> : merge_splits<half, Masking::edges>);
-  else
-    launch(natural_units ? merge_splits<bf16, Masking::additive> : merge_splits<bf16, Masking::edges>);
+  launch(dtype == DType::f16 ? merge_splits<half> : merge_splits<bf16>);
 }
 
 }  // namespace xgemm::attention

@@ -89,19 +89,17 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
   }
 }
 
-template <class Element, Masking kMasking>
+template <class Element>
 __global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_constant__ WgmmaArguments g) {
   ptx::grid_release();
   ptx::grid_wait();
   merge_row(
       g,
       [&](const RowTile&, int) {
-        return [&g](float before, float maximum) {
-          return Exponentials<kMasking>(maximum, g.scale_log2).factor(before, g.scale_log2);
-        };
+        return [&g](float before, float maximum) { return rescale_factor(before, maximum, g.scale_log2); };
       },
       [&](const RowTile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {
-        store_quad<Element, kMasking>(g, tile, row, out, column, maximum, sum, output);
+        store_quad<Element>(g, tile, row, out, column, maximum, sum, output);
       });
 }
 

@@ -21,7 +21,7 @@ using namespace xgemm::attention;
 namespace xgemm::attention {
 void launch_wgmma_half(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
 void launch_wgmma_bf16(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
-void launch_merge(DType, bool, const WgmmaArguments&, std::int64_t, cudaStream_t) { std::abort(); }
+void launch_merge(DType, const WgmmaArguments&, std::int64_t, cudaStream_t) { std::abort(); }
 void launch_fp64(const Plan&, const Arguments&, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::attention
 
