@@ -682,12 +682,17 @@ def sees(sq: int, sk: int, device: torch.device, is_causal: bool = False, window
     return ((distance <= 0) | torch.tensor(not is_causal, device=device)).double()
 
 
+def rounding_of_values(value: torch.Tensor) -> float:
+    """Relative error of a value times a weight of 1: fp32 values may be two fp16 parts of 22 bits, on tensor cores."""
+    return 2.0**-21 if on_tensor_cores(value) and value.dtype is torch.float32 else 0.0
+
+
 @by_every_family
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_equal_scores_of_every_magnitude(
     device: torch.device, dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All weights are 1, so a row is the mean of the values that it sees; with one key, exactly its value."""
+    """All weights are 1, so a row is the mean of the values that it sees; with one key, its value."""
     if plan and device.type == "cpu":
         pytest.skip("a choice among kernels")
     monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
@@ -707,7 +712,8 @@ def test_equal_scores_of_every_magnitude(
             expected = seen @ values / count.clamp_min(1)[:, None]
             allowed = torch.finfo(dtype).eps * expected.abs() + 16 * torch.finfo(wide).eps * (seen @ values.abs())
             assert ((output.double() - expected).abs() <= allowed).all(), what
-            assert torch.equal(output[:, :, count == 1], expected[:, :, count == 1].to(dtype)), what
+            one = output[:, :, count == 1].double() - expected[:, :, count == 1]
+            assert (one.abs() <= rounding_of_values(v) * expected[:, :, count == 1].abs()).all(), what
             score = 64 * q[0, 0, 0, 0].double() ** 2 / 8
             score = 30 * (score / 30).tanh() if "softcap" in options else score
             expected = (score + count.log()).expand_as(lse)
@@ -718,11 +724,12 @@ def test_equal_scores_of_every_magnitude(
 @by_every_family
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_peaked_scores_of_every_magnitude(dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one score is far above all others, the row is exactly its key's value; a low sink changes nothing."""
+    """Where one score is far above all others, the row is its key's value; a low sink changes nothing."""
     monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
     for size, (sq, sk, group) in itertools.product(MAGNITUDES[dtype][1:], ROWS_AND_KEYS):
-        q = (randn(1, 2 * group, sq, 64, device="cuda") * size).to(dtype)
-        k = (randn(1, 2, sk, 64, device="cuda") * size / 4).to(dtype)
+        size = min(size, 2.0**13) if dtype is torch.float16 else size
+        q = (randn(1, 2 * group, sq, 64, dtype=torch.float64, device="cuda") * size).to(dtype)
+        k = (randn(1, 2, sk, 64, dtype=torch.float64, device="cuda") * size / 4).to(dtype)
         v = randn(1, 2, sk, 64, dtype=dtype, device="cuda")
         products = (q.double() / size) @ (k.double() / size).repeat_interleave(group, 1).mT
         best = products.topk(min(sk, 2), -1)
@@ -732,7 +739,8 @@ def test_peaked_scores_of_every_magnitude(dtype: torch.dtype, plan: str, monkeyp
         for options in ({}, {"sinks": torch.zeros(2 * group, device="cuda")}):
             above = clear & (best.values[..., 0] * size**2 / 8 > 200) if options else clear
             output = attention(q, k, v, enable_gqa=group > 1, **options)
-            assert torch.equal(output[above], expected[above]), (size, sq, sk, options)
+            error = (output[above].double() - expected[above].double()).abs()
+            assert (error <= rounding_of_values(v) * expected[above].abs()).all(), (size, sq, sk, options)
 
 
 @pytest.mark.cuda

@@ -42,6 +42,8 @@ bool CudaScope::captured() const {
 }
 
 char* CudaScope::standing_workspace() const {
+  // The default stream of a green context may have the id of another's.
+  if (properties_ != &device_properties(view_.device_index)) return nullptr;
   unsigned long long id = 0;  // unique while the process lives; a stream's handle may be reused
   if (cudaStreamGetId(stream_, &id) != cudaSuccess) fail(op_, "cannot identify the stream");
   static std::mutex mutex;

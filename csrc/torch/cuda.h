@@ -35,7 +35,8 @@ class CudaScope {
  private:
   /// Memory of this stream (which is not being captured) that outlives the call; kernels of one stream run one after another.
   /// Its first kStandingCounterBytes start as zeros and every kernel leaves zeros there, which saves a memset per call. Null if
-  /// the GPU has none left, and for every stream after the device's first kStandingStreams: streams may come and go.
+  /// the GPU has none left, on part of a GPU, and for every stream after the device's first kStandingStreams: streams may come
+  /// and go.
   char* standing_workspace() const;
   /// Is the stream being captured into a graph? Then memory that outlives the call must belong to the graph, which may be
   /// replayed on any stream.
