@@ -18,6 +18,7 @@ except ImportError as error:
     raise
 
 from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: F401  (they register with the dispatcher)
+from torch_ext._mode import batch_invariant, is_batch_invariant, set_batch_invariant
 from torch_ext.functional import (
     addmm,
     amax,
@@ -50,8 +51,10 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "batch_invariant",
     "cross_entropy",
     "gated_linear",
+    "is_batch_invariant",
     "linear",
     "log_softmax",
     "logsumexp",
@@ -61,6 +64,7 @@ __all__ = [
     "prepare",
     "replace",
     "scaled_masked_softmax",
+    "set_batch_invariant",
     "softmax",
     "sum",
     "topk_softmax",

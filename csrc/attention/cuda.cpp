@@ -38,12 +38,14 @@ std::string_view wanted_plan(const char* op) {
   return wanted;
 }
 
-/// Which tensor-core kernels the GPU has and the caller wants.
+/// Which tensor-core kernels the GPU has and the caller wants. mma.sync adds keys in an order of its own.
 struct TensorCores {
   bool wgmma, mma;
   TensorCores(const DeviceProperties& gpu, std::string_view wanted)
-      : wgmma(gpu.major == 9 && wanted != "simt"), mma(wgmma && wanted != "wgmma") {}
+      : wgmma(gpu.major == 9 && wanted != "simt"), mma(wgmma && wanted != "wgmma" && !batch_invariant()) {}
 };
+
+constexpr std::size_t kTensorMapBatchDims = 2;  ///< that a launch of wgmma/ takes
 
 /// Can TMA read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of multiples of
 /// 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
@@ -69,7 +71,7 @@ Tensor aligned_copy(const TensorView& v) {
 bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const TensorCores& cores) {
   const DeviceProperties& gpu = scope.properties();
   WgmmaProblem problem = wgmma_problem(k);
-  problem.sm_count = gpu.sm_count;
+  problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
   std::optional<WgmmaPlan> plan;
   if (cores.mma) plan = plan_mma(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   const bool mma = plan.has_value();
@@ -105,7 +107,9 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const TensorCores cores(scope.properties(), wanted);
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
   const bool tensor_cores = half_type && cores.wgmma;
-  const bool fp16_split = cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee;
+  // Whether the fp16 parts can represent a key head depends on all of its rows.
+  const bool fp16_split =
+      cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee && !batch_invariant();
   const std::array<bool, 3> fit = {aligned(a.query, a.key_group == 1 ? 1 : 2), aligned(a.key), aligned(a.value)};
   if (tensor_cores && a.d * a.dv * a.sk != 0 && !(fit[0] && fit[1] && fit[2])) {
     Call b = a;
@@ -154,7 +158,8 @@ Result attention_cuda(const Call& a, bool want_lse) {
   // If key and value share heads differently, or the output's heads lie beside each other, the heads stay a separate last dim.
   const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1 || a.heads_beside);
   const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
-  const std::size_t own = std::min<std::size_t>(dims.size(), kMaxBatchDims), outer = dims.size() - own;
+  const std::size_t most = tensor_cores && batch_invariant() ? kTensorMapBatchDims : kMaxBatchDims;
+  const std::size_t own = std::min(dims.size(), most), outer = dims.size() - own;
   k.batch_dims = static_cast<int>(own);
   std::int64_t batches = 1;
   for (std::size_t i = 0; i < own; ++i) {
@@ -173,7 +178,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
                            .sm_count = scope.properties().sm_count,
                            .capped = k.cap_scale != 0};
   std::optional<DecodePlan> decode;
-  if (k.dtype == DType::f32 && wanted != "simt")
+  if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
     decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
   const Plan plan = make_plan(problem);
   const std::int64_t blocks = decode ? decode->ctas : plan.blocks;

@@ -233,7 +233,7 @@ Tensor run(Call& call) {
     const std::array operands{&p.a, &p.b, &p.c, &p.residual};
     for (std::size_t x = 0; x < operands.size(); ++x) operands[x]->batch_stride[i] = d.strides[x];
   }
-  p.batch_invariant = switched_on("XGEMM_BATCH_INVARIANT");
+  p.batch_invariant = batch_invariant();
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;

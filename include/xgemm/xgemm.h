@@ -52,6 +52,13 @@ void check_forward_only(const char* name, const Tensors&... inputs) {
 
 }  // namespace detail
 
+/// Sets whether a row's bits depend on its own data, on N, K (or the row's length), dtype and GPU alone, in every operator on
+/// CUDA, for the whole process; returns what was set before. XGEMM_BATCH_INVARIANT=1 sets it at the start.
+inline bool set_batch_invariant(bool on) {
+  static const auto op = detail::find<bool(bool)>("xgemm_mode::set_batch_invariant");
+  return op.call(on);
+}
+
 // ---- matrix products ---------------------------------------------------------------------------------------------------------
 // dtypes float32, float16, bfloat16, float64; any strides. `precision` says how float32 inputs are multiplied: "highest" (at
 // least as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (bf16 or

@@ -48,7 +48,7 @@ std::optional<WgmmaPlan> plan_of(const WgmmaProblem& p, const WgmmaTile& tile) {
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
-  const std::int64_t keys = split_keys(all_rows, p.sk, std::max(p.d, p.dv) > 128),
+  const std::int64_t keys = p.batch_invariant ? 0 : split_keys(all_rows, p.sk, std::max(p.d, p.dv) > 128),
                      split = keys == 0 ? round_up(p.sk, tile.keys) : round_up(keys, tile.keys);
   plan.first_split = static_cast<int>(p.key_begin / split);
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
@@ -95,7 +95,8 @@ std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
   const std::int64_t all_rows = p.sq * p.group;
   // Positions plus either length, and a tile beyond, must fit 32 bits.
   if (p.sq + p.sk + 1024 > kInt) return {};
-  const bool few = all_rows <= kFewRows, long_full = !p.causal && all_rows > kShortRows;
+  const bool few = !p.batch_invariant && all_rows <= kFewRows;
+  const bool long_full = !p.batch_invariant && !p.causal && all_rows > kShortRows;
   std::optional<WgmmaPlan> best;
   for (const WgmmaTile& tile : p.table) {
     const bool serves = (tile.consumers == 1) == few && tile.serves(p.masking) &&

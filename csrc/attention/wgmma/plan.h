@@ -23,6 +23,7 @@ struct WgmmaProblem {
   Masking masking = Masking::edges;
   std::int64_t mask_batches = 1;               ///< with masks of their own
   bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
+  bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
 };
 
 struct WgmmaPlan {

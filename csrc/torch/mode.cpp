@@ -1,0 +1,21 @@
+// The process's mode, for Python and C++ programs: operators without tensors.
+#include <torch/csrc/stable/library.h>
+
+#include "device/environment.h"
+
+namespace {
+
+bool get() { return xgemm::batch_invariant(); }
+bool set(bool on) { return xgemm::batch_invariant_mode.exchange(on); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(xgemm_mode, m) {
+  m.def("batch_invariant() -> bool");
+  m.def("set_batch_invariant(bool on) -> bool");  // returns what was set before
+}
+
+STABLE_TORCH_LIBRARY_IMPL(xgemm_mode, CompositeImplicitAutograd, m) {
+  m.impl("batch_invariant", TORCH_BOX(&get));
+  m.impl("set_batch_invariant", TORCH_BOX(&set));
+}
