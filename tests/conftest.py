@@ -11,7 +11,7 @@ import pytest
 import torch
 from emulation.build import build, cuda_include
 
-import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
+import torch_ext
 from tools.gpu_tests import NO_GPU
 
 # The name of pytest-xdist's process (`-n`), empty without it.
@@ -86,6 +86,13 @@ def float32_precision() -> Iterator[Callable[[str], None]]:
     before = torch.get_float32_matmul_precision()
     yield torch.set_float32_matmul_precision
     torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def batch_invariant() -> Iterator[None]:
+    """The mode in which a row's bits depend on its own data alone, until the end of the test."""
+    with torch_ext.batch_invariant():
+        yield
 
 
 @pytest.fixture

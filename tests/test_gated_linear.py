@@ -215,10 +215,7 @@ def test_data_that_fp16_parts_cannot_represent() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
-def test_a_row_has_the_same_bits_in_any_batch(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, activation: str
-) -> None:
-    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
+def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None, dtype: torch.dtype, activation: str) -> None:
     for n, k in [(260, 320), (512, 4096), (129, 200)]:
         x, *rest = arguments(600, n, k, dtype, "cuda")
         full = gated_linear(x, *rest, activation=activation)

@@ -174,11 +174,8 @@ def test_mixed_devices() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_row_has_the_same_bits_in_any_batch(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, activation: str
-) -> None:
+def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None, dtype: torch.dtype, activation: str) -> None:
     """gemv, tile and split kernels round the epilogue alike, too."""
-    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
     for n, k in [(260, 320), (512, 8192)]:
         x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((600, k), (n, k), (n,)))
         residual = randn(600, n, dtype=dtype, device="cuda")

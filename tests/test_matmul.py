@@ -69,12 +69,6 @@ def test_unknown_forced_name() -> None:
         matmul(x, x)
 
 
-@pytest.fixture
-def batch_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fp32's order of additions, too, does not depend on the number of rows (docs/matmul.md)."""
-    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
-
-
 def has_wgmma() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 

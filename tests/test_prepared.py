@@ -259,8 +259,7 @@ def test_few_rows_are_as_exact_as_sgemm() -> None:
 
 @hopper
 @pytest.mark.cuda
-def test_a_row_has_the_same_bits_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
+def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None) -> None:
     for n, k in [(1000, 4096), (512, 512)]:
         x, prepared = randn(600, k, device="cuda"), torch_ext.prepare(randn(n, k, device="cuda"))
         full = torch_ext.linear(x, prepared)

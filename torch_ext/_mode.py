@@ -7,7 +7,7 @@ import torch
 _ops = torch.ops.xgemm_mode
 
 
-@torch.compiler.disable  # of a compiled function this breaks the graph: what runs before and after it keeps its order
+@torch.compiler.disable  # a compiled function is cut here, so that its parts keep their order
 def set_batch_invariant(on: bool) -> bool:
     """Sets the batch-invariant mode of the process (all threads).
 
@@ -31,7 +31,7 @@ def is_batch_invariant() -> bool:
     return _ops.batch_invariant()
 
 
-class batch_invariant(contextlib.ContextDecorator):  # noqa: N801  (torch's names of such contexts)
+class batch_invariant(contextlib.ContextDecorator):
     """The mode of :func:`set_batch_invariant` within a ``with`` block or a decorated function, the one before after it.
 
     >>> with torch_ext.batch_invariant():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from test_attention import Reference, on_tensor_cores, rounds_weights
+from test_attention import Reference, rounds_weights
 from test_linear import ACTIVATIONS
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -87,9 +87,9 @@ def product_budget(draw: Draw) -> int:
 
 
 def rows_unless(case: Case, name: str, dim: int, out_dim: int) -> Case:
-    """Slices along a dim, where there is something to slice, the plan is free and batch dims are few."""
+    """Slices along a dim, where there is something to slice and the plan is free."""
     x = case.inputs[name]
-    if x.shape[dim] > 1 and x.dim() < 6 and "XGEMM_MATMUL_PLAN" not in case.environment:
+    if x.shape[dim] > 1 and "XGEMM_MATMUL_PLAN" not in case.environment:
         case.rows, case.out_dim = {name: dim}, out_dim
     return case
 
@@ -652,14 +652,9 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     case = Case(op, inputs, torchs, bound)
     weight = least_weight(draw, dtype, sk, inputs["precision"])
     full = "attn_mask" not in inputs and "is_causal" not in inputs
-    if full and not more and query.dim() > 2 and len(batch) + 2 == query.dim() and sq > 1:
-        heads_rows = sq * (query.shape[-3] if inputs["enable_gqa"] else 1)  # at most, of a key head
-        # A range of more rows may have another kernel or other splits (docs/attention.md).
-        most = (8 if dtype is torch.bfloat16 else 16) if on_tensor_cores(query) else math.inf
-        if draw.cuda and dtype is torch.float32:
-            most = 48
-        if op == "attention" and heads_rows <= most:
-            case.rows, case.out_dim = {"query": -2}, -2
+    in_front = query.dim() > 2 and len(batch) + 2 == query.dim()
+    if op == "attention" and full and not more and in_front and sq > 1:
+        case.rows, case.out_dim = {"query": -2}, -2
     return case
 
 
