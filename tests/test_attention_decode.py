@@ -95,7 +95,7 @@ PROGRAM = r"""
 #include "attention/decode/plan.h"
 using namespace xgemm::attention;
 int main() {
-  Problem p;
+  SimtProblem p;
   std::int64_t sk, shared_bytes;
   while (std::cin >> p.fp64 >> p.batches >> p.rows >> sk >> p.key_begin >> p.key_end >> p.d >> p.dv >> shared_bytes) {
     const auto q = plan_decode(p, sk, shared_bytes);

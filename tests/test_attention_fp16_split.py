@@ -16,7 +16,7 @@ import torch_ext
 FOLDER = CSRC / "attention"
 SOURCES = [
     *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "fp16x3.cu", "fp16x1.cu", "merge.cu")),
-    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu")),
+    *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu")),
     *(FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu")),
 ]
 NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL, SCALED = range(8)

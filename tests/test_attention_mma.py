@@ -16,7 +16,7 @@ from test_attention import Reference, attention, attention_lse, check
 FOLDER = CSRC / "attention"
 SOURCES = [
     *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu")),
-    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
+    *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
 ]
 ROWS = [(1, 1), (5, 3), (16, 1), (3, 5), (2, 8), (1, 16)]  # positions, query heads per key head
 
@@ -88,14 +88,14 @@ PROGRAM = r"""
 #include "attention/mma/plan.h"
 using namespace xgemm::attention;
 int main() {
-  WgmmaProblem p;
+  Problem p;
   p.possible = true;
   std::int64_t shared_bytes;
   while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes) {
     p.key_end = p.sk, p.sm_count = 132;
     const auto q = plan_mma(p, shared_bytes);
     if (!q) { std::cout << "none" << std::endl; continue; }
-    const WgmmaTile& t = q->info();
+    const Tile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
               << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
               << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << ' ' << q->own_splits << std::endl;
@@ -123,7 +123,7 @@ H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
     program = compile_program(
-        tmp_path_factory.mktemp("plan"), PROGRAM, "attention/mma/plan.cpp", "attention/wgmma/plan.cpp"
+        tmp_path_factory.mktemp("plan"), PROGRAM, "attention/mma/plan.cpp", "attention/tiles/plan.cpp"
     )
 
     def ask(

@@ -12,13 +12,13 @@ PROGRAM = r"""
 #include "attention/simt/plan.h"
 using namespace xgemm::attention;
 int main() {
-  for (const Tile& t : kTiles)
+  for (const SimtTile& t : kSimtTiles)
     std::cout << t.fp64 << ' ' << t.head_size << ' ' << t.thread_rows << ' ' << t.keys << ' ' << t.rows() << ' '
               << t.blocks << ' ' << t.shared_bytes() << '\n';
   std::cout << kSplitKeys << std::endl;
-  Problem p;
+  SimtProblem p;
   while (std::cin >> p.fp64 >> p.batches >> p.rows >> p.key_end >> p.d >> p.dv >> p.sm_count) {
-    const Plan q = make_plan(p);
+    const SimtPlan q = plan_simt(p);
     std::cout << q.tile << ' ' << q.row_tiles << ' ' << q.splits << ' ' << q.parallel << ' ' << q.blocks << ' '
               << q.partials << std::endl;
   }
@@ -123,13 +123,14 @@ def test_workspace_is_linear(plan: Planner) -> None:
 
 WGMMA_PROGRAM = r"""
 #include <iostream>
-#include "attention/wgmma/plan.h"
+#include "attention/tiles/plan.h"
+#include "attention/wgmma/tiles.h"
 using namespace xgemm::attention;
 int main() {
-  WgmmaProblem p{.possible = true, .sm_count = 132};
+  Problem p{.table = kWgmmaTiles, .possible = true, .sm_count = 132};
   while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.causal) {
     p.dv = p.d, p.key_end = p.sk;
-    const auto plan = plan_wgmma(p);
+    const auto plan = plan_tiles(p);
     std::cout << plan->info().consumers << ' ' << plan->info().keys << ' ';
     std::cout << plan->splits << ' ' << plan->split_tiles << '\n';
   }
@@ -140,7 +141,7 @@ int main() {
 @pytest.fixture(scope="module")
 def wgmma(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[int]]:
     """Warpgroups and keys of the tile, splits and their tiles of keys."""
-    program = compile_program(tmp_path_factory.mktemp("wgmma_plan"), WGMMA_PROGRAM, "attention/wgmma/plan.cpp")
+    program = compile_program(tmp_path_factory.mktemp("wgmma_plan"), WGMMA_PROGRAM, "attention/tiles/plan.cpp")
 
     def ask(heads: int, sq: int, sk: int = 0, *, group: int = 1, d: int = 64, causal: bool = False) -> list[int]:
         question = f"{heads} {group} {sq} {sk or sq} {d} {int(causal)}"

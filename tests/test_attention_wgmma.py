@@ -11,8 +11,11 @@ import pytest
 from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
 from common import CSRC, compile_program, conversation
 
-FOLDER = CSRC / "attention" / "wgmma"
-SOURCES = [FOLDER / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu", "mask_tiles.cu", "merge.cu")]
+FOLDER = CSRC / "attention"
+SOURCES = [
+    *(FOLDER / "wgmma" / name for name in ("launch.cpp", "bf16.cu", "half.cu")),
+    *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
+]
 BY_TMA = "mask by TMA"  # printed by the program where TMA loads the mask
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
 
@@ -120,16 +123,17 @@ def test_long_keys_in_splits(attend: Attend) -> None:
 
 PROGRAM = r"""
 #include <iostream>
-#include "attention/wgmma/plan.h"
+#include "attention/tiles/plan.h"
+#include "attention/wgmma/tiles.h"
 using namespace xgemm::attention;
 int main() {
-  WgmmaProblem p;
+  Problem p{.table = kWgmmaTiles};
   p.possible = true;
   while (std::cin >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> p.sm_count) {
     p.key_end = p.sk;
-    const auto q = plan_wgmma(p);
+    const auto q = plan_tiles(p);
     if (!q) { std::cout << "none" << std::endl; continue; }
-    const WgmmaTile& t = q->info();
+    const Tile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' '
               << q->section_heads << ' '
               << q->tiles << ' ' << q->splits << ' ' << q->split_tiles * t.keys << ' ' << q->through_memory << ' '
@@ -146,7 +150,7 @@ PLAN = [
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/wgmma/plan.cpp")
+    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/tiles/plan.cpp")
 
     def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal: bool = False):
         with conversation(program) as talk:

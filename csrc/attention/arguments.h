@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "attention/output_rows.h"
-#include "attention/simt/plan.h"
 #include "device/dtype.h"
 
 namespace xgemm::attention {
@@ -46,13 +45,5 @@ struct Arguments {
 
   __host__ __device__ std::int64_t total_rows() const { return std::int64_t{batches} * group * sq; }
 };
-
-/// Launches kTiles[plan.tile] and, if blocks split the keys, the merge.
-void launch(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
-
-// Its parts, one source file per family of tiles, so that they compile in parallel.
-void launch_many_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
-void launch_few_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
-void launch_fp64(const Plan& plan, const Arguments& arguments, cudaStream_t stream);
 
 }  // namespace xgemm::attention

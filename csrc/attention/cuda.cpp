@@ -9,7 +9,9 @@
 #include "attention/decode/launch.h"
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
+#include "attention/simt/launch.h"
 #include "attention/wgmma/launch.h"
+#include "attention/wgmma/tiles.h"
 #include "device/environment.h"
 #include "device/integer.h"
 
@@ -70,12 +72,12 @@ Tensor aligned_copy(const TensorView& v) {
 /// False if no tensor-core kernel takes the call.
 bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const TensorCores& cores) {
   const DeviceProperties& gpu = scope.properties();
-  WgmmaProblem problem = wgmma_problem(k);
-  problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
-  std::optional<WgmmaPlan> plan;
+  Problem problem = tile_problem(k);
+  problem.table = kWgmmaTiles, problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
+  std::optional<Plan> plan;
   if (cores.mma) plan = plan_mma(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   const bool mma = plan.has_value();
-  if (!mma) plan = plan_wgmma(problem);
+  if (!mma) plan = plan_tiles(problem);
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
@@ -168,22 +170,22 @@ Result attention_cuda(const Call& a, bool want_lse) {
     for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dims[outer + i].strides[o];
   }
 
-  const Problem problem = {.fp64 = k.dtype == DType::f64,
-                           .batches = batches,
-                           .rows = k.group * a.sq,
-                           .key_begin = a.key_begin(),
-                           .key_end = a.key_end(),
-                           .d = a.d,
-                           .dv = a.dv,
-                           .sm_count = scope.properties().sm_count,
-                           .capped = k.cap_scale != 0};
+  const SimtProblem problem = {.fp64 = k.dtype == DType::f64,
+                               .batches = batches,
+                               .rows = k.group * a.sq,
+                               .key_begin = a.key_begin(),
+                               .key_end = a.key_end(),
+                               .d = a.d,
+                               .dv = a.dv,
+                               .sm_count = scope.properties().sm_count,
+                               .capped = k.cap_scale != 0};
   std::optional<DecodePlan> decode;
   if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
     decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
-  const Plan plan = make_plan(problem);
+  const SimtPlan plan = plan_simt(problem);
   const std::int64_t blocks = decode ? decode->ctas : plan.blocks;
   check(blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ", blocks);
-  const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
+  const SimtTile& tile = kSimtTiles[static_cast<std::size_t>(plan.tile)];
   k.batches = static_cast<std::uint32_t>(batches);
   k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
   k.first_split = plan.first_split, k.splits = plan.splits, k.parallel = plan.parallel;
@@ -201,7 +203,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
       k.partial_max = base + rows * tile.head_size * bytes;
       k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
     }
-    launch(plan, k, scope.stream());
+    launch_simt(plan, k, scope.stream());
   };
   // Batch dims beyond kMaxBatchDims are looped over here.
   const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};

@@ -199,7 +199,7 @@ def check_shape(found: Tensor, exact: Tensor, dtype: torch.dtype, device: torch.
 
 
 def sliced(case: Case, draw: Draw) -> Iterator[Finding]:
-    """In batch-invariant mode a slice of the rows or of the batch, by itself, has the bits that it has in the whole, also
+    """In batch-invariant mode a slice of rows or of the batch, by itself, has the bits that it has in the whole, also
     where it lies otherwise in memory; which NaN is not compared.
 
     On the CPU, where ATen does not promise that, only exact results are compared.

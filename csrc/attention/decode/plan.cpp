@@ -6,7 +6,7 @@
 
 namespace xgemm::attention {
 
-std::optional<DecodePlan> plan_decode(const Problem& p, std::int64_t sk, std::int64_t shared_bytes) {
+std::optional<DecodePlan> plan_decode(const SimtProblem& p, std::int64_t sk, std::int64_t shared_bytes) {
   if (p.fp64 || p.rows > kDecodeMostRows || sk == 0 || p.d == 0 || p.dv == 0) return {};
   DecodePlan plan;
   // The first that fits: they ascend in head size, then in rows. The last of a head size takes any number of rows.

@@ -21,6 +21,6 @@ struct DecodePlan {
 
 /// Nothing for fp64, for more than kDecodeMostRows rows, without keys, head dims or value columns, or if `shared_bytes` per CTA
 /// are too few. `sk`: all keys, seen or not.
-std::optional<DecodePlan> plan_decode(const Problem& problem, std::int64_t sk, std::int64_t shared_bytes);
+std::optional<DecodePlan> plan_decode(const SimtProblem& problem, std::int64_t sk, std::int64_t shared_bytes);
 
 }  // namespace xgemm::attention

@@ -1,6 +1,6 @@
 // Arguments of the kernels of fp32 attention by fp16 parts.
 #pragma once
-#include "attention/wgmma/arguments.h"
+#include "attention/tiles/arguments.h"
 #include "device/index_map.h"
 
 namespace xgemm::attention {
@@ -36,7 +36,7 @@ struct SplitOperands {
 
 /// Arguments of the attention kernel. Maps: query (D, group, Sq, batch, part); key and value (D, Sk, batch, part). Steps: per
 /// (inner, outer) batch in the maps' batch dim.
-struct SplitArguments : WgmmaArguments {
+struct SplitArguments : TileArguments {
   const float* query_scales;                       ///< [batch][position][head]
   const std::uint16_t *key_scales, *value_scales;  ///< bf16 powers of two: [batch][tile][key], [batch][tile][column]
   int key_tiles;

@@ -24,7 +24,7 @@ namespace xgemm::attention {
 template <int kIndex, Masking kMasking>
 struct SplitConsumer {
   using S = SplitShared<kIndex>;
-  static constexpr WgmmaTile kTile = S::kTile;
+  static constexpr Tile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys, kParts = S::kParts;
   using Walk = KeyWalk<kKeys, kMasking>;
   /// An additive mask's numbers fit in registers with the scores in flight and 32 outputs, not with 64.
@@ -79,7 +79,7 @@ struct SplitConsumer {
   /// S of the current tile, times the keys' scales.
   template <class Load>
   __device__ __forceinline__ void multiply_keys(float (&scores)[kKeys / 2], const Load& load_mask) {
-    const std::uint32_t rows = ptx::shared_address(shared.queries) + warp_uniform(warpgroup()) * 64 * WgmmaTile::kBlockBytes;
+    const std::uint32_t rows = ptx::shared_address(shared.queries) + warp_uniform(warpgroup()) * 64 * Tile::kBlockBytes;
     const auto query_high = S::Query::descriptor_low(rows), query_low = S::Query::descriptor_low(rows + S::kQueryPart);
     shared.ring.wait(slot);
     const auto key_high = S::Key::descriptor_low(slot_address(slot.slot)),

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "attention/fp16_split/instances.h"
-#include "attention/wgmma/launch.h"
+#include "attention/tiles/problem.h"
 #include "device/integer.h"
 #include "device/tensor_map.h"
 
@@ -58,7 +58,7 @@ SplitOperand operand(const SplitPlan::Parts& p, const Arguments& a, const Operan
 }
 
 /// Steps per (inner, outer) batch of the operand's own.
-WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
+TileArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   const auto inner = static_cast<int>(map_batches(a, x, 0));
   return {inner > 1, map_batches(a, x, 1) > 1 ? inner : 0};
 }
@@ -69,7 +69,7 @@ bool make_keys_map(CUtensorMap& map, const SplitPlan& plan, const SplitPlan::Par
                                .sizes = {p.padded, p.rows, p.batches, plan.parts},
                                .strides = {p.padded, p.rows * p.padded, x.part},
                                .box = {64, plan.rows.info().keys},
-                               .swizzle_bytes = WgmmaTile::kBlockBytes,
+                               .swizzle_bytes = Tile::kBlockBytes,
                                .rank = 4});
 }
 
@@ -77,19 +77,19 @@ bool make_keys_map(CUtensorMap& map, const SplitPlan& plan, const SplitPlan::Par
 
 std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int parts) {
   if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernel supports neither
-  WgmmaProblem problem = wgmma_problem(a);
+  Problem problem = tile_problem(a);
   problem.table = split_tiles(parts), problem.sm_count = sm_count;
   // Scores times a scale beyond this could overflow where fp32's own would not.
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
-  std::optional<WgmmaPlan> rows = plan_wgmma(problem);
+  std::optional<Plan> rows = plan_tiles(problem);
   if (!rows) return {};
   // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
   // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
   if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   SplitPlan plan{.parts = parts, .rows = *rows, .query = {}, .key = {}, .value = {}, .failed = 0, .memory = 0, .bytes = 0};
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group;
-  const WgmmaTile& tile = rows->info();
+  const Tile& tile = rows->info();
   plan.query = place(plan, a, a.query, query_rows, a.d, 4 * tile.keys);
   plan.key = place(plan, a, a.key, a.sk, a.d, 2 * tile.keys);
   plan.value = place(plan, a, a.value, a.sk, a.dv, 2 * tile.value_size);
@@ -116,7 +116,7 @@ const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, voi
                                  .strides = {plan.query.padded, a.group * plan.query.padded, plan.query.rows * plan.query.padded,
                                              operands.query.part},
                                  .box = {64, plan.rows.packed, plan.rows.tile_rows / plan.rows.packed},
-                                 .swizzle_bytes = WgmmaTile::kBlockBytes,
+                                 .swizzle_bytes = Tile::kBlockBytes,
                                  .rank = 5}))
     return nullptr;
   g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);

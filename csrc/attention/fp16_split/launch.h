@@ -4,14 +4,14 @@
 
 #include "attention/arguments.h"
 #include "attention/fp16_split/tile.h"
-#include "attention/wgmma/plan.h"
+#include "attention/tiles/plan.h"
 
 namespace xgemm::attention {
 
 /// Offsets in the workspace, in bytes.
 struct SplitPlan {
-  int parts;       ///< of a number: 2, for fp32's accuracy, or 1, for TF32's
-  WgmmaPlan rows;  ///< tiles of rows and splits of keys
+  int parts;  ///< of a number: 2, for fp32's accuracy, or 1, for TF32's
+  Plan rows;  ///< tiles of rows and splits of keys
   struct Parts {
     std::int64_t parts, scales, status;
     std::int64_t batches, rows, blocks, padded;  ///< the operand's own batches; rows and blocks of rows of each; padded columns

@@ -1,6 +1,6 @@
-// An additive fp32 mask on scores in registers (boolean masks and edges: attention/wgmma/mask.cuh).
+// An additive fp32 mask on scores in registers (boolean masks and edges: attention/tiles/mask.cuh).
 #pragma once
-#include "attention/wgmma/mask.cuh"
+#include "attention/tiles/mask.cuh"
 
 namespace xgemm::attention {
 
@@ -9,11 +9,11 @@ struct AdditiveMask {
   std::int64_t rows[2];     ///< offsets of this thread's rows, with its first column added
   float values[kKeys / 2];  ///< of the accumulators
 
-  __device__ __forceinline__ AdditiveMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
+  __device__ __forceinline__ AdditiveMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
   /// Loads the mask of keys from n kKeys on. `inside`: all of them are in bounds.
-  __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
+  __device__ __forceinline__ void load(const TileArguments& g, int n, bool mixed, bool inside) {
     const int last =
         g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // last key in bounds, from this thread's first
 #pragma unroll

@@ -13,7 +13,7 @@ namespace xgemm::attention {
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce_parts(const SplitArguments& g, const SplitShared<kIndex>& shared) {
   using S = SplitShared<kIndex>;
-  constexpr WgmmaTile kTile = S::kTile;
+  constexpr Tile kTile = S::kTile;
   const bool leads = ptx::elect_one();
   PipelineState<1> query;
   PipelineState<kTile.stages> slot;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
     if (walk.valid()) load_keys(walk.n);
     ptx::Barrier* const landed = acquire(shared.query_slots, query);
     if (leads) {
-      ptx::barrier_arrive_expect(landed, S::kParts * S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+      ptx::barrier_arrive_expect(landed, S::kParts * S::kHeadBlocks * g.tile_rows * Tile::kBlockBytes);
       const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
       for (int part = 0; part < S::kParts; ++part)
         for (int block = 0; block < S::kHeadBlocks; ++block)
@@ -68,7 +68,7 @@ __device__ __forceinline__ void judge_heads(const SplitArguments& g) {
 #pragma unroll 1
   for (int head = static_cast<int>(blockIdx.x); head < g.batches; head += static_cast<int>(gridDim.x)) {
     const int outer = g.inner.divide(head), inner = head - outer * static_cast<int>(g.inner.divisor);
-    const auto look = [&](const unsigned* status, const WgmmaArguments::Steps& steps, int blocks) {
+    const auto look = [&](const unsigned* status, const TileArguments::Steps& steps, int blocks) {
       unsigned all = 512;
       status += static_cast<std::int64_t>(inner * steps.inner + outer * steps.outer) * blocks;
 #pragma unroll 1

@@ -8,20 +8,20 @@ namespace xgemm::attention {
 /// As in attention/wgmma: blocks of 64 columns, rows of 128 bytes, swizzled; the low part of the queries follows the high one.
 template <int kIndex>
 struct SplitShared {
-  static constexpr WgmmaTile kTile = kSplitTiles[kIndex];
+  static constexpr Tile kTile = kSplitTiles[kIndex];
   static constexpr int kParts = split_parts(kIndex);
   static constexpr int kKeys = kTile.keys, kRows = kTile.rows();
-  static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
-  static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
+  static constexpr int kQueryBlock = kRows * Tile::kBlockBytes, kKeyBlock = kKeys * Tile::kBlockBytes;
+  static constexpr int kHeadBlocks = Tile::blocks(kTile.head_size), kValueBlocks = Tile::blocks(kTile.value_size);
   static constexpr int kQueryPart = kQueryBlock * kHeadBlocks;
   static constexpr int kSlotBytes = kKeyBlock * (kHeadBlocks > kValueBlocks ? kHeadBlocks : kValueBlocks);
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
   static constexpr int kBarriers = 2 * (1 + kTile.stages);
   static constexpr int kScales = kKeys > kTile.value_size ? kKeys : kTile.value_size;  ///< bf16 scales per slot
   static constexpr int kBytes = kParts * kQueryPart + kTile.stages * (kSlotBytes + 2 * kScales) + 8 * kBarriers + kSwizzlePattern;
-  using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
-  using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
-  using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
+  using Query = ptx::OperandLayout<true, Tile::kBlockBytes, kQueryBlock>;
+  using Key = ptx::OperandLayout<true, Tile::kBlockBytes, kKeyBlock>;
+  using Value = ptx::OperandLayout<false, Tile::kBlockBytes, kKeyBlock>;
   static_assert(kTile.query_slots == 1 && kBytes <= 227 * 1024);
 
   unsigned char *queries, *slots;

@@ -1,9 +1,9 @@
-// Merges splits of the keys (attention/wgmma/splits.cuh, merge.cuh) for fp32.
+// Merges splits of the keys (attention/tiles/splits.cuh, merge.cuh) for fp32.
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/fp16_split/tile.h"
-#include "attention/wgmma/merge.cuh"
+#include "attention/tiles/merge.cuh"
 
 namespace xgemm::attention {
 

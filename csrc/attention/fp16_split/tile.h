@@ -1,37 +1,38 @@
 // The tiles of fp32 attention by fp16 parts (kernel.cuh).
 #pragma once
 #include <algorithm>
+#include <array>
 #include <span>
 
-#include "attention/wgmma/tile.h"
+#include "attention/tiles/tile.h"
 
 namespace xgemm::attention {
 
 /// `stages`: slots of one ring that keys and values share; a slot holds one part, high or low, of a tile of either.
 inline constexpr std::array kSplitTiles = {
     // Two parts
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},    // 0
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
+    Tile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},    // 0
+    Tile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
     // 2: half of the keys; with all, scores, weights and 128 outputs would not fit the registers
-    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
+    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
     // One part
     // 3, 4: exponentials take as long as products: three warpgroups, except with an additive mask, which takes registers
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 1, .stages = 8, .additive = false},
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8, .others = false},
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 6},  // 5
-    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 4},   // 6
+    Tile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 1, .stages = 8, .additive = false},
+    Tile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8, .others = false},
+    Tile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 6},  // 5
+    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 4},   // 6
 };
 inline constexpr int kFirstOfOnePart = 3;
 constexpr int split_parts(int tile) { return tile < kFirstOfOnePart ? 2 : 1; }
 /// The tiles for so many parts.
-constexpr std::span<const WgmmaTile> split_tiles(int parts) {
-  const std::span<const WgmmaTile> all(kSplitTiles);
+constexpr std::span<const Tile> split_tiles(int parts) {
+  const std::span<const Tile> all(kSplitTiles);
   return parts == 2 ? all.first(kFirstOfOnePart) : all.subspan(kFirstOfOnePart);
 }
 
 /// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as the tile has keys, since values have one
 /// scale per tile of keys and column.
 constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }
-static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) { return t.keys == split_block_rows(t.head_size); }));
+static_assert(std::ranges::all_of(kSplitTiles, [](const Tile& t) { return t.keys == split_block_rows(t.head_size); }));
 
 }  // namespace xgemm::attention

@@ -1,11 +1,11 @@
 // Arguments of the mma.sync kernel.
 #pragma once
-#include "attention/wgmma/arguments.h"
+#include "attention/tiles/arguments.h"
 
 namespace xgemm::attention {
 
 /// As for the wgmma kernel, but operands have strides: the tensor maps are empty.
-struct MmaArguments : WgmmaArguments {
+struct MmaArguments : TileArguments {
   struct Operand {
     const void* data;
     std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group

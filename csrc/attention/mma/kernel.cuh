@@ -19,7 +19,7 @@ namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
 __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention_mma(const __grid_constant__ MmaArguments g) {
-  constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  constexpr Tile kTile = kMmaTiles[kIndex];
   constexpr int kKeys = kTile.keys, kStages = kTile.stages, kStageBytes = mma_stage_bytes(kTile);
   extern __shared__ __align__(128) unsigned char attention_ring[];
   ptx::grid_release();

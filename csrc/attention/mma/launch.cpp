@@ -1,11 +1,11 @@
 #include "attention/mma/launch.h"
 
-#include "attention/wgmma/instances.h"
-#include "attention/wgmma/launch.h"
+#include "attention/tiles/instances.h"
+#include "attention/tiles/problem.h"
 
 namespace xgemm::attention {
 
-void launch_mma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   MmaArguments g{};
   fill_arguments(g, plan, a, counters, memory, stream);
   const auto operand = [&](const Operand& x) {

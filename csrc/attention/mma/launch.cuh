@@ -9,8 +9,8 @@ namespace xgemm::attention {
 template <class Element, int kIndex, Masking kMasking>
 void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
   constexpr auto kernel = attention_mma<Element, kIndex, kMasking>;
-  constexpr WgmmaTile kTile = kMmaTiles[kIndex];
-  constexpr int kAlone = WgmmaTile::kSharedBytes / 2 + 1;  // so that no other CTA fits beside it
+  constexpr Tile kTile = kMmaTiles[kIndex];
+  constexpr int kAlone = Tile::kSharedBytes / 2 + 1;  // so that no other CTA fits beside it
   constexpr int kBytes = mma_shared_bytes(kTile);
   static_assert(kBytes < kAlone);
   allow_shared<kernel, kAlone>();

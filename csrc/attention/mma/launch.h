@@ -8,8 +8,8 @@
 
 namespace xgemm::attention {
 
-/// `problem`, `counters` and `memory` as for launch_wgmma(): wgmma_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
-void launch_mma(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// `problem`, `counters` and `memory` as for launch_wgmma(): tile_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
+void launch_mma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
 /// The instantiations of kernel.cuh. `masked`: with a boolean or additive mask.
 void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);

@@ -5,8 +5,8 @@
 #pragma once
 #include "attention/mma/arguments.h"
 #include "attention/mma/tile.h"
-#include "attention/wgmma/mask.cuh"
-#include "attention/wgmma/mask_tiles.cuh"
+#include "attention/tiles/mask.cuh"
+#include "attention/tiles/mask_tiles.cuh"
 
 namespace xgemm::attention {
 
@@ -116,7 +116,7 @@ struct SplitKeys<kKeys, Masking::additive> : KeyWalk<kKeys, Masking::edges> {
   __device__ __forceinline__ bool on_mask() const { return (changed >> ((this->n - first) & 31) & 1) != 0; }
 };
 
-/// The mask on a warp's unit: boolean bits, or additive values in natural units (wgmma/mask.cuh).
+/// The mask on a warp's unit: boolean bits, or additive values in natural units (tiles/mask.cuh).
 template <int kKeys, Masking kMasking>
 struct UnitMask {
   __device__ __forceinline__ UnitMask(const MmaArguments&, const RowTile&, const int (&)[2], const SplitMask<kKeys, kMasking>&) {}

@@ -1,16 +1,16 @@
 // The end of a split: merges the warps' slices of the keys in shared memory, in order. The split is merged with the CTA's earlier
-// ones, or written to memory (wgmma/merge.cuh).
+// ones, or written to memory (tiles/merge.cuh).
 #pragma once
 #include "attention/mma/warp.cuh"
-#include "attention/wgmma/finish.cuh"
-#include "attention/wgmma/merge.cuh"
+#include "attention/tiles/finish.cuh"
+#include "attention/tiles/merge.cuh"
 
 namespace xgemm::attention {
 
 /// A tile's results, four columns of a row at a time, over the CTA's threads.
 template <class Element, int kIndex, Masking kMasking>
 class MergedTile {
-  static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  static constexpr Tile kTile = kMmaTiles[kIndex];
   static constexpr int kValueSize = kTile.value_size, kQuads = kValueSize / 4, kMine = kMmaRows * kQuads / kMmaThreads;
   static constexpr bool kGathers = mma_gathers(kTile);
   static_assert(mma_result_bytes(kTile) <= mma_shared_bytes(kTile));

@@ -17,7 +17,7 @@ bool keep_memory_busy(std::int64_t ctas, std::int64_t slots, int sm_count) {
 
 /// Does each CTA compute all splits of a tile? Masked tiles differ in length. Between one CTA per SM and two, some SMs would have
 /// one and others two.
-bool gathers(const WgmmaPlan& plan, int sm_count) {
+bool gathers(const Plan& plan, int sm_count) {
   if (!mma_gathers(plan.info()) || plan.masking != Masking::edges) return false;
   if (plan.tiles <= sm_count) return keep_memory_busy(plan.tiles, sm_count, sm_count);
   const std::int64_t slots = std::int64_t{sm_count} * plan.info().ctas;
@@ -26,10 +26,10 @@ bool gathers(const WgmmaPlan& plan, int sm_count) {
 
 }  // namespace
 
-std::optional<WgmmaPlan> plan_mma(WgmmaProblem problem, std::int64_t shared_bytes) {
+std::optional<Plan> plan_mma(Problem problem, std::int64_t shared_bytes) {
   if (problem.sq * problem.group > kMmaRows) return {};
   problem.table = kMmaTiles;
-  std::optional<WgmmaPlan> plan = plan_wgmma(problem);
+  std::optional<Plan> plan = plan_tiles(problem);
   if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
   if (plan->masking != Masking::edges && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))

@@ -1,7 +1,7 @@
 // One warp's 16 rows against its share of the keys: scores, weights and outputs in registers, mma.sync m16n8k16 throughout.
 #pragma once
 #include "attention/mma/copies.cuh"
-#include "attention/wgmma/softmax.cuh"
+#include "attention/tiles/softmax.cuh"
 #include "device/ptx/mma.cuh"
 
 namespace xgemm::attention {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void to_two_parts(std::uint32_t (&fragment)[4], const
 
 template <class Element, int kIndex, Masking kMasking>
 struct WarpRows {
-  static constexpr WgmmaTile kTile = kMmaTiles[kIndex];
+  static constexpr Tile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
   static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
   /// bf16 weights have 8 bits. Up to 8 rows, the other 8 of an mma hold what rounding leaves, and only the output is rounded.

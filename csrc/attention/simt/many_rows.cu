@@ -1,9 +1,10 @@
 // fp32, fp16 and bf16, many query rows: tiles of 64.
 #include "attention/simt/launch.cuh"
+#include "attention/simt/launch.h"
 
 namespace xgemm::attention {
 
-void launch_many_rows(const Plan& plan, const Arguments& arguments, cudaStream_t stream) {
+void launch_many_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream) {
   switch (plan.tile) {
     case 0: return launch_tile<0>(plan, arguments, stream);
     case 1: return launch_tile<1>(plan, arguments, stream);

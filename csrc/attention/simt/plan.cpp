@@ -8,23 +8,25 @@ namespace {
 /// A tile of 64 rows takes about as long as this many tiles of 8, which are limited by shared memory.
 constexpr std::int64_t kFewTiles = 3;
 
-/// The first of kTiles, which ascend in head size, that fits. Many and few rows of one head size find tiles with the same `keys`.
-int choose_tile(const Problem& p) {
+/// The first of kSimtTiles, which ascend in head size, that fits. Many and few rows of one head size find tiles with the same
+/// `keys`.
+int choose_tile(const SimtProblem& p) {
   for (const bool few : {true, false})
-    for (std::size_t i = 0; i < kTiles.size(); ++i) {
-      const Tile& t = kTiles[i];
+    for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
+      const SimtTile& t = kSimtTiles[i];
       if (t.fp64 != p.fp64 || (t.thread_rows == 1) != few || std::max(p.d, p.dv) > t.head_size) continue;
       if ((!few || p.rows <= kFewTiles * t.rows()) && (!p.capped || t.caps)) return static_cast<int>(i);
     }
-  return static_cast<int>(kTiles.size()) - 1;  // fp64 with soft capping and large heads: the tile of few rows takes all of them
+  return static_cast<int>(kSimtTiles.size()) -
+         1;  // fp64 with soft capping and large heads: the tile of few rows takes all of them
 }
 
 }  // namespace
 
-Plan make_plan(const Problem& p) {
-  Plan plan;
+SimtPlan plan_simt(const SimtProblem& p) {
+  SimtPlan plan;
   plan.tile = choose_tile(p);
-  const Tile& tile = kTiles[static_cast<std::size_t>(plan.tile)];
+  const SimtTile& tile = kSimtTiles[static_cast<std::size_t>(plan.tile)];
   plan.row_tiles = (p.rows + tile.rows() - 1) / tile.rows();
   plan.first_split = static_cast<int>(p.key_begin / kSplitKeys);
   plan.splits = static_cast<int>(std::max<std::int64_t>((p.key_end + kSplitKeys - 1) / kSplitKeys - plan.first_split, 1));

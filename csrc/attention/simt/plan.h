@@ -15,7 +15,7 @@ inline constexpr int kThreads = 128, kLanes = 16, kGroups = kThreads / kLanes;
 inline constexpr int kSplitKeys = 1024;
 
 /// The constants of one instantiation of simt/tile.cuh.
-struct Tile {
+struct SimtTile {
   bool fp64;         ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
   int head_size;     ///< largest D and Dv
   int thread_rows;   ///< query rows of a thread
@@ -40,21 +40,22 @@ struct Tile {
 
 // Rows are many (prefill) or few (decoding): 64 rows make 8 x 8 sums of a thread, which the FMA units need; for a few rows they
 // would compute mostly padding. `keys` and `depth` are equal within a head-size class, so both give a row the same bits.
-inline constexpr std::array kTiles = {
-    Tile{.fp64 = false, .head_size = 32, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 0: small heads: P V not
-                                                                                                     // padded to 64
-    Tile{.fp64 = false, .head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 1
-    Tile{.fp64 = false, .head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
-    Tile{.fp64 = false, .head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},  // 3: half the keys: registers
-    Tile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},               // 4: few rows
-    Tile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},                // 5
-    Tile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},                  // 6
-    Tile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2, .caps = false},  // 7
-    Tile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},                 // 8: few rows
+inline constexpr std::array kSimtTiles = {
+    SimtTile{.fp64 = false, .head_size = 32, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 0: small heads: P V not
+                                                                                                        // padded to 64
+    SimtTile{.fp64 = false, .head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 1
+    SimtTile{.fp64 = false, .head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
+    SimtTile{
+        .fp64 = false, .head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},  // 3: half the keys: registers
+    SimtTile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},  // 4: few rows
+    SimtTile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},   // 5
+    SimtTile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},     // 6
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2, .caps = false},  // 7
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},  // 8: few rows
 };
 
 /// What the choice depends on.
-struct Problem {
+struct SimtProblem {
   bool fp64 = false;
   std::int64_t batches = 0;                 ///< products of query rows with one key head
   std::int64_t rows = 0;                    ///< query rows of each: Sq times the query heads that share the key head
@@ -64,8 +65,8 @@ struct Problem {
   bool capped = false;  ///< soft capping of the scores
 };
 
-struct Plan {
-  int tile = 0;  ///< index into kTiles
+struct SimtPlan {
+  int tile = 0;  ///< index into kSimtTiles
   std::int64_t row_tiles = 0;
   int first_split = 0;    ///< the split of the first key that some row sees
   int splits = 1;         ///< splits of the keys, of kSplitKeys each, from that one on
@@ -75,6 +76,6 @@ struct Plan {
 };
 
 /// Any problem with at least one row gets a plan.
-Plan make_plan(const Problem& problem);
+SimtPlan plan_simt(const SimtProblem& problem);
 
 }  // namespace xgemm::attention

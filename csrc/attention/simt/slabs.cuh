@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype
 }
 
 /// Registers of a thread: rows i * kGroups + group of the tile, outputs c * (16 * kChunk) + lane * kChunk + w.
-template <Tile kTile>
+template <SimtTile kTile>
 struct Constants {
   using Acc = std::conditional_t<kTile.fp64, double, float>;
   static constexpr int kRows = kTile.thread_rows;
@@ -71,7 +71,7 @@ struct Constants {
 };
 
 /// scores += query rows * key slab^T over `depth` head dims (a multiple of two vectors).
-template <Tile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
+template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
 __device__ __forceinline__ void multiply_keys(Acc (&scores)[C::kRows][C::kKeys], const Acc* queries, const Acc* keys, int depth) {
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   queries += group * kTile.query_stride();
@@ -96,7 +96,7 @@ __device__ __forceinline__ void multiply_keys(Acc (&scores)[C::kRows][C::kKeys],
 }
 
 /// output += weights of one value slab's keys * value slab.
-template <Tile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
+template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
 __device__ __forceinline__ void multiply_values(Acc (&output)[C::kRows][C::kColumns], const Acc* weights, const Acc* values) {
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   weights += group * kTile.weight_stride();

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "attention/arguments.h"
+#include "attention/simt/launch.h"
 #include "device/numeric.cuh"
 
 namespace xgemm::attention {

@@ -20,10 +20,10 @@
 
 namespace xgemm::attention {
 
-/// kTiles[kIndex] (nvcc does not compile a kernel whose template argument is a struct).
+/// kSimtTiles[kIndex] (nvcc does not compile a kernel whose template argument is a struct).
 template <int kIndex>
-__global__ void __launch_bounds__(kThreads, kTiles[kIndex].blocks) attention_tile(const __grid_constant__ Arguments a) {
-  constexpr Tile kTile = kTiles[kIndex];
+__global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention_tile(const __grid_constant__ Arguments a) {
+  constexpr SimtTile kTile = kSimtTiles[kIndex];
   using C = Constants<kTile>;
   using Acc = typename C::Acc;
   constexpr int kSlabRows = kTile.value_rows();

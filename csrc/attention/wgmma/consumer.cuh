@@ -7,12 +7,13 @@
 // P becomes an A operand in registers only when no wgmma in flight reads the previous P: else ptxas serialises wgmmas (C7513)
 // or reuses registers that one still reads.
 #pragma once
+#include "attention/tiles/mask.cuh"
+#include "attention/tiles/scheduler.cuh"
+#include "attention/tiles/softmax.cuh"
+#include "attention/tiles/splits.cuh"
 #include "attention/wgmma/epilogue.cuh"
-#include "attention/wgmma/mask.cuh"
-#include "attention/wgmma/scheduler.cuh"
+#include "attention/wgmma/mask_slot.cuh"
 #include "attention/wgmma/shared.cuh"
-#include "attention/wgmma/softmax.cuh"
-#include "attention/wgmma/splits.cuh"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -41,7 +42,7 @@ struct Turns {
 template <class Element, int kIndex, Masking kMasking>
 struct Consumer {
   using S = Shared<kIndex, kMasking>;
-  static constexpr WgmmaTile kTile = S::kTile;
+  static constexpr Tile kTile = S::kTile;
   static constexpr int kKeys = kTile.keys;
   /// Do tiles without tests have a loop of their own? With 128 output registers and a mask there are no registers for it.
   static constexpr bool kPlainTiles =
@@ -50,7 +51,7 @@ struct Consumer {
   /// Three warpgroups have no registers for an additive one.
   static constexpr bool kMaskAhead = kMasking == Masking::boolean || (kMasking == Masking::additive && kTile.consumers < 3);
 
-  const WgmmaArguments& g;
+  const TileArguments& g;
   const S shared;
   const Turns<kTile.consumers> turns;
   const int warpgroup;
@@ -64,7 +65,7 @@ struct Consumer {
   int begin[2], end[2];        ///< keys that this thread's rows see
   std::uint32_t mask_row = 0;  ///< of the first mask slot
 
-  __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const S& memory, int mine)
+  __device__ __forceinline__ Consumer(const TileArguments& arguments, const S& memory, int mine)
       : g(arguments), shared(memory), turns(mine), warpgroup(mine) {
     if constexpr (S::kMaskSlots > 0) {
       mask_row = ptx::shared_address(shared.mask(warpgroup, 0)) + mask_slot_row<kIndex>(g.mask.slot_rows);
@@ -75,7 +76,7 @@ struct Consumer {
   /// Issues S = Q K^T of the current slots, and commits it.
   __device__ __forceinline__ void multiply_keys() {
     const auto q = S::Query::descriptor_low(ptx::shared_address(shared.queries + query.slot * kTile.query_bytes()) +
-                                            warpgroup * 64 * WgmmaTile::kBlockBytes);
+                                            warpgroup * 64 * Tile::kBlockBytes);
     const auto k = S::Key::descriptor_low(ptx::shared_address(shared.keys + key.slot * kTile.key_bytes()));
     ptx::wgmma_pin(scores);
     ptx::wgmma_fence();

@@ -1,31 +1,21 @@
 // Stores the outputs of a warpgroup's 64 rows: normalised, rounded, through the queries' slot in shared memory by TMA.
 #pragma once
-#include "attention/wgmma/finish.cuh"
-#include "attention/wgmma/scheduler.cuh"
+#include "attention/tiles/finish.cuh"
+#include "attention/tiles/scheduler.cuh"
+#include "attention/tiles/softmax.cuh"
+#include "attention/tiles/splits.cuh"
 #include "attention/wgmma/shared.cuh"
-#include "attention/wgmma/softmax.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 
 namespace xgemm::attention {
 
-/// A consumer thread's position among the CTA's rows.
-struct Place {
-  int warpgroup, lane;
-  int warp_row;  ///< the warp's first row
-  __device__ __forceinline__ Place() {
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    warpgroup = warp_uniform(thread / 128), lane = thread % 32, warp_row = warp_uniform(thread / 32) * 16;
-  }
-  __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
-};
-
 /// `slot`: the tile's queries, which nothing reads once all warps of the warpgroup are here. The warp's first lane has a
 /// pending bulk group afterwards, which still reads `slot`.
 template <class Element, int kIndex, Masking kMasking>
 __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kIndex].value_size / 2],
-                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys>& softmax, const WgmmaArguments& g,
+                                              const OnlineSoftmax<kWgmmaTiles[kIndex].keys>& softmax, const TileArguments& g,
                                               const RowTile& tile, unsigned char* slot) {
   using S = Shared<kIndex, kMasking>;
   const Place place;
@@ -46,8 +36,8 @@ __device__ __forceinline__ void store_outputs(float (&outputs)[kWgmmaTiles[kInde
     outputs[i] = softmax.sum[i / 2 % 2] == 0.f ? 0.f : outputs[i] * inverse[i / 2 % 2];
 
   ptx::named_barrier_sync(kEpilogueBarrier + place.warpgroup, 128);
-  unsigned char* const warps = slot + place.warp_row * WgmmaTile::kBlockBytes;
-  const std::uint32_t row = ptx::shared_address(warps) + (place.lane % 16) * WgmmaTile::kBlockBytes;
+  unsigned char* const warps = slot + place.warp_row * Tile::kBlockBytes;
+  const std::uint32_t row = ptx::shared_address(warps) + (place.lane % 16) * Tile::kBlockBytes;
 #pragma unroll
   for (int k = 0; k < S::kTile.value_size / 16; ++k) {
     std::uint32_t fragment[4];

@@ -4,7 +4,7 @@
 
 namespace xgemm::attention {
 
-void launch_wgmma_half(int tile, Masking masking, const WgmmaArguments& arguments, int ctas, cudaStream_t stream) {
+void launch_wgmma_half(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream) {
   launch_tile<half>(tile, masking, arguments, ctas, stream);
 }
 

@@ -1,24 +1,11 @@
 #include "attention/wgmma/launch.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "attention/tiles/instances.h"
 #include "attention/wgmma/instances.h"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {
 namespace {
-
-/// Sizes of the batch dims of `Arguments`, at most two, innermost first.
-std::int64_t batches(const Arguments& a, int dim) { return a.batch_dims > dim ? a.batch_sizes[a.batch_dims - 1 - dim] : 1; }
-
-/// Strides of a map are positive and under 2^40 bytes.
-bool walkable(std::int64_t size, std::int64_t stride) { return size <= 1 || (stride > 0 && stride < std::int64_t{1} << 39); }
-
-Masking masking_of(const Arguments& a) {
-  if (!a.masked) return Masking::edges;
-  return a.mask_dtype == DType::boolean ? Masking::boolean : Masking::additive;
-}
 
 /// The map of queries or outputs: a box is `rows` rows of the heads that a tile interleaves.
 bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int packed, int rows) {
@@ -27,7 +14,7 @@ bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
                                .sizes = {columns, a.group, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
                                .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
                                .box = {64, packed, rows / packed},
-                               .swizzle_bytes = WgmmaTile::kBlockBytes,
+                               .swizzle_bytes = Tile::kBlockBytes,
                                .rank = 5});
 }
 
@@ -38,23 +25,13 @@ bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
                                .sizes = {columns, a.sk, map_batches(a, x, 0), map_batches(a, x, 1)},
                                .strides = {x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
                                .box = {64, keys},
-                               .swizzle_bytes = WgmmaTile::kBlockBytes,
+                               .swizzle_bytes = Tile::kBlockBytes,
                                .rank = 4});
-}
-
-/// Does a query head have a mask of its own?
-bool own_head_masks(const Arguments& a) { return a.group > 1 && a.mask.group != 0; }
-/// Are a mask's columns adjacent, and its base and other strides multiples of so many elements?
-bool mask_multiples(const Arguments& a, std::int64_t of) {
-  const Operand& x = a.mask;
-  const std::int64_t others[] = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row,
-                                 reinterpret_cast<std::intptr_t>(x.data) / static_cast<std::int64_t>(size_of(a.mask_dtype))};
-  return x.column == 1 && std::ranges::all_of(others, [of](std::int64_t i) { return i % of == 0; });
 }
 
 /// The map of an additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile
 /// interleaves.
-bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a) {
+bool make_mask_map(TileArguments& g, const Plan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
   g.mask.slot_rows = static_cast<std::uint8_t>(64 / plan.packed * packed);
@@ -63,7 +40,7 @@ bool make_mask_map(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a)
                                       .sizes = {a.sk, heads, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
                                       .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
                                       .box = {plan.info().mask_columns(), packed, 64 / plan.packed},
-                                      .swizzle_bytes = plan.info().mask_swizzled() ? WgmmaTile::kBlockBytes : 0,
+                                      .swizzle_bytes = plan.info().mask_swizzled() ? Tile::kBlockBytes : 0,
                                       .rank = 5});
 }
 
@@ -76,113 +53,14 @@ Operand output_operand(const Arguments& a) {
   return output;
 }
 
-WgmmaArguments::Steps steps_of(const Arguments& a, const Operand& x) {
+TileArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
-}
-
-WgmmaMask mask_of(const Arguments& a) {
-  const Operand& x = a.mask;
-  WgmmaMask mask{};
-  mask.strides = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, x.column};
-  mask.values = x.data, mask.dtype = a.mask_dtype, mask.pairs = mask_multiples(a, 2);
-  return mask;
-}
-
-/// Launches the classification of g.mask, whose classes and bits are at `memory`.
-void classify_mask_tiles(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, char* memory, cudaStream_t stream) {
-  const Operand& x = a.mask;
-  MaskTilesArguments m{};
-  WgmmaMask& mask = g.mask;
-  m.vector = has_mask_vectors(a);
-
-  const bool own_heads = own_head_masks(a), own_rows = own_row_masks(a, plan.packed);
-  const int row_tiles = own_rows ? plan.row_tiles : 1, heads = own_heads ? a.group / plan.packed : 1,
-            inner = static_cast<int>(map_batches(a, x, 0));
-  m.key_tiles = ShortDivider::of(plan.key_tiles), m.row_tiles = ShortDivider::of(row_tiles);
-  m.heads = ShortDivider::of(heads), m.inner = ShortDivider::of(inner);
-  mask.steps.row = own_rows;
-  mask.steps.head = own_heads ? row_tiles : 0;
-  mask.steps.inner = inner > 1 ? heads * row_tiles : 0;
-  mask.steps.outer = map_batches(a, x, 1) > 1 ? inner * heads * row_tiles : 0;
-  mask.key_tiles = plan.key_tiles;
-  mask.bits = reinterpret_cast<uint2*>(memory);
-  mask.classes = reinterpret_cast<unsigned char*>(memory + plan.mask_bit_bytes());
-  m.rows = a.sq * plan.packed, m.pack = ShortDivider::of(plan.packed), m.tile_rows = plan.tile_rows, m.sk = a.sk;
-  m.mask = mask;
-  launch_classify(plan.info().rows(), plan.info().keys, m, static_cast<unsigned>(plan.mask_tiles * plan.key_tiles), stream);
 }
 
 }  // namespace
 
-std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
-  return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
-}
-/// An operand that all batches share has only one batch in its map.
-std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
-  return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
-}
-
-bool own_row_masks(const Arguments& a, int packed) { return a.mask.row != 0 || (own_head_masks(a) && packed > 1); }
-bool has_mask_vectors(const Arguments& a) { return mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype))); }
-
-WgmmaProblem wgmma_problem(const Arguments& a) {
-  WgmmaProblem p{.causal = a.last < a.sk,
-                 .batches = a.batches,
-                 .group = a.group,
-                 .sq = a.sq,
-                 .sk = a.sk,
-                 .key_begin = std::clamp<std::int64_t>(a.first, 0, a.sk),
-                 .key_end = std::clamp<std::int64_t>(a.sq - 1 + a.last, 0, a.sk),
-                 .d = a.d,
-                 .dv = a.dv,
-                 .masking = masking_of(a),
-                 .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
-                 .mask_heads = a.group > 1 && a.mask.group != 0,
-                 .mask_rows = a.mask.row != 0};
-  constexpr double kLargestCap = 1024;  // cap_scores() has an error of 2^-22 of the cap: 2^-12 then, as half precision
-  p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
-               static_cast<float>(a.scale) > (a.sinks.data == nullptr ? 0 : 1e-20f) &&
-               std::isfinite(static_cast<float>(2 * a.scale)) &&
-               (a.cap_scale == 0 || (static_cast<float>(a.cap_scale) != 0 && a.scale <= kLargestCap)) && a.query.vector &&
-               a.key.vector && a.value.vector && a.dv % 8 == 0 && walkable(a.sq, a.query.row) &&
-               walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) && walkable(a.sk, a.value.row);
-  for (const Operand* x : {&a.query, &a.key, &a.value})
-    for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
-  return p;
-}
-
-void fill_arguments(WgmmaArguments& g, const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory,
-                    cudaStream_t stream) {
-  g.out = a.output, g.out_rows = a.output_rows, g.lse = static_cast<float*>(a.lse);
-  g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
-  g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
-  g.score_scale = static_cast<float>(a.scale);
-  g.scale = plan.masking == Masking::additive ? 1 : g.score_scale;
-  g.scale_log2 = static_cast<float>((plan.masking == Masking::additive ? 1 : a.scale) * 1.4426950408889634);
-  g.cap_scale = static_cast<float>(a.cap_scale);
-  g.sinks = {a.sinks.data, a.sinks_dtype, batch_stride(a, a.sinks, 1), batch_stride(a, a.sinks, 0), a.sinks.group};
-
-  g.pack = ShortDivider::of(plan.packed);
-  g.tile_rows = plan.tile_rows, g.row_tiles = plan.row_tiles;
-  g.section_heads = ShortDivider::of(plan.section_heads);
-  g.section = ShortDivider::of(std::int64_t{plan.row_tiles} * plan.section_heads);
-  g.tile_heads = ShortDivider::of(a.group / plan.packed);
-  g.inner = ShortDivider::of(batches(a, 0));
-  g.splits = ShortDivider::of(plan.splits);
-  g.split_tiles = plan.split_tiles, g.first_split = plan.first_split;
-  g.items = static_cast<int>(plan.items());
-
-  g.through_memory = plan.through_memory, g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
-  g.partial_states = static_cast<float2*>(memory);
-  g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
-  g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
-  if (plan.masking == Masking::edges) return;
-  g.mask = mask_of(a);
-  if (plan.mask_tiles > 0) classify_mask_tiles(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
-}
-
 /// A mask row that all queries share is not loaded by TMA: 32 lanes load the same few bytes.
-Masking launched_masking(const WgmmaPlan& plan, const Arguments& a) {
+Masking launched_masking(const Plan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const bool possible = plan.masking == Masking::additive && plan.info().serves(Masking::additive_tma) &&
                         a.mask_dtype == a.dtype && mask_multiples(a, 8) && (!own_head_masks(a) || walkable(a.group, x.group)) &&
@@ -191,9 +69,9 @@ Masking launched_masking(const WgmmaPlan& plan, const Arguments& a) {
   return possible ? Masking::additive_tma : plan.masking;
 }
 
-bool launch_wgmma(const WgmmaPlan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
-  const WgmmaTile& tile = plan.info();
-  WgmmaArguments g{};
+bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  const Tile& tile = plan.info();
+  TileArguments g{};
   const Operand output = output_operand(a);
   if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
       !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||

@@ -8,8 +8,8 @@
 namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
-void launch_instance(const WgmmaArguments& g, int ctas, cudaStream_t stream) {
-  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
+void launch_instance(const TileArguments& g, int ctas, cudaStream_t stream) {
+  constexpr Tile kTile = kWgmmaTiles[kIndex];
   if constexpr (kTile.serves(kMasking)) {
     constexpr auto kernel = attention_wgmma<Element, kIndex, kMasking>;
     constexpr int kBytes = kTile.shared_bytes(kMasking);
@@ -28,7 +28,7 @@ void with_tile(int tile, F&& f) {
 }
 
 template <class Element>
-void launch_tile(int tile, Masking masking, const WgmmaArguments& g, int ctas, cudaStream_t stream) {
+void launch_tile(int tile, Masking masking, const TileArguments& g, int ctas, cudaStream_t stream) {
   with_tile(tile, [&](auto index) {
     switch (masking) {
       case Masking::edges: return launch_instance<Element, index, Masking::edges>(g, ctas, stream);

@@ -5,7 +5,7 @@
 // of values. While the previous tile still uses the only query slot, keys and values are loaded before the queries. A mask's
 // slots become free before the keys' slots of the same step, so the producer waits for them first.
 #pragma once
-#include "attention/wgmma/scheduler.cuh"
+#include "attention/tiles/scheduler.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "device/ptx/tma.cuh"
 
@@ -21,9 +21,9 @@ __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots,
 
 /// All lanes walk and wait; one issues.
 template <int kIndex, Masking kMasking>
-__device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kIndex, kMasking>& shared) {
+__device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIndex, kMasking>& shared) {
   using S = Shared<kIndex, kMasking>;
-  constexpr WgmmaTile kTile = S::kTile;
+  constexpr Tile kTile = S::kTile;
   const bool leads = ptx::elect_one();
   PipelineState<kTile.query_slots> query;
   PipelineState<kTile.stages> key, value;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void produce(const WgmmaArguments& g, const Shared<kI
     const auto load_queries = [&] {
       ptx::Barrier* const landed = acquire(shared.query_slots, query);
       if (leads) {
-        ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * WgmmaTile::kBlockBytes);
+        ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * Tile::kBlockBytes);
         for (int block = 0; block < S::kHeadBlocks; ++block)
           ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
                         tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);

@@ -1,6 +1,6 @@
 // Shared memory of the tensor-core kernel and the layout of its operands.
 #pragma once
-#include "attention/wgmma/tile.h"
+#include "attention/wgmma/tiles.h"
 #include "device/pipeline.cuh"
 #include "device/ptx/wgmma.cuh"
 #include "device/shared_memory.cuh"
@@ -8,18 +8,18 @@
 namespace xgemm::attention {
 
 /// Every operand consists of blocks of 64 columns, rows of 128 bytes, swizzled. Queries and keys are K-major; values, keys by
-/// columns as in memory, are an MN-major B. Masks: WgmmaTile::mask_swizzled().
+/// columns as in memory, are an MN-major B. Masks: Tile::mask_swizzled().
 template <int kIndex, Masking kMasking>
 struct Shared {
-  static constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
+  static constexpr Tile kTile = kWgmmaTiles[kIndex];
   static constexpr int kKeys = kTile.keys, kRows = kTile.rows();
-  static constexpr int kQueryBlock = kRows * WgmmaTile::kBlockBytes, kKeyBlock = kKeys * WgmmaTile::kBlockBytes;
-  static constexpr int kHeadBlocks = WgmmaTile::blocks(kTile.head_size), kValueBlocks = WgmmaTile::blocks(kTile.value_size);
+  static constexpr int kQueryBlock = kRows * Tile::kBlockBytes, kKeyBlock = kKeys * Tile::kBlockBytes;
+  static constexpr int kHeadBlocks = Tile::blocks(kTile.head_size), kValueBlocks = Tile::blocks(kTile.value_size);
   static constexpr int kConsumerWarps = 4 * kTile.consumers;
   static constexpr int kMaskSlots = kTile.mask_slots(kMasking);
-  using Query = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kQueryBlock>;
-  using Key = ptx::OperandLayout<true, WgmmaTile::kBlockBytes, kKeyBlock>;
-  using Value = ptx::OperandLayout<false, WgmmaTile::kBlockBytes, kKeyBlock>;
+  using Query = ptx::OperandLayout<true, Tile::kBlockBytes, kQueryBlock>;
+  using Key = ptx::OperandLayout<true, Tile::kBlockBytes, kKeyBlock>;
+  using Value = ptx::OperandLayout<false, Tile::kBlockBytes, kKeyBlock>;
   static_assert(kQueryBlock % kSwizzlePattern == 0 && kKeyBlock % kSwizzlePattern == 0 && kKeys % 16 == 0);
   static_assert(kTile.shared_bytes(kMasking) <= 228 * 1024 / kTile.ctas - 1024);
 

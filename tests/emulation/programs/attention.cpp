@@ -38,20 +38,20 @@ void check(int heads, int sq, int sk, int d, int dv, Keys seen, double softcap, 
   a.scale = softcap == 0 ? 1 / std::sqrt(d) : softcap, a.cap_scale = softcap == 0 ? 0 : 1 / std::sqrt(d) / softcap;
   if (sunk) a.sinks.data = sinks.data(), a.sinks.batch[0] = 1, a.sinks_dtype = DType::f32;
   a.output = output.data(), a.lse = lse.data();
-  Plan plan = make_plan({.fp64 = false,
-                         .batches = heads,
-                         .rows = sq,
-                         .key_begin = std::clamp(seen.first, 0, sk),
-                         .key_end = std::clamp(sq - 1 + seen.last, 0, sk),
-                         .d = d,
-                         .dv = dv,
-                         .sm_count = sm_count});
+  SimtPlan plan = plan_simt({.fp64 = false,
+                             .batches = heads,
+                             .rows = sq,
+                             .key_begin = std::clamp(seen.first, 0, sk),
+                             .key_end = std::clamp(sq - 1 + seen.last, 0, sk),
+                             .d = d,
+                             .dv = dv,
+                             .sm_count = sm_count});
   plan.tile = kTile;
-  plan.row_tiles = (sq + kTiles[kTile].rows() - 1) / kTiles[kTile].rows();
+  plan.row_tiles = (sq + kSimtTiles[kTile].rows() - 1) / kSimtTiles[kTile].rows();
   plan.blocks = plan.row_tiles * heads * (plan.parallel ? plan.splits : 1);
   a.row_tiles = static_cast<unsigned>(plan.row_tiles);
   a.first_split = plan.first_split, a.splits = plan.splits, a.parallel = plan.parallel;
-  const int head_size = kTiles[kTile].head_size;
+  const int head_size = kSimtTiles[kTile].head_size;
   Buffer<float> outputs(n(static_cast<int>(plan.partials), heads * sq, head_size), NAN),
       maxima(n(static_cast<int>(plan.partials), heads, sq), NAN), sums(maxima.size(), NAN);
   a.partial_output = outputs.data(), a.partial_max = maxima.data(), a.partial_sum = sums.data();

@@ -10,7 +10,7 @@
 // operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
 // bits.
 #include "attention/fp16_split/launch.h"
-#include "attention/wgmma/instances.h"
+#include "attention/tiles/instances.h"
 #include "device/numeric.cuh"
 #include "programs/attention_case.h"
 
@@ -19,10 +19,8 @@ using namespace xgemm::attention;
 
 // Kernels that are not reached from here.
 namespace xgemm::attention {
-void launch_wgmma_half(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
-void launch_wgmma_bf16(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
-void launch_merge(DType, const WgmmaArguments&, std::int64_t, cudaStream_t) { std::abort(); }
-void launch_fp64(const Plan&, const Arguments&, cudaStream_t) { std::abort(); }
+void launch_merge(DType, const TileArguments&, std::int64_t, cudaStream_t) { std::abort(); }
+void launch_fp64(const SimtPlan&, const Arguments&, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::attention
 
 namespace {
@@ -123,21 +121,21 @@ void check(const SplitCase& c) {
     for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
     failed = 0;
     for (unsigned i = 0; i < arguments.batches; ++i) failed += arguments.failed[i] != 0;
-    const Plan rest = make_plan({.batches = arguments.batches,
-                                 .rows = std::int64_t{c.group} * c.sq,
-                                 .key_begin = std::clamp<std::int64_t>(arguments.first, 0, c.sk),
-                                 .key_end = std::clamp<std::int64_t>(c.sq - 1 + arguments.last, 0, c.sk),
-                                 .d = c.d,
-                                 .dv = c.dv,
-                                 .sm_count = sm_count});
+    const SimtPlan rest = plan_simt({.batches = arguments.batches,
+                                     .rows = std::int64_t{c.group} * c.sq,
+                                     .key_begin = std::clamp<std::int64_t>(arguments.first, 0, c.sk),
+                                     .key_end = std::clamp<std::int64_t>(c.sq - 1 + arguments.last, 0, c.sk),
+                                     .d = c.d,
+                                     .dv = c.dv,
+                                     .sm_count = sm_count});
     arguments.row_tiles = static_cast<unsigned>(rest.row_tiles), arguments.splits = rest.splits;
     arguments.parallel = rest.parallel, arguments.first_split = rest.first_split;
-    const auto stride = kTiles[place(rest.tile)].head_size;
+    const auto stride = kSimtTiles[place(rest.tile)].head_size;
     const std::int64_t partial_rows = rest.partials * arguments.total_rows();
     Buffer<float> partials(place(partial_rows * (stride + 2)));
     arguments.partial_output = partials.data(), arguments.partial_max = partials.data() + partial_rows * stride;
     arguments.partial_sum = partials.data() + partial_rows * (stride + 1);
-    launch(rest, arguments, nullptr);
+    launch_simt(rest, arguments, nullptr);
     return *plan;
   };
 

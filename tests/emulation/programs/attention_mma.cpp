@@ -3,6 +3,6 @@
 #include "programs/attention_wgmma.cpp"
 
 namespace xgemm::attention {
-void launch_wgmma_half(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
-void launch_wgmma_bf16(int, Masking, const WgmmaArguments&, int, cudaStream_t) { std::abort(); }
+void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
+void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::attention

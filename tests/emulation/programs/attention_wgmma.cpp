@@ -11,6 +11,7 @@
 #include "attention/mma/launch.h"
 #endif
 #include "attention/wgmma/launch.h"
+#include "attention/wgmma/tiles.h"
 #include "device/numeric.cuh"
 #include "programs/attention_case.h"
 
@@ -20,18 +21,21 @@ using namespace xgemm::attention;
 namespace {
 
 #ifdef FAMILY_MMA
-std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_mma(problem, 160 << 10); }
-bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory) {
+std::optional<Plan> make_plan(const Problem& problem) { return plan_mma(problem, 160 << 10); }
+bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
   launch_mma(plan, arguments, counters, memory, nullptr);
   return true;
 }
-const char* masks(const WgmmaPlan&, const Arguments&) { return ""; }
+const char* masks(const Plan&, const Arguments&) { return ""; }
 #else
-std::optional<WgmmaPlan> make_plan(const WgmmaProblem& problem) { return plan_wgmma(problem); }
-bool launch(const WgmmaPlan& plan, const Arguments& arguments, void* counters, void* memory) {
+std::optional<Plan> make_plan(Problem problem) {
+  problem.table = kWgmmaTiles;
+  return plan_tiles(problem);
+}
+bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
   return launch_wgmma(plan, arguments, counters, memory, nullptr);
 }
-const char* masks(const WgmmaPlan& plan, const Arguments& arguments) {
+const char* masks(const Plan& plan, const Arguments& arguments) {
   return launched_masking(plan, arguments) == Masking::additive_tma ? " mask by TMA" : "";
 }
 #endif
@@ -129,7 +133,7 @@ void check(const Case& c) {
   }
 
   const auto run = [&](const Arguments& arguments, int sm_count, std::uint64_t seed) {
-    WgmmaProblem problem = wgmma_problem(arguments);
+    Problem problem = tile_problem(arguments);
     problem.sm_count = sm_count;
     const auto plan = make_plan(problem);
     require(plan.has_value(), "plan");
@@ -140,9 +144,9 @@ void check(const Case& c) {
     return *plan;
   };
   Arguments large = a;
-  large.scale = 1025;
-  require(!make_plan(wgmma_problem(large)).has_value(), "no plan for a scale or softcap of which units of log2 are too coarse");
-  const WgmmaPlan plan = run(a, c.sm_count, c.seed);
+  large.scale = 1025, large.cap_scale = 1;
+  require(!make_plan(tile_problem(large)).has_value(), "no plan for a cap whose rounding shows");
+  const Plan plan = run(a, c.sm_count, c.seed);
   std::cout << "tile " << plan.tile << " packed " << plan.packed << " splits " << plan.splits << masks(plan, a) << ": "
             << std::flush;
 

@@ -1,11 +1,11 @@
 // Classifies a mask for the tensor-core kernel, one CTA per tile of rows by tile of keys, and packs a boolean one.
 //
 //   Operands  the mask with any strides, bool, half, bf16 or fp32. Threads: two per row of the tile.
-//   Results   WgmmaMask::classes; for bool also WgmmaMask::bits, in the order of wgmma's accumulators.
+//   Results   MaskArguments::classes; for bool also MaskArguments::bits, in the order of wgmma's accumulators.
 //   Floor     reads the mask once, without broadcast dims; writes an eighth of a byte per element (bool).
 #pragma once
-#include "attention/wgmma/arguments.h"
-#include "attention/wgmma/tile.h"
+#include "attention/tiles/arguments.h"
+#include "attention/tiles/tile.h"
 #include "device/numeric.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"

@@ -2,9 +2,8 @@
 #pragma once
 #include <cmath>
 
-#include "attention/wgmma/scheduler.cuh"
+#include "attention/tiles/scheduler.cuh"
 #include "device/numeric.cuh"
-#include "device/ptx/mma.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
@@ -39,9 +38,9 @@ struct TileMask;
 
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::edges, kAhead> {
-  __device__ __forceinline__ TileMask(const WgmmaArguments&, const RowTile&, const int (&)[2]) {}
-  __device__ __forceinline__ void load(const WgmmaArguments&, int, bool, bool) {}
-  __device__ __forceinline__ void apply(float (&)[kKeys / 2], const WgmmaArguments&) const {}
+  __device__ __forceinline__ TileMask(const TileArguments&, const RowTile&, const int (&)[2]) {}
+  __device__ __forceinline__ void load(const TileArguments&, int, bool, bool) {}
+  __device__ __forceinline__ void apply(float (&)[kKeys / 2], const TileArguments&) const {}
 };
 
 template <int kKeys, bool kAhead>
@@ -50,17 +49,17 @@ struct TileMask<kKeys, Masking::boolean, kAhead> {
   uint2 words;
   bool changes = false;
 
-  __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&)[2])
+  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&)[2])
       : bits(g.mask.bits + KeyWalk<kKeys, Masking::boolean>::mask_tile(g, tile) * g.mask.key_tiles * (blockDim.x - 128) +
              (threadIdx.x - 128)) {
     asm volatile("" : "+l"(bits));  // else each step computes it again, in front of the load that products have to hide
   }
-  __device__ __forceinline__ void load(const WgmmaArguments&, int n, bool mixed, bool) {
+  __device__ __forceinline__ void load(const TileArguments&, int n, bool mixed, bool) {
     const uint2* const at = bits + static_cast<std::int64_t>(n) * static_cast<int>(blockDim.x - 128);
     changes = mixed;
     if (mixed) words = __ldg(at);
   }
-  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments&) const {
+  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const TileArguments&) const {
     if (!changes) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h)  // word by word: ptxas then moves seven bits at a time to predicates
@@ -71,7 +70,7 @@ struct TileMask<kKeys, Masking::boolean, kAhead> {
 };
 
 /// Offsets of this thread's two rows in the mask, with its first column added.
-__device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const WgmmaArguments& g, const RowTile& tile,
+__device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const TileArguments& g, const RowTile& tile,
                                                const int (&packed_rows)[2]) {
   const auto& strides = g.mask.strides;
 #pragma unroll
@@ -99,22 +98,22 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
   int key;                                         ///< the tile's first
   bool changes, in_pairs;
 
-  __device__ __forceinline__ TileMask(const WgmmaArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
+  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
   /// `inside`: all keys of the tile are in bounds.
-  __device__ __forceinline__ void load(const WgmmaArguments& g, int n, bool mixed, bool inside) {
+  __device__ __forceinline__ void load(const TileArguments& g, int n, bool mixed, bool inside) {
     key = n * kKeys, changes = mixed, in_pairs = mixed && inside && g.mask.pairs && g.mask.dtype != DType::f32;
     if (kAhead && in_pairs) load_row<0>(g), load_row<1>(g);
   }
   template <int h>
-  __device__ __forceinline__ void load_row(const WgmmaArguments& g) {
+  __device__ __forceinline__ void load_row(const TileArguments& g) {
     const auto* const row = static_cast<const std::uint16_t*>(g.mask.values) + rows[h] + key;
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) pairs[kAhead ? h : 0][j] = __ldg(reinterpret_cast<const std::uint32_t*>(row + 8 * j));
   }
   template <int h>
-  __device__ __forceinline__ void add_row(float (&scores)[kKeys / 2], const WgmmaArguments& g) {
+  __device__ __forceinline__ void add_row(float (&scores)[kKeys / 2], const TileArguments& g) {
     if constexpr (!kAhead) load_row<h>(g);
     const bool fp16 = g.mask.dtype == DType::f16;
 #pragma unroll
@@ -126,7 +125,7 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
     }
   }
   /// Scores are in natural units: a mask of the lowest finite number, as models use it, would overflow in units of log2.
-  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const WgmmaArguments& g) {
+  __device__ __forceinline__ void apply(float (&scores)[kKeys / 2], const TileArguments& g) {
     if (!changes) {
 #pragma unroll
       for (float& score : scores) score *= g.score_scale;
@@ -137,7 +136,7 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
     }
   }
   /// One element at a time: fp32, other strides, the last keys.
-  __device__ __forceinline__ void apply_general(float (&scores)[kKeys / 2], const WgmmaArguments& g) const {
+  __device__ __forceinline__ void apply_general(float (&scores)[kKeys / 2], const TileArguments& g) const {
     const int last = g.sk - 1 - key - 2 * static_cast<int>(threadIdx.x % 4);  // last key in bounds, from this thread's first
     const int shift = g.mask.dtype == DType::f32 ? 2 : 1;
     const std::int64_t step = g.mask.strides.column << shift;
@@ -165,38 +164,10 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
   }
 };
 
-/// TMA loads this mask; add_mask_slot() adds it.
+/// TMA loads this mask (wgmma/mask_slot.cuh).
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::additive_tma, kAhead> : TileMask<kKeys, Masking::edges> {
   using TileMask<kKeys, Masking::edges>::TileMask;
 };
-
-/// Where ldmatrix finds this lane's row of a mask in a slot with the warpgroup's 64 rows (WgmmaTile::mask_swizzled); several
-/// heads may share a row of the mask. The first chunk of 16 bytes is added.
-template <int kIndex>
-__device__ __forceinline__ std::uint32_t mask_slot_row(int slot_rows) {
-  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row = (16 * warp + lane % 16) * slot_rows / 64;
-  return row * 2 * kTile.mask_columns() + 16 * (kTile.mask_swizzled() ? lane / 16 ^ row % 8 : lane / 16);
-}
-
-/// Scales the scores and adds a tile of a mask of T, in natural units as TileMask does. `row`: of the slot, mask_slot_row().
-/// ldmatrix has the layout of the accumulators.
-template <class T, int kIndex>
-__device__ __forceinline__ void add_mask_slot(float (&scores)[kWgmmaTiles[kIndex].keys / 2], std::uint32_t row, float scale) {
-  constexpr WgmmaTile kTile = kWgmmaTiles[kIndex];
-#pragma unroll
-  for (int k = 0; k < kTile.keys / 16; ++k) {
-    std::uint32_t matrices[4];
-    ptx::ldmatrix(matrices, kTile.mask_swizzled() ? (row ^ 32 * (k % 4)) + k / 4 * 128 * kTile.mask_columns() : row + 32 * k);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = unpack_pair<T>(matrices[i]);
-      float* const score = scores + 8 * k + 2 * i;
-      score[0] = fmaf(score[0], scale, pair.x), score[1] = fmaf(score[1], scale, pair.y);
-    }
-  }
-}
 
 }  // namespace xgemm::attention

@@ -4,15 +4,15 @@
 // causal mask it is the longest. A CTA's first item is its own index; a counter in memory gives the others, so that a CTA with
 // long tiles takes fewer. The producer fetches them and tells the consumers.
 #pragma once
-#include "attention/wgmma/arguments.h"
-#include "attention/wgmma/tile.h"
+#include "attention/tiles/arguments.h"
+#include "attention/tiles/tile.h"
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
 
 /// The producer's side: fetches the next item, long before it is needed. Called by a whole warp; returns `items` or more if
 /// there is none. The last request resets the counter to zero.
-__device__ __forceinline__ int fetch_item(const WgmmaArguments& g) {
+__device__ __forceinline__ int fetch_item(const TileArguments& g) {
   if (g.next_item == nullptr) return g.items;
   unsigned taken = 0;
   if (threadIdx.x % 32 == 0) {
@@ -28,7 +28,7 @@ struct RowTile {
   int row_tile, row;  ///< of its head; first packed row
   int head;           ///< query head within its group; 0 if the group is packed
   int inner, outer;   ///< batch
-  __device__ __forceinline__ RowTile(const WgmmaArguments& g, int item) {
+  __device__ __forceinline__ RowTile(const TileArguments& g, int item) {
     index = g.splits.divide(item), split = item - index * static_cast<int>(g.splits.divisor);
     const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
     const int from_last = g.section_heads.divide(within), heads = static_cast<int>(g.section_heads.divisor);
@@ -41,7 +41,7 @@ struct RowTile {
     inner = batch - outer * static_cast<int>(g.inner.divisor);
   }
   /// The index of a packed row of this tile among all rows of the output; negative after the last position.
-  __device__ __forceinline__ std::int64_t output_row(const WgmmaArguments& g, int packed_row) const {
+  __device__ __forceinline__ std::int64_t output_row(const TileArguments& g, int packed_row) const {
     const int position = g.pack.divide(packed_row), in_group = head + packed_row - position * static_cast<int>(g.pack.divisor);
     const std::int64_t batch = static_cast<std::int64_t>(outer) * static_cast<int>(g.inner.divisor) + inner;
     const std::int64_t group = static_cast<std::int64_t>(g.tile_heads.divisor) * g.pack.divisor;
@@ -50,9 +50,9 @@ struct RowTile {
 };
 
 /// Keys [begin, end) that the query of a packed row sees; rows past the last one have its limits.
-__device__ __forceinline__ int position_of(const WgmmaArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
-__device__ __forceinline__ int keys_begin(const WgmmaArguments& g, int position) { return max(0, position + g.first); }
-__device__ __forceinline__ int keys_end(const WgmmaArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
+__device__ __forceinline__ int position_of(const TileArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
+__device__ __forceinline__ int keys_begin(const TileArguments& g, int position) { return max(0, position + g.first); }
+__device__ __forceinline__ int keys_end(const TileArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
 
 /// The tiles of keys that an item needs, from the last to the first: `for (KeyWalk walk(g, tile); walk.valid(); walk.next())`.
 /// Whole warps walk together.
@@ -66,7 +66,7 @@ struct KeyWalk {
   unsigned present, mixed;
   const unsigned char* classes;
 
-  __device__ __forceinline__ KeyWalk(const WgmmaArguments& g, const RowTile& tile) {
+  __device__ __forceinline__ KeyWalk(const TileArguments& g, const RowTile& tile) {
     const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
     const int split = tile.split + g.first_split;
     begin = max(keys_begin(g, first) / kKeys, split * g.split_tiles);
@@ -81,7 +81,7 @@ struct KeyWalk {
       next();
     }
   }
-  static __device__ __forceinline__ std::int64_t mask_tile(const WgmmaArguments& g, const RowTile& tile) {
+  static __device__ __forceinline__ std::int64_t mask_tile(const TileArguments& g, const RowTile& tile) {
     const auto& steps = g.mask.steps;
     return static_cast<std::int64_t>(tile.outer) * steps.outer + tile.inner * steps.inner + tile.head * steps.head +
            tile.row_tile * steps.row;

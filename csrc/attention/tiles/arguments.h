@@ -10,7 +10,7 @@
 namespace xgemm::attention {
 
 /// An attention mask and its classification by mask_tiles.cuh, per tile of rows by tile of keys.
-struct WgmmaMask {
+struct MaskArguments {
   /// Steps from one (outer batch, inner batch, query head, position) to the next: of the mask in elements, and of the index of
   /// a mask tile (outer batch, inner batch, tile head, tile of rows). 0 if the mask is broadcast.
   struct {
@@ -29,7 +29,7 @@ struct WgmmaMask {
 };
 
 /// The logit of one more key for each query head, without a value.
-struct WgmmaSinks {
+struct Sinks {
   const void* values;  ///< null: there are none
   DType dtype;
   std::int64_t outer, inner, head;  ///< steps in elements
@@ -37,16 +37,16 @@ struct WgmmaSinks {
 
 /// Arguments of mask_tiles.cuh.
 struct MaskTilesArguments {
-  WgmmaMask mask;
+  MaskArguments mask;
   ShortDivider key_tiles;                ///< tiles of keys
   ShortDivider row_tiles, heads, inner;  ///< tiles of rows, tile heads, inner batches: 1 if broadcast
-  ShortDivider pack;                     ///< see WgmmaArguments
+  ShortDivider pack;                     ///< see TileArguments
   int rows, tile_rows;                   ///< packed rows of a tile head
   int sk;
   bool vector;  ///< 16 keys are contiguous and aligned to 16 bytes
 };
 
-struct WgmmaArguments {
+struct TileArguments {
   /// Query and output: dims (D, group, Sq, inner batch, outer batch), boxes of 64 columns by a tile's rows and by a warp's 16.
   /// Key and value: dims (D, Sk, inner batch, outer batch), boxes of 64 columns by a tile's keys.
   CUtensorMap query, key, value, output;
@@ -77,8 +77,8 @@ struct WgmmaArguments {
   int items;            ///< tiles of rows times splits
   unsigned* next_item;  ///< counts items that CTAs have taken, zero before and after; null if each CTA has one item
 
-  WgmmaMask mask;
-  WgmmaSinks sinks;
+  MaskArguments mask;
+  Sinks sinks;
 
   // Results go through memory (splits.cuh) with several splits, or if TMA cannot store the rows.
   bool through_memory;

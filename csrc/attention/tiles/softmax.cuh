@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "attention/wgmma/tile.h"
+#include "attention/tiles/tile.h"
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 

@@ -1,7 +1,5 @@
-// The tiles of the tensor-core kernel (kernel.cuh): one instantiation each for half and bf16, chosen by plan.cpp.
+// A tile of the tensor-core kernels: rows of queries against keys, and what it needs of an SM. Each family has a table of them.
 #pragma once
-#include <array>
-
 namespace xgemm::attention {
 
 /// The masks that the kernel is compiled for; edges (causal, window, the last keys) are always included.
@@ -30,7 +28,7 @@ inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to 
 
 inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
-struct WgmmaTile {
+struct Tile {
   int head_size, value_size;  ///< largest D and Dv; TMA pads with zeros
   int consumers;              ///< warpgroups of 64 query rows
   int keys;                   ///< per step of the online softmax
@@ -84,50 +82,6 @@ struct WgmmaTile {
   constexpr int consumer_registers(Masking masking) const {
     return consumers == 3 ? 160 : consumers == 1 ? 216 : masking == Masking::edges ? 240 : 232;
   }
-};
-
-// Keys of a step: as many as registers (scores, weights, outputs) and shared memory allow. The first that serves is taken, or a
-// faster one of its head size and keys, which gives the same bits.
-inline constexpr std::array kWgmmaTiles = {
-    // 0, 1: exponentials take as long as products: three warpgroups, unless two leave fewer rows or SMs without work
-    WgmmaTile{.head_size = 64,
-              .value_size = 64,
-              .consumers = 2,
-              .keys = 128,
-              .query_slots = 2,
-              .stages = 3,
-              .serving = Serving::unmasked,
-              .row = 1.14},  // measured: docs/log/attention.md
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 2, .stages = 2, .additive = false},
-    WgmmaTile{
-        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 2
-    WgmmaTile{.head_size = 96, .value_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2},             // 3
-    // 4: three warpgroups read keys and values less often
-    WgmmaTile{.head_size = 128,
-              .value_size = 128,
-              .consumers = 3,
-              .keys = 80,
-              .query_slots = 2,
-              .stages = 2,
-              .serving = Serving::long_full},
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2},  // 5
-    WgmmaTile{.head_size = 192,
-              .value_size = 128,
-              .consumers = 2,
-              .keys = 112,
-              .query_slots = 1,
-              .stages = 2,
-              .additive = false},  // 6: latent attention's heads
-    WgmmaTile{
-        .head_size = 192, .value_size = 192, .consumers = 2, .keys = 112, .query_slots = 1, .stages = 2, .additive = false},  // 7
-    WgmmaTile{
-        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 8
-    WgmmaTile{
-        .head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 9
-    // Decoding: limited by reading keys and values, so as many loads as possible are in flight; two CTAs if registers allow.
-    WgmmaTile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3, .ctas = 2},   // 10
-    WgmmaTile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3, .ctas = 2},  // 11
-    WgmmaTile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3},             // 12
 };
 
 }  // namespace xgemm::attention

@@ -1,12 +1,12 @@
 // The merge of splits (merge.cuh) for each dtype.
-#include "attention/wgmma/instances.h"
-#include "attention/wgmma/merge.cuh"
+#include "attention/tiles/instances.h"
+#include "attention/tiles/merge.cuh"
 #include "device/integer.h"
 #include "device/launch.h"
 
 namespace xgemm::attention {
 
-void launch_merge(DType dtype, const WgmmaArguments& arguments, std::int64_t rows, cudaStream_t stream) {
+void launch_merge(DType dtype, const TileArguments& arguments, std::int64_t rows, cudaStream_t stream) {
   const auto launch = [&](auto kernel) {
     enqueue(kernel, {.blocks = static_cast<unsigned>(ceil_div(rows, kMergeWarps)), .threads = 32 * kMergeWarps, .early = true},
             stream, arguments);

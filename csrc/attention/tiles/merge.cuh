@@ -1,13 +1,14 @@
 // Merges the splits of the keys: a kernel of its own, after the one that wrote them (splits.cuh).
 //
-//   Operands   WgmmaArguments::partial_states and partial_outputs of all splits of a row, which has `partial_columns` outputs.
+//   Operands   TileArguments::partial_states and partial_outputs of all splits of a row, which has `partial_columns` outputs.
 //   CTA        four warps, one row each. Its first instructions run while the previous kernel ends (programmatic dependent
 //              launch).
 //   Order      split by split, from the first one that some row sees, each relative to the maximum so far (MergedSplits): one
 //              CTA that computes all splits in turn gets the same bits (mma/merge.cuh).
 //   Floor      reads 4 partial_columns + 8 bytes per row and split.
 #pragma once
-#include "attention/wgmma/splits.cuh"
+#include "attention/tiles/finish.cuh"
+#include "attention/tiles/splits.cuh"
 #include "device/ptx/grid.cuh"
 
 namespace xgemm::attention {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
 }
 
 template <class Element>
-__global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_constant__ WgmmaArguments g) {
+__global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_constant__ TileArguments g) {
   ptx::grid_release();
   ptx::grid_wait();
   merge_row(

@@ -1,4 +1,4 @@
-#include "attention/wgmma/plan.h"
+#include "attention/tiles/plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,9 +38,9 @@ std::int64_t split_keys(std::int64_t rows, std::int64_t sk, bool large_heads) {
 }
 
 /// The plan for the problem by this tile; nothing if counts do not fit.
-std::optional<WgmmaPlan> plan_of(const WgmmaProblem& p, const WgmmaTile& tile) {
+std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   const std::int64_t all_rows = p.sq * p.group, rows = tile.rows();
-  WgmmaPlan plan{.table = p.table, .tile = static_cast<int>(&tile - p.table.data())};
+  Plan plan{.table = p.table, .tile = static_cast<int>(&tile - p.table.data())};
   // Without splits, each warp stores its 16 rows by TMA: whole positions.
   const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
   if (tile.consumers == 1 || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
@@ -76,33 +76,33 @@ std::optional<WgmmaPlan> plan_of(const WgmmaProblem& p, const WgmmaTile& tile) {
   return plan;
 }
 
-bool adds_alike(const WgmmaTile& a, const WgmmaTile& b) {
+bool adds_alike(const Tile& a, const Tile& b) {
   return a.keys == b.keys && a.head_size == b.head_size && a.value_size == b.value_size;
 }
 
 /// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
 /// several lengths fill the GPU, as the longest come first.
-double work(const WgmmaProblem& p, const WgmmaPlan& plan) {
-  const WgmmaTile& tile = plan.info();
+double work(const Problem& p, const Plan& plan) {
+  const Tile& tile = plan.info();
   const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row;
   return p.causal ? items * row * static_cast<double>(p.sk + tile.rows()) : std::ceil(items) * row;
 }
 
 }  // namespace
 
-std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& p) {
+std::optional<Plan> plan_tiles(const Problem& p) {
   if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};
   const std::int64_t all_rows = p.sq * p.group;
   // Positions plus either length, and a tile beyond, must fit 32 bits.
   if (p.sq + p.sk + 1024 > kInt) return {};
   const bool few = !p.batch_invariant && all_rows <= kFewRows;
   const bool long_full = !p.batch_invariant && !p.causal && all_rows > kShortRows;
-  std::optional<WgmmaPlan> best;
-  for (const WgmmaTile& tile : p.table) {
+  std::optional<Plan> best;
+  for (const Tile& tile : p.table) {
     const bool serves = (tile.consumers == 1) == few && tile.serves(p.masking) &&
                         (tile.serving != Serving::long_full || long_full) && p.d <= tile.head_size && p.dv <= tile.value_size;
     if (!serves || (best && !adds_alike(tile, best->info()))) continue;  // the first that serves decides the order of additions
-    const std::optional<WgmmaPlan> plan = plan_of(p, tile);
+    const std::optional<Plan> plan = plan_of(p, tile);
     if (!plan) return {};
     if (!best || work(p, *plan) < work(p, *best)) best = plan;
   }

@@ -4,15 +4,15 @@
 #include <optional>
 #include <span>
 
-#include "attention/wgmma/tile.h"
+#include "attention/tiles/tile.h"
 #include "device/integer.h"
 
 namespace xgemm::attention {
 
 /// What the choice depends on.
-struct WgmmaProblem {
-  std::span<const WgmmaTile> table = kWgmmaTiles;  ///< fp32: kSplitTiles (attention/fp16_split)
-  bool possible = false;  ///< half precision on sm_90, operands that TMA can load (wgmma/launch.h), scale > 0
+struct Problem {
+  std::span<const Tile> table{};  ///< the family's
+  bool possible = false;          ///< half precision on sm_90, operands that TMA can load (wgmma/launch.h), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads of all batches
   std::int64_t group = 1;    ///< query heads per key head
@@ -26,8 +26,8 @@ struct WgmmaProblem {
   bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
 };
 
-struct WgmmaPlan {
-  std::span<const WgmmaTile> table = kWgmmaTiles;
+struct Plan {
+  std::span<const Tile> table{};
   int tile = 0;            ///< index into `table`
   int packed = 1;          ///< query heads of a group whose rows share a tile: 1 or all
   int tile_rows = 0;       ///< used rows of a tile: all, unless the group does not divide them
@@ -47,7 +47,7 @@ struct WgmmaPlan {
   int key_tiles = 0;            ///< tiles of keys of each, of all keys
 
   std::int64_t items() const { return tiles * splits; }
-  const WgmmaTile& info() const { return table[static_cast<std::size_t>(tile)]; }
+  const Tile& info() const { return table[static_cast<std::size_t>(tile)]; }
   bool shares_items() const { return items() > ctas; }  ///< CTAs take items from one counter
   std::int64_t counter_bytes() const { return 4 * shares_items(); }
   std::int64_t merged_rows() const { return tiles * partial_rows; }  ///< rows of partial results
@@ -61,6 +61,6 @@ struct WgmmaPlan {
 };
 
 /// Nothing if the kernel does not take the problem.
-std::optional<WgmmaPlan> plan_wgmma(const WgmmaProblem& problem);
+std::optional<Plan> plan_tiles(const Problem& problem);
 
 }  // namespace xgemm::attention

@@ -4,20 +4,31 @@
 // Floor: writes and reads 4 value_size + 8 bytes per row and split, against 4 (D + Dv) split_keys bytes of keys and values per
 // tile.
 #pragma once
-#include "attention/wgmma/epilogue.cuh"
+#include "attention/tiles/scheduler.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
 
+/// A consumer thread's position among the CTA's rows.
+struct Place {
+  int warpgroup, lane;
+  int warp_row;  ///< the warp's first row
+  __device__ __forceinline__ Place() {
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    warpgroup = warp_uniform(thread / 128), lane = thread % 32, warp_row = warp_uniform(thread / 32) * 16;
+  }
+  __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
+};
+
 /// The index of row `row` of a tile's split in memory.
-__device__ __forceinline__ std::int64_t partial_row(const WgmmaArguments& g, int tile, int split, int row) {
+__device__ __forceinline__ std::int64_t partial_row(const TileArguments& g, int tile, int split, int row) {
   return (static_cast<std::int64_t>(tile) * static_cast<int>(g.splits.divisor) + split) * g.partial_rows + row;
 }
 
 /// Writes an item's results of the warpgroup's rows.
 template <int kCount>
 __device__ __forceinline__ void leave_partials(const float (&outputs)[kCount], const float (&maximum)[2], const float (&sum)[2],
-                                               const WgmmaArguments& g, const RowTile& tile) {
+                                               const TileArguments& g, const RowTile& tile) {
   const Place place;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "attention/fp16_split/tile.h"
-#include "attention/wgmma/instances.h"
-#include "attention/wgmma/mask_tiles.cuh"
+#include "attention/tiles/instances.h"
+#include "attention/tiles/mask_tiles.cuh"
+#include "attention/wgmma/tiles.h"
 
 namespace xgemm::attention {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 template <const auto& kTiles>
 bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
   const auto launch = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
-    constexpr WgmmaTile kTile = kTiles[kIndex];
+    constexpr Tile kTile = kTiles[kIndex];
     if constexpr (kTile.serves(Masking::boolean) || kTile.serves(Masking::additive)) {
       if (kTile.rows() != rows || kTile.keys != keys) return false;
       constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
@@ -28,13 +29,13 @@ bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned 
 }
 
 /// fp32's tiles (fp16_split) use this classifier, too, compiled for the tables above.
-constexpr bool is_compiled(const WgmmaTile& tile) {
-  const auto same = [&](const WgmmaTile& t) {
+constexpr bool is_compiled(const Tile& tile) {
+  const auto same = [&](const Tile& t) {
     return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));
   };
   return std::ranges::any_of(kWgmmaTiles, same);
 }
-static_assert(std::ranges::all_of(kSplitTiles, [](const WgmmaTile& t) {
+static_assert(std::ranges::all_of(kSplitTiles, [](const Tile& t) {
   return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive));
 }));
 

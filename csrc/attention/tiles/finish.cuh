@@ -1,14 +1,14 @@
 // The end of a row: adds its sink, normalises and rounds its outputs.
 #pragma once
-#include "attention/wgmma/scheduler.cuh"
-#include "attention/wgmma/softmax.cuh"
+#include "attention/tiles/scheduler.cuh"
+#include "attention/tiles/softmax.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
 
 /// Adds the sink, if there are any, to the maximum and sum of a packed row of the tile, as the score of one more key; returns
 /// the factor of the row's outputs.
-__device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTile& tile, int packed_row, float& maximum,
+__device__ __forceinline__ float finish_row(const TileArguments& g, const RowTile& tile, int packed_row, float& maximum,
                                             float& sum) {
   if (g.sinks.values == nullptr) return 1 / sum;
   const int head = tile.head + packed_row - g.pack.divide(packed_row) * static_cast<int>(g.pack.divisor);
@@ -34,7 +34,7 @@ __device__ __forceinline__ float finish_row(const WgmmaArguments& g, const RowTi
 
 /// Normalises and stores four columns of a row of the tile, given unnormalised with the row's maximum and sum.
 template <class Element>
-__device__ __forceinline__ void store_quad(const WgmmaArguments& g, const RowTile& tile, int row, std::int64_t out, int column,
+__device__ __forceinline__ void store_quad(const TileArguments& g, const RowTile& tile, int row, std::int64_t out, int column,
                                            float maximum, float sum, Vector<float, 4>& output) {
   const float keys = sum, inverse = finish_row(g, tile, tile.row + row, maximum, sum);
   if (column == 0 && g.lse != nullptr) g.lse[out] = log_sum(maximum, sum, g.scale);

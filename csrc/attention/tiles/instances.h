@@ -1,0 +1,15 @@
+// Kernels that the families share.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "attention/tiles/arguments.h"
+#include "device/dtype.h"
+
+namespace xgemm::attention {
+
+/// merge.cuh, for so many rows in memory.
+void launch_merge(DType dtype, const TileArguments& arguments, std::int64_t rows, cudaStream_t stream);
+/// mask_tiles.cuh for tiles of so many rows and keys.
+void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream);
+
+}  // namespace xgemm::attention
