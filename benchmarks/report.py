@@ -11,12 +11,14 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.plots import draw, headline_panels
 from benchmarks.results import ROOT, geomean
 from benchmarks.tables import (
     CPU,
+    DOCUMENTS,
     LAB,
     MODELS,
     OPS,
@@ -183,7 +185,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     MODELS: models_table,
     CPU: cpu_summary,
     "lab": lab_overview,
-    "lab_items": lab_items,
+    **{f"items_{document}": partial(lab_items, document) for document in DOCUMENTS},
     "lab_counters": lab_counters,
 }
 

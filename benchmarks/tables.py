@@ -517,8 +517,11 @@ def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list
     return list(dict.fromkeys(document["gpu"] for _, document in here_first))
 
 
-def lab_items(results: Results) -> str:
-    """A line an item of the documents: its command, our figure on each GPU, the document's."""
+DOCUMENTS = ("S0", "S1", "S2", "S3", "S4", "B")  # what ids of items begin with; B: what the documents' code adds
+
+
+def lab_items(document: str, results: Results) -> str:
+    """A line an item of a document: its command, our figure on each GPU, the document's."""
     found = {op: lab_documents(op, results) for op in [*LAB, "lab_counters"]}
     gpus = lab_gpus(found, results) or ["measured"]
     of_gpu = [
@@ -528,7 +531,7 @@ def lab_items(results: Results) -> str:
         for gpu in gpus
     ]
     lines = []
-    for item in ITEMS:
+    for item in (item for item in ITEMS if item.id.startswith(document)):
         cells = [item.measured(measured) for measured in of_gpu]
         lines.append([item.id, item.what, item.command, *cells, item.document])
     return markdown(["item", "what", "command", *gpus, "document"], lines)
