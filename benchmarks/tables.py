@@ -275,27 +275,12 @@ def accuracy(rows: list[dict]) -> str:
     return text
 
 
-def shown(op: str, results: Results) -> list[Group]:
-    """Every measurement of an op; of cases in groups other than the peers' the one that its group counts."""
-    rows = results.documents[op]["rows"]
-    names = dict.fromkeys(name for row in rows for name in row.get("groups", ()))
-    found = peers_table(grouped(rows))
-    seen = {(group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]) for group in found if OURS in group}
-    for name in names:
-        for group in results.groups(op, of=name):
-            key = group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]
-            if key not in seen:
-                seen.add(key)
-                found.append(group)
-    return found
-
-
 def op_table(op: str, results: Results) -> str:
     """The measurements of an op: a line a group, a column a contender."""
     document = results.documents.get(op)
     if document is None:
         return ""
-    groups = shown(op, results)
+    groups = grouped(document["rows"])
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
     powered = op == "attention" and any(row.get("watts") for row in document["rows"])
     rows = []
