@@ -29,7 +29,6 @@ from benchmarks.attention_peers import (
 from benchmarks.common import Case, Contender, Options, measure, options_or_estimate, sum_tolerance
 from benchmarks.common.machine import TFLOPS
 from benchmarks.matmul import tf32
-from benchmarks.tables import RANDOM_GROUPS
 
 OP = "attention"
 SOURCES = ["csrc/attention", "csrc/device"]
@@ -268,7 +267,7 @@ def cases(options: Options) -> list[Case]:
     found = []
     groups = cpu() if not options.cuda else quick() if options.quick else of_groups(options)
     for group, problems in groups:
-        names = {"prefix": "random", "seed": options.seed} if group in RANDOM_GROUPS else {}
+        names = {"prefix": "random", "seed": options.seed} if group.startswith("random") else {}
         wanted = [(p, dtype) for p, dtype in problems if dtype != FP32 or p.precision in (options.modes or MODES)]
         new = [case(p, dtype, options, (group,), **names) for p, dtype in wanted]
         # Where a call is short, tables show its time in a CUDA graph: leaving out the other saves a third.

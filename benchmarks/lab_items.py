@@ -1,7 +1,7 @@
 """Every item of the catalogue of the documents: the command that shows it, our figure and the document's.
 
-``python -m benchmarks.report`` makes docs/lab.md's table of these and of the lab's result files. A figure is a function
-of one GPU's rows; where it is a text, it does not depend on a GPU, and a test holds it.
+``python -m benchmarks.report`` makes a table for the page of each document from these and the lab's result files. A
+figure is a function of one GPU's rows; where it is a text, it does not depend on a GPU, and a test holds it.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class Item:
             return "not measured yet"
 
 
-CALCULATORS = "[calculators](#what-needs-no-gpu)"
+CALCULATORS = "[calculators](lab.md#what-needs-no-gpu)"
 DEVICE = "`python -m torch_ext.device`"
 SANITIZE = "`make sanitize`"
 
@@ -390,7 +390,10 @@ def window(name: str, more: str = "") -> Callable[[Measured], str]:
 
 ITEMS = (
     Item(
-        "S0-01", "copies are not timed", "[how it is measured](#how-it-is-measured)", "kernels alone, in a CUDA graph"
+        "S0-01",
+        "copies are not timed",
+        "[how it is measured](lab.md#how-it-is-measured)",
+        "kernels alone, in a CUDA graph",
     ),
     Item(
         "S0-02", "alpha, beta; C unread at beta = 0", test("test_lab_ladders", "beta_zero"), "a C of NaN changes no bit"
@@ -421,7 +424,10 @@ ITEMS = (
     Item("S1-01", "profile first", "`make profile`, `make lab ARGS=--counters`", counters, "98,304 and 65,536"),
     Item("S1-02", "latency of shared memory, L1, L2, memory", only("latency"), latency, "23, 33, 200, 290 (Ampere)"),
     Item(
-        "S1-03", "eight tricks", "[table](#the-documents-tricks-and-where-they-are)", "an op, a file and a figure each"
+        "S1-03",
+        "eight tricks",
+        "[table](lab.md#the-documents-tricks-and-where-they-are)",
+        "an op, a file and a figure each",
     ),
     Item("S1-04", "strided copy over coalesced", only("coalescing"), strided, "1.37x (T4), 1.72x (4090)"),
     Item("S1-05", "coalesced copy", only("coalescing"), coalesced, "T4 559 us, 240 GB/s; 4090 119 us, 1,128 GB/s"),
@@ -484,7 +490,7 @@ ITEMS = (
     Item(
         "S1-24",
         "table 6.1; privatisation proper",
-        f"[table](#the-documents-tricks-and-where-they-are), {only('privatisation')}",
+        f"[table](lab.md#the-documents-tricks-and-where-they-are), {only('privatisation')}",
         histogram,
     ),
     Item("S1-25", "papers and tools linked", "the pages' sources", "cited where their idea is used"),
@@ -538,7 +544,7 @@ ITEMS = (
     Item(
         "S3-01",
         "the sheet's goals",
-        "[exercises](#exercises) 02 and 05",
+        "[exercises](lab.md#exercises) 02 and 05",
         "skeletons that `check` compiles and compares",
     ),
     Item("S3-02", "without shared memory", only("tiling"), tiled("naive 8")),
@@ -595,10 +601,10 @@ ITEMS = (
     Item(
         "S3-17",
         "indices of tiles",
-        "[exercise](#exercises) 02",
+        "[exercise](lab.md#exercises) 02",
         "`csrc/lab/experiments/tiling.cu`, ragged sizes against float64",
     ),
-    Item("S3-18", "time and verify", "[how it is measured](#how-it-is-measured)", "what is wrong is not timed"),
+    Item("S3-18", "time and verify", "[how it is measured](lab.md#how-it-is-measured)", "what is wrong is not timed"),
     Item("S4-01", "W operations, Q bytes", only("roofline"), knee),
     Item("S4-02", "time is the larger of two", only("roofline"), balance),
     Item("S4-03", "energy is their sum", only("roofline"), energy),

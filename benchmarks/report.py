@@ -1,7 +1,8 @@
 """Makes the figures in README.md and docs/ and the plots from `benchmarks/results/<gpu>/*.json`, and from nothing else.
 
-A page shows results between the markers ``<!-- results:begin NAME -->`` and ``<!-- results:end -->``: NAME is an op, or
-a part of `PARTS`. ``--check`` writes nothing and fails where a page is not what the files give.
+A page shows results between the markers ``<!-- results:begin NAME -->`` and ``<!-- results:end -->``: NAME is a part of
+`PARTS` or a file of the lab. Every single measurement goes to build/results.md, which is not committed. ``--check``
+writes nothing and fails where a page is not what the files give.
 """
 
 import argparse
@@ -10,20 +11,25 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.plots import draw, headline_panels
 from benchmarks.results import ROOT, geomean
 from benchmarks.tables import (
     CPU,
+    DOCUMENTS,
     LAB,
     MODELS,
     OPS,
     OURS,
     RANDOM_SHAPES,
     Results,
+    aligned,
     best_peer,
+    case_groups,
     compared,
+    cpu_summary,
     cpu_tables,
     lab_counters,
     lab_items,
@@ -70,7 +76,6 @@ SUMMARY_OF_MODELS = [  # a name, dtypes, and whether the input is the small one
     ("whole models, one small input", ("float32", "bfloat16"), True),
 ]
 LONG_ROW = 4096  # columns
-ALIGNED = 8  # elements of half precision in 16 bytes
 
 
 def measured(results: Results) -> list[dict]:
@@ -90,17 +95,16 @@ def why(results: Results) -> str:
     ]
     halves: dict[bool, list[float]] = {True: [], False: []}
     for group in [*compared(results, "matmul", "bfloat16"), *compared(results, "matmul", "float16")]:
-        shape = group[OURS]["shape"]
-        halves[shape["n"] % ALIGNED == 0 and shape["k"] % ALIGNED == 0].append(speedup(group))
+        halves[aligned(group[OURS])].append(speedup(group))
     if not (products and rows and halves[True] and halves[False]):
         return ""
-    fast, aligned, unaligned = (geomean(values) for values in (map(speedup, products), halves[True], halves[False]))
+    fast, whole, unaligned = (geomean(values) for values in (map(speedup, products), halves[True], halves[False]))
     sentence = (
         "Matrix products, reductions, softmax and attention for PyTorch as hand-written CUDA kernels: "
         f"on an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's "
         f"with no larger an error in {len(exact)} of {len(products)} cases, softmax and log-sum-exp of long rows "
         f"run at {geomean(rows):.0%} of the measured memory bandwidth, half-precision products run "
-        f"{aligned:.1f} times as fast as cuBLAS's ({unaligned:.1f} times where rows are not a multiple of 16 bytes), "
+        f"{whole:.1f} times as fast as cuBLAS's ({unaligned:.1f} times where rows are not a multiple of 16 bytes), "
         "and the same call gives the same bits on every run."
     )
     return textwrap.fill(sentence, 120) + "\n"
@@ -133,7 +137,7 @@ def summary(results: Results) -> str:
     text += markdown(["operators", "cases", "speed-up, geomean", "range", "error over the peer's, median"], rows)
     text += f"\n{provenance(*documents)}. Speed-up: time of the fastest peer of the same\n"
     text += "accuracy (torch's own operators, each SDPA backend, torch.compile) over ours; below 1 the peer is faster. "
-    text += "Error: Frobenius norm against float64.\nAll cases: [docs/results.md](docs/results.md).\n"
+    text += "Error: Frobenius norm against float64.\nMore: [docs/results.md](docs/results.md).\n"
     return text
 
 
@@ -159,20 +163,29 @@ def overview(results: Results) -> str:
     if not documents:
         return ""
     text = f"{provenance(*documents)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
-    text += "interleaved runs on random normal data, each result checked against float64 first.\n\n"
-    text += overview_table(results)
-    return text + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
+    text += "interleaved runs on random normal data, each result checked against float64 first. Unaligned: rows of an\n"
+    text += "operand are not a multiple of 16 bytes.\n\n"
+    text += overview_table(results) + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
+    plots = [op for op in OPS if (results.folder / f"{op}.png").exists()]
+    return text + "".join(f"\n![{op}](../{results.url}/{op}.png)\n" for op in plots)
+
+
+def everything(results: Results) -> str:
+    """build/results.md: every measurement of every operator."""
+    measured = [f"## {op}\n\n{op_table(op, results)}\n" for op in OPS if op in results.documents]
+    return f"# Every measurement\n\n{''.join(measured)}## On a CPU\n\n{cpu_tables(results)}"
 
 
 PARTS: dict[str | None, Callable[[Results], str]] = {
     None: summary,
     "why": why,
     "overview": overview,
+    "groups": case_groups,
     RANDOM_SHAPES: random_report,
     MODELS: models_table,
-    CPU: cpu_tables,
+    CPU: cpu_summary,
     "lab": lab_overview,
-    "lab_items": lab_items,
+    **{f"items_{document}": partial(lab_items, document) for document in DOCUMENTS},
     "lab_counters": lab_counters,
 }
 
@@ -184,9 +197,9 @@ def filled(page: Path, text: str, results: Results) -> str:
         name = match[2]
         if name in PARTS:
             return match[1] + PARTS[name](results) + match[3]
-        if name not in (*OPS, *LAB):
-            raise ValueError(f"{page}: no results are kept of {name}")
-        return match[1] + (lab_table if name in LAB else op_table)(name, results) + match[3]
+        if name not in LAB:
+            raise ValueError(f"{page}: there is no part {name} of the results")
+        return match[1] + lab_table(name, results) + match[3]
 
     new, blocks = MARKED.subn(block, text)
     if blocks != len(re.findall(r"^<!-- results:", text, re.MULTILINE)) / 2:
@@ -217,6 +230,10 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     for page in outdated:
         page.write_text(filled(page, page.read_text(), results))
         print(page.relative_to(root))
+    path = root / "build" / "results.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(everything(results))
+    print(path.relative_to(root))
     return 0
 
 

@@ -52,7 +52,6 @@ OURS = "xgemm"
 ANY = "any"
 TF32 = "torch_tf32"  # another accuracy than ours: shown, but no peer of "highest"
 COLD_GROUPS = {"few rows", "layers", "decode"}  # of cases: a layer's weights or cache are not in L2 when its turn comes
-RANDOM_GROUPS = {"random", "random fp32"}  # groups of random cases: their 5th percentile is shown too
 
 Group = dict[str, dict]  # the rows of one interleaved measurement, by contender
 
@@ -166,55 +165,58 @@ def provenance(*documents: dict) -> str:
     )
 
 
+def aligned(row: dict) -> bool:
+    """Whether rows of both operands of a product are a multiple of 16 bytes in every layout."""
+    elements = 16 // {"float64": 8, "float32": 4}.get(row["dtype"], 2)
+    return row["shape"]["n"] % elements == row["shape"]["k"] % elements == 0
+
+
+def ratio_cells(groups: list[Group]) -> list[str]:
+    """What RATIO_HEADS says of the best peer's time over ours."""
+    ratios = sorted((speedup(group), group[OURS]["case"]) for group in groups)
+    values, (worst, case) = [ratio for ratio, _ in ratios], ratios[0]
+    figures = [f"{value:.2f}" for value in (geomean(values), fifth_percentile(values))]
+    return [str(len(values)), *figures, str(sum(ratio < 1 for ratio in values)), f"{worst:.2f}: {case}"]
+
+
+RATIO_HEADS = ["cases", "geomean", "5th percentile", "below 1", "worst"]
+
+
 def overview_table(results: Results) -> str:
-    """A line an op and dtype: the geometric mean and the range of the best peer's time over ours, and one case."""
+    """A line an op, dtype and mode, matmul's unaligned rows apart: speed-ups over the best peer, and one case."""
     rows = []
     for op in OPS:
-        kinds = dict.fromkeys((g[OURS]["dtype"], g[OURS]["mode"]) for g in results.groups(op))
-        for dtype, mode in kinds:
-            groups = compared(results, op, dtype, mode)
-            if not groups:
-                continue
-            ratios = [speedup(group) for group in groups]
-            largest = max(groups, key=lambda group: (group[OURS]["floor_us"] or 0.0, group[OURS]["us"]))
-            ours, peer = largest[OURS], best_peer(largest)
-            name = {"host": "host time of a call"}.get(op, op)
-            rows.append(
-                [
-                    f"{name}, {dtype}" + (f", {mode}" if mode else ""),
-                    str(len(groups)),
-                    f"{geomean(ratios):.2f}",
-                    f"{min(ratios):.2f} to {max(ratios):.2f}",
-                    f"{ours['case']}: {microseconds(ours['us'])} us" + (f", {rate(ours)}" if rate(ours) else ""),
-                    f"{peer['contender']} {microseconds(peer['us'])} us",
-                ]
-            )
-    header = ["operator", "cases", "speed-up, geomean", "range", "its largest case", "best peer there"]
-    return markdown(header, rows)
+        for dtype, mode in dict.fromkeys((g[OURS]["dtype"], g[OURS]["mode"]) for g in results.groups(op)):
+            groups, unaligned = compared(results, op, dtype, mode), []
+            if op == "matmul":
+                unaligned = [group for group in groups if not aligned(group[OURS])]
+                groups = [group for group in groups if aligned(group[OURS])]
+            name = f"{'host time of a call' if op == 'host' else op}, {dtype}" + (f", {mode}" if mode else "")
+            for kind, of_kind in ((name, groups), (f"{name}, unaligned", unaligned)):
+                if of_kind:
+                    largest = max(of_kind, key=lambda group: (group[OURS]["floor_us"] or 0.0, group[OURS]["us"]))
+                    ours, peer = largest[OURS], best_peer(largest)
+                    figure = ", ".join(filter(None, [f"{ours['case']}: {microseconds(ours['us'])} us", rate(ours)]))
+                    of_peer = f"{peer['contender']} {microseconds(peer['us'])} us"
+                    rows.append([kind, *ratio_cells(of_kind), figure, of_peer])
+    return markdown(["operator", *RATIO_HEADS, "its largest case", "best peer there"], rows)
 
 
-def case_groups_table(op: str, results: Results, name_worst: bool) -> str:
-    """A line a group of cases, a column a dtype and mode: best peer's time over ours, geometric mean and worst."""
+def case_groups_table(op: str, results: Results) -> str:
+    """A line a group of an op's cases, dtype and mode: speed-ups over the best peer."""
     rows = results.documents.get(op, {"rows": []})["rows"]
-    names = list(dict.fromkeys(name for row in rows for name in row.get("groups", ())))
-    kinds = list(dict.fromkeys((row["dtype"], row["mode"]) for row in rows))
     table = []
-    for name in names:
-        line = [name, str(len({row["case"] for row in rows if name in row.get("groups", ())}))]
-        for kind in kinds:
-            ratios = [(speedup(group), group[OURS]["case"]) for group in compared(results, op, *kind, of=name)]
-            worst = min(ratios, default=None)
-            values = [ratio for ratio, _ in ratios]
-            cell = f"{geomean(values):.2f}, " if worst else ""
-            if worst and name in RANDOM_GROUPS:
-                cell += f"5 %: {fifth_percentile(values):.2f}, "
-            cell += f"{worst[0]:.2f}" if worst else ""
-            line.append(cell + (f" ({worst[1]})" if worst and name_worst else ""))
-        table.append(line)
-    if not table:
-        return ""
-    header = [f"{op}: geomean, worst", "shapes", *(f"{dtype} {mode or ''}".strip() for dtype, mode in kinds)]
-    return markdown(header, table)
+    for name in dict.fromkeys(name for row in rows for name in row.get("groups", ())):
+        for dtype, mode in dict.fromkeys((row["dtype"], row["mode"]) for row in rows):
+            if groups := compared(results, op, dtype, mode, of=name):
+                table.append([name, f"{dtype} {mode or ''}".strip(), *ratio_cells(groups)])
+    return markdown([op, "dtype", *RATIO_HEADS], table) if table else ""
+
+
+def case_groups(results: Results) -> str:
+    """The tables of every op with groups, and attention's errors beside its rules."""
+    tables = [case_groups_table(op, results) for op in OPS]
+    return "\n".join(filter(None, [*tables, accuracy(results.documents.get("attention", {"rows": []})["rows"])]))
 
 
 def fifth_percentile(values: list[float]) -> float:
@@ -223,29 +225,21 @@ def fifth_percentile(values: list[float]) -> float:
 
 def random_tables(rows: list[dict]) -> str:
     """Of random shapes a line a group of cases, dtype and mode, with the best peer's time over ours; the worst ten."""
-    found: dict[tuple, list[tuple[float, Group]]] = {}
-    every = []
-    for group in grouped(rows):
-        if OURS in group and best_peer(group):
-            ours, ratio = group[OURS], speedup(group)
-            every.append((ratio, group))
-            for name in ours["groups"]:
-                found.setdefault((name, ours["dtype"], ours["mode"] or ""), []).append((ratio, group))
+    found: dict[tuple, list[Group]] = {}
+    every = [group for group in grouped(rows) if OURS in group and best_peer(group)]
+    for group in every:
+        for name in group[OURS]["groups"]:
+            found.setdefault((name, group[OURS]["dtype"], group[OURS]["mode"] or ""), []).append(group)
     if not every:
         return ""
+    lines = [[name, f"{dtype} {mode}".strip(), *ratio_cells(of)] for (name, dtype, mode), of in sorted(found.items())]
+    text = markdown(["random shapes", "dtype", *RATIO_HEADS], lines)
     lines = []
-    for (name, dtype, mode), entries in sorted(found.items()):
-        ratios = [ratio for ratio, _ in entries]
-        slower = str(sum(ratio < 1 for ratio in ratios))
-        figures = [f"{value:.2f}" for value in (geomean(ratios), fifth_percentile(ratios), min(ratios))]
-        lines.append([name, f"{dtype} {mode}".strip(), str(len(ratios)), *figures, slower])
-    text = markdown(["random shapes", "dtype", "cases", "geomean", "5th percentile", "worst", "below 1"], lines)
-    lines = []
-    for ratio, group in sorted(every, key=lambda entry: entry[0])[:10]:
+    for group in sorted(every, key=speedup)[:10]:
         ours, peer = group[OURS], best_peer(group)
         kind = f"{ours['dtype']} {ours['mode'] or ''}".strip()
         times = [microseconds(row["us"]) for row in (ours, peer)]
-        lines.append([ours["case"], kind, *times, peer["contender"], f"{ratio:.2f}"])
+        lines.append([ours["case"], kind, *times, peer["contender"], f"{speedup(group):.2f}"])
     return text + "\n" + markdown(["the worst ten", "dtype", "xgemm us", "peer us", "peer", "ratio"], lines)
 
 
@@ -281,27 +275,12 @@ def accuracy(rows: list[dict]) -> str:
     return text
 
 
-def shown(op: str, results: Results) -> list[Group]:
-    """Every measurement of an op; of cases in groups other than the peers' the one that its group counts."""
-    rows = results.documents[op]["rows"]
-    names = dict.fromkeys(name for row in rows for name in row.get("groups", ()))
-    found = peers_table(grouped(rows))
-    seen = {(group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]) for group in found if OURS in group}
-    for name in names:
-        for group in results.groups(op, of=name):
-            key = group[OURS]["case"], group[OURS]["dtype"], group[OURS]["mode"]
-            if key not in seen:
-                seen.add(key)
-                found.append(group)
-    return found
-
-
 def op_table(op: str, results: Results) -> str:
     """The measurements of an op: a line a group, a column a contender."""
     document = results.documents.get(op)
     if document is None:
         return ""
-    groups = shown(op, results)
+    groups = grouped(document["rows"])
     names = list(dict.fromkeys(name for group in groups for name in group if name != OURS))
     powered = op == "attention" and any(row.get("watts") for row in document["rows"])
     rows = []
@@ -335,13 +314,7 @@ def op_table(op: str, results: Results) -> str:
         text += "MiB: device memory that the call took on top of its inputs, its result included.\n"
     if powered:
         text += "MHz and W: medians of SM clock and board power during the blocks, where these were long enough.\n"
-    text += accuracy(document["rows"])
-    if summed := case_groups_table(op, results, name_worst=True):
-        text += f"\n{summed}"
-    text += "\n" + markdown(header, rows)
-    if (results.folder / f"{op}.png").exists():
-        text += f"\n![{op}](../{results.url}/{op}.png)\n"
-    return text
+    return text + "\n" + markdown(header, rows)
 
 
 FIRST = {"v0_interleaved_modulo": "v0"}  # a ladder's first step, over which its page shows speed-ups, as the document
@@ -529,8 +502,11 @@ def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list
     return list(dict.fromkeys(document["gpu"] for _, document in here_first))
 
 
-def lab_items(results: Results) -> str:
-    """A line an item of the documents: its command, our figure on each GPU, the document's."""
+DOCUMENTS = ("S0", "S1", "S2", "S3", "S4", "B")  # what ids of items begin with; B: what the documents' code adds
+
+
+def lab_items(document: str, results: Results) -> str:
+    """A line an item of a document: its command, our figure on each GPU, the document's."""
     found = {op: lab_documents(op, results) for op in [*LAB, "lab_counters"]}
     gpus = lab_gpus(found, results) or ["measured"]
     of_gpu = [
@@ -540,7 +516,7 @@ def lab_items(results: Results) -> str:
         for gpu in gpus
     ]
     lines = []
-    for item in ITEMS:
+    for item in (item for item in ITEMS if item.id.startswith(document)):
         cells = [item.measured(measured) for measured in of_gpu]
         lines.append([item.id, item.what, item.command, *cells, item.document])
     return markdown(["item", "what", "command", *gpus, "document"], lines)
@@ -609,20 +585,37 @@ def models_table(results: Results) -> str:
     return text
 
 
-def cpu_tables(results: Results) -> str:
-    """Of each CPU that was measured: every operator's time beside torch's."""
-    text = ""
+def cpu_documents(results: Results) -> list[tuple[str, list[Group]]]:
+    """Of each CPU that was measured where and when, and the measurements that have a peer."""
+    found = []
     for path in sorted(results.folder.parent.glob(f"*/{CPU}.json")):
         document = json.loads(path.read_text())
+        where = f"{document['gpu']}, {document['threads']} threads, torch {document['versions']['torch']}; "
+        where += f"{document['date'][:10]}, commit {document['commit']}.\n\n"
+        found.append((where, [group for group in grouped(document["rows"]) if OURS in group and "torch" in group]))
+    return found
+
+
+def cpu_summary(results: Results) -> str:
+    """A line an operator of each CPU."""
+    text = ""
+    for where, groups in cpu_documents(results):
+        of_op: dict[str, list[Group]] = {}
+        for group in groups:
+            of_op.setdefault(group[OURS]["case"].split()[0], []).append(group)
+        text += where + markdown(["operator", *RATIO_HEADS], [[op, *ratio_cells(of)] for op, of in of_op.items()])
+    return text
+
+
+def cpu_tables(results: Results) -> str:
+    """Of each CPU: every case's time beside torch's."""
+    text = ""
+    for where, groups in cpu_documents(results):
         table = []
-        for group in grouped(document["rows"]):
-            if OURS in group and "torch" in group:
-                ours, theirs = group[OURS], group["torch"]
-                low, high = ours["us_quartiles"]
-                time = f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}"
-                ratio = f"{theirs['us'] / ours['us']:.2f}"
-                table.append([ours["case"], ours["dtype"], time, microseconds(theirs["us"]), ratio])
-        text += f"{document['gpu']}, {document['threads']} threads, torch {document['versions']['torch']}; "
-        text += f"{document['date'][:10]}, commit {document['commit']}.\n\n"
-        text += markdown(["operator and case", "dtype", "xgemm us", "torch us", "torch over xgemm"], table)
+        for ours, theirs in ((group[OURS], group["torch"]) for group in groups):
+            low, high = ours["us_quartiles"]
+            time = f"{microseconds(ours['us'])} ± {(high - low) / ours['us'] / 2:.0%}"
+            ratio = f"{theirs['us'] / ours['us']:.2f}"
+            table.append([ours["case"], ours["dtype"], time, microseconds(theirs["us"]), ratio])
+        text += where + markdown(["operator and case", "dtype", "xgemm us", "torch us", "torch over xgemm"], table)
     return text

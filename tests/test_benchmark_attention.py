@@ -2,17 +2,15 @@
 
 import dataclasses
 import importlib.machinery
-import json
 import sys
 import types
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import attention, attention_peers, common, plots, tables
+from benchmarks import attention, attention_peers, common, tables
 from benchmarks.attention_peers import MASKS, Problem
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -78,19 +76,6 @@ def test_reference_of_a_random_mask(kind: str) -> None:
     wide = mask if kind == "boolean" else mask.double()
     expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, enable_gqa=True)
     torch.testing.assert_close(attention.reference(q, k, v, mask, causal=False)[0], expected)
-
-
-@pytest.mark.parametrize(("kind", "deviation"), [("", 1.0), ("peaked", 4.0), ("large", 32.0)])
-def test_scores_are_as_wide_as_they_are_named(kind: str, deviation: float) -> None:
-    q, k, _ = inputs_of(Problem(1, 8, 8, 256, 256, 64, scores=kind))
-    assert (q @ k.mT / 8).std().item() == pytest.approx(deviation, rel=0.1)
-
-
-def test_math_backend_in_parts_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, k, v, mask = inputs_of(Problem(3, 6, 3, 7, 7, 8, mask="padding"))
-    whole = attention_peers.math_backend(q, k, v, mask, causal=False)
-    monkeypatch.setattr(attention_peers, "MATH_SCORES", 1)
-    torch.testing.assert_close(attention_peers.math_backend(q, k, v, mask, causal=False), whole)
 
 
 def test_time_without_a_mask() -> None:
@@ -209,97 +194,7 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(plain, BF16, CPU) == {"sdpa_math"}
 
 
-def test_without_fa3_there_is_no_such_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_peers.importlib.util, "find_spec", lambda name: None)
-    names = {contender.name for case in attention.cases(CUDA) for contender in case.contenders}
-    sdpa = {"sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "sdpa_math"}  # the last: grouped heads in fp32
-    assert names == {"xgemm", "xgemm_unmasked", "flex_attention", *sdpa}
-
-
 # ---- case lists ------------------------------------------------------------------------------------------------------
-
-
-def test_groups_hold_what_is_to_be_measured() -> None:
-    found = attention.cases(CUDA)
-    assert len({case.key for case in found}) == len(found), "no two cases of one name"
-    groups: dict[str, list[common.Case]] = {}
-    for case in found:
-        groups.setdefault(case.groups[0], []).append(case)
-    prefill = [case for case in groups["prefill"] if case.dtype == BF16]
-    assert prefill == found[:24], "first"
-    assert {(c.shape["q"], c.shape["d"], c.shape["causal"]) for c in prefill} == {
-        (s, d, causal) for s in (512, 2048, 8192, 16384) for d in (64, 128, 256) for causal in (False, True)
-    }
-    assert all(c.shape["batch"] * c.shape["q"] == 16384 for c in prefill)
-    assert len([case for case in groups["prefill"] if case.dtype == FP16]) == 24
-    assert {(c.shape["d"], c.shape["dv"]) for c in groups["head sizes"]} == {(80, 80), (96, 96), (192, 128)}
-    assert {c.shape["q"] for c in groups["odd lengths"]} == {1777, 197, 3000}
-    assert {(c.shape["heads"], c.shape["kv_heads"]) for c in groups["grouped heads"]} == {(32, 8)}
-    assert {(c.shape["mask"], c.dtype) for c in groups["masks"]} == {
-        *(("boolean", BF16), ("additive", FP16), ("padding", BF16), ("document", BF16))
-    }
-    assert {c.shape["q"] for c in groups["chunked"]} == {16, 64, 128, 512} and all(
-        c.shape["kv"] == 16384 and c.shape["causal"] for c in groups["chunked"]
-    )
-    decode = {(c.shape["batch"], c.shape["heads"], c.shape["kv_heads"], c.shape["kv"]) for c in groups["decode"]}
-    assert {(16, 32, 8, 1024), (16, 32, 8, 65536), (1, 32, 8, 65536), (32, 32, 1, 8192)} <= decode
-    assert {c.shape["q"] for c in groups["decode"]} == {1}
-    assert {(c.shape["scores"], c.dtype) for c in groups["scores"]} == {
-        (kind, dtype) for kind in ("peaked", "large") for dtype in (BF16, FP16)
-    }
-    (window,) = groups["window"]
-    assert (window.name, window.dtype) == ("S16384 D128 causal window 1024", BF16)
-    assert window.flops / (4 * 16 * 16384 * 1024 * 128) == pytest.approx(1, abs=0.04), "1024 keys for each query"
-    assert {(c.shape["q"], c.shape["d"], c.dtype) for c in groups["short"]} == {(s, 64, FP32) for s in (197, 512, 1024)}
-    assert all(c.shape["batch"] * c.shape["heads"] >= 2 * 132 for c in groups["short"]), "the GPU is full"
-    high = [case for case in found if case.mode]
-    assert {c.mode for c in high} == {"high"} and {c.dtype for c in high} == {FP32}
-    assert {(c.shape["q"], c.shape["d"], c.shape["causal"]) for c in high} == {
-        (s, d, causal) for s in (2048, 8192) for d in (64, 128, 256) for causal in (False, True)
-    }
-    order = list(groups)
-    assert max(map(order.index, ("short", "window", "random"))) < order.index("random fp32") < len(order) - 1
-    assert order[-1] == "other lengths"
-
-
-def test_precisions() -> None:
-    """`--modes` says which cases of fp32 are measured; "highest" is no mode of a row, as in older files."""
-
-    def found(*modes: str) -> set[str | None]:
-        return {c.mode for c in attention.cases(dataclasses.replace(CUDA, modes=modes)) if c.dtype == FP32}
-
-    assert found() == {None, "high"} and found("highest") == {None} and found("medium", "ieee") == {"medium", "ieee"}
-    p = Problem(1, 2, 2, 16, 16, 8, precision="high")
-    case = attention.case(p, FP32, CPU)
-    assert case.key == f"{p.name} fp32 high" and case.contenders[0].call.keywords["precision"] == "high"
-    assert case.contenders[0].tolerance == 2.0**-8 and case.contenders[1].tolerance == 0, "only ours may be TF32"
-    highest = attention.case(dataclasses.replace(p, precision="highest"), FP32, CPU)
-    assert "precision" not in highest.contenders[0].call.keywords
-    before = torch.get_float32_matmul_precision()
-    inputs = case.make(torch.device("cpu"))
-    torch.testing.assert_close(case.baseline(*inputs).double(), case.reference(*inputs)[0], atol=5e-3, rtol=0)
-    assert torch.get_float32_matmul_precision() == before
-
-
-def test_random_cases_follow_their_seed() -> None:
-    first = attention.random_problems(7)
-    assert len(first) == 40 and first == attention.random_problems(7) != attention.random_problems(8)
-    assert {dtype for _, dtype in first} == {BF16, FP16}
-    for p, _ in first:
-        assert p.rows <= p.keys, "no row is without keys"
-        assert p.size % 8 == 0 and p.heads % p.kv_heads == 0
-        assert not (p.causal and p.mask)
-    fp32 = attention.random_problems_fp32(7)
-    assert len(fp32) == 40 and fp32 == attention.random_problems_fp32(7) != attention.random_problems_fp32(8)
-    for p, dtype in fp32:
-        assert dtype == FP32 and p.rows <= p.keys
-        assert p.rows == 1 or 1e9 <= 4 * p.batch * p.heads * p.rows * p.keys * p.size <= 1e11
-        assert (1 << 22) <= 8 * p.batch * p.kv_heads * p.keys * p.size <= (1 << 29), "bytes of keys and values"
-    drawn = attention.cases(dataclasses.replace(CUDA, seed=7))
-    for group, count in (("random", 40), ("random fp32", 40)):
-        of_group = [case for case in drawn if case.groups == (group,)]
-        assert len(of_group) == count and {case.shape["seed"] for case in of_group} == {7}
-        assert all(case.name.startswith("random ") for case in of_group)
 
 
 def test_random_cases_of_a_seed_stay_what_they_are() -> None:
@@ -308,30 +203,7 @@ def test_random_cases_of_a_seed_stay_what_they_are() -> None:
     assert (p.name, dtype) == ("B26 H1 Q6210 KV6914 D96 causal", BF16)
 
 
-def test_estimate_names_every_group(capsys: pytest.CaptureFixture[str]) -> None:
-    assert attention.main(["--estimate", "--device", "cuda"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    groups = {case.groups[0] for case in attention.cases(CUDA)}
-    assert len(lines) == len(groups) + 1 and all(any(line.startswith(group) for line in lines) for group in groups)
-    assert float(lines[-1].split("about")[1].split()[0]) < 480, "one call of eight minutes has room for all"
-    attention.main(["--estimate", "--device", "cuda", "--groups", "decode,masks"])
-    assert len(capsys.readouterr().out.splitlines()) == 3
-
-
 # ---- a whole run, and what is made of it -----------------------------------------------------------------------------
-
-
-def test_run_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    groups = "chunked,head sizes,masks,window"
-    assert attention.main(["--quick", "--device", "cpu", "--out", str(tmp_path), "--groups", groups]) == 0
-    document = json.loads((tmp_path / "attention.json").read_text())
-    assert {name for row in document["rows"] for name in row["groups"]} == set(groups.split(","))
-    for row in document["rows"]:
-        assert row["clock_mhz"] is None and row["watts"] is None
-        assert 0 < row["baseline_error"]["fro"] < 0.01
-    printed = capsys.readouterr().out
-    assert "| chunked | 1 |" in printed and "| masks | 4 |" in printed
-    assert "at most twice that of torch's math backend in the same dtype: 7 of 7 cases" in printed
 
 
 def row(case: str, contender: str, us: float, **changes: object) -> dict:
@@ -351,27 +223,6 @@ def row(case: str, contender: str, us: float, **changes: object) -> dict:
         "floor_us": 1.0,
         "error": {"fro": 1e-3, "max": 2e-3},
     } | changes
-
-
-def results_of(rows: list[dict], folder: Path) -> tables.Results:
-    versions = {"torch": "2", "cuda": "13", "driver": "1"}
-    head = {"gpu": "G", "date": "2026-01-01", "commit": "c", "versions": versions, "clocks_mhz": []}
-    return tables.Results(folder, {"attention": head | {"sources": {"sha256": "0"}, "rows": rows}})
-
-
-def test_table_of_groups_has_the_fifth_percentile_of_random_cases(tmp_path: Path) -> None:
-    rows = []
-    for i in range(1, 41):
-        names = {"groups": ["random"]}
-        rows += [row(f"random {i}", "xgemm", 100.0, **names), row(f"random {i}", "fa3", 100.0 * i / 20, **names)]
-        rows.append(row(f"random {i}", "sdpa_flash", 1000.0, **names))
-    # (40!)^(1/40) / 20; between the second and the third of 0.05, 0.10, 0.15, ...; the first
-    table = tables.case_groups_table("attention", results_of(rows, tmp_path), name_worst=True)
-    assert "| random | 40 | 0.79, 5 %: 0.15, 0.05 (random 1) |" in table
-    for one in rows:
-        one |= {"groups": ["random fp32"], "dtype": "float32"}
-    table = tables.case_groups_table("attention", results_of(rows, tmp_path), name_worst=True)
-    assert "| random fp32 | 40 | 0.79, 5 %: 0.15, 0.05 (random 1) |" in table
 
 
 def test_a_second_build_or_a_call_without_mask_is_no_peer() -> None:
@@ -394,28 +245,3 @@ def test_accuracy_counts_cases_once() -> None:
     lines = tables.accuracy([*rows, high, highest]).splitlines()
     assert lines[0].endswith("2 of 4 cases; worst 3.00 (b float32 high).")
     assert tables.accuracy([row("a", "xgemm", 1.0)]) == ""
-
-
-def test_table_shows_clock_and_power(tmp_path: Path) -> None:
-    rows = [
-        row("a", "xgemm", 10.0, clock_mhz=1650, watts=691.26),
-        row("a", "fa3", 12.0, clock_mhz=1600, watts=None),
-    ]
-    text = tables.op_table("attention", results_of(rows, tmp_path))
-    assert "| 1650 MHz 691 W | 12.0 (1.20), 1600 MHz |" in text
-    for one in rows:
-        one["watts"] = None
-    assert "MHz" not in tables.op_table("attention", results_of(rows, tmp_path))
-
-
-def test_plots_show_standard_cases_only(tmp_path: Path) -> None:
-    same = {"groups": ["prefill"]}
-    rows = [row("S64 D64", "xgemm", 1.0, **same), row("B1 H8/2 S64 D64", "xgemm", 2.0, groups=["grouped heads"])]
-    kept = plots.prefill(results_of(rows, tmp_path).groups("attention"), 64, False)
-    assert [group["xgemm"]["case"] for group in kept] == ["S64 D64"]
-    fp32 = same | {"dtype": "float32"}
-    rows = [row("S64 D64", name, 1.0, **fp32, mode=mode) for mode in (None, "high") for name in ("xgemm", "fa3")]
-    titles = [axes.get_title() for axes in plots.figures(results_of(rows, tmp_path))["attention"].axes]
-    assert titles == [f"attention, {kind}, head size 64" for kind in ("float32", "float32 high")]
-    older = [row("S64 D64", "xgemm", 1.0)]
-    assert len(plots.prefill(results_of(older, tmp_path).groups("attention"), 64, False)) == 1

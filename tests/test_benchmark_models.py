@@ -1,6 +1,5 @@
 """Benchmarks of whole models and of every operator on the CPU: what they run, and what they write."""
 
-import functools
 import importlib.util
 import json
 import pickle
@@ -12,14 +11,12 @@ from pathlib import Path
 import pytest
 import stand_in
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.benchmark import Measurement
 
 from benchmarks import common, cpu, models
 from benchmarks.results import dump, merge_rows
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
-CUDA = common.Options(device=torch.device("cuda"), compile=True)
 
 needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
@@ -70,59 +67,6 @@ def test_our_contender_runs_on_xgemm_and_torchs_does_not() -> None:
             assert bool(counter.xgemm()) == (contender.name == "xgemm"), (case.name, contender.name)
 
 
-class Recorded(TorchDispatchMode):
-    """The operators that ran."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func._schema.name.removeprefix("aten::"))
-        return func(*args, **(kwargs or {}))
-
-
-@needs_transformers
-def test_a_cuda_graph_can_hold_every_model() -> None:
-    """No forward reads a value from the device or copies one from the host."""
-    refused = {
-        "_local_scalar_dense",
-        "equal",
-        "nonzero",
-        "masked_select",
-        "lift_fresh",
-        "lift_fresh_copy",
-        "unique_dim",
-    }
-    for case in models.cases(CPU)[:4]:  # one of each model
-        inputs = case.make(torch.device("cpu"))
-        for contender in case.contenders:
-            with torch.inference_mode():
-                contender.call(*inputs)  # builds the model
-                with Recorded() as recorded:
-                    contender.call(*inputs)
-            assert not recorded.names & refused, (case.key, contender.name)
-
-
-@needs_transformers
-def test_what_is_compiled_is_a_choice() -> None:
-    options = common.Options(device=torch.device("cpu"), quick=True, compile=True, compile_filter="^no case")
-    bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test CPU", 0), keep=False)
-    assert {row["contender"] for row in bench.measure(models.cases(options)[0])} == {"torch", "xgemm"}
-
-
-@needs_transformers
-def test_compiled_contenders_are_the_same_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    options = common.Options(device=torch.device("cpu"), quick=True, compile=True)
-    case = models.cases(options)[4]
-    bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test CPU", 0), keep=False)
-    rows = {row["contender"]: row for row in bench.measure(case)}
-    assert list(rows) == ["torch", "torch_compile", "xgemm", "xgemm_compile"] and not bench.failures
-    assert all(row["error"]["fro"] < 1e-6 for row in rows.values())
-
-
 @needs_transformers
 def test_a_wrong_model_is_refused() -> None:
     case = models.cases(CPU)[0]
@@ -133,20 +77,6 @@ def test_a_wrong_model_is_refused() -> None:
         common.check(case, ours, ours.call(*inputs), inputs, reference)
         with pytest.raises(common.WrongResult):
             common.check(case, ours, ours.call(*inputs) + 0.01, inputs, reference)
-
-
-def test_what_is_measured_on_a_gpu() -> None:
-    """No model is built before it is measured, so that listing the cases is cheap."""
-    cases = models.cases(CUDA)
-    assert [case.name for case in cases if case.dtype == torch.float32] == [
-        *("BERT-large 32x512", "ViT-L 64 images", "Llama-1B-like 4x2048", "BART-large 16x512 to 128"),
-        *("BERT-large 1x128", "ViT-L 1 image", "Llama-1B-like 1x128", "BART-large 1x128 to 32"),
-    ]
-    assert len(cases) == 16 and all(case.whole_model for case in cases)
-    for case in cases:
-        names = [contender.name for contender in case.contenders if not contender.name.endswith("_compile")]
-        assert names == (["torch", "torch_tf32", "xgemm"] if case.dtype == torch.float32 else ["torch", "xgemm"])
-        assert len(case.contenders) == 2 * len(names)
 
 
 @needs_transformers
@@ -181,12 +111,6 @@ def test_convolutions_are_as_precise_as_products(
     assert calls == {(*settings, captured) for settings in (in_tf32, in_fp32) for captured in (False, True)}
 
 
-def test_without_transformers_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert models.main([]) == 1
-    assert capsys.readouterr().err == "benchmarks.models needs transformers: pip install transformers\n"
-
-
 # ---- every operator on the CPU ---------------------------------------------------------------------------------------
 
 
@@ -207,14 +131,3 @@ def test_cpu_contenders_are_right(case: common.Case) -> None:
     for contender in case.contenders:
         with torch.inference_mode():
             common.check(case, contender, contender.call(*inputs), inputs, reference)
-
-
-def test_cpu_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "RESULTS", tmp_path)
-    monkeypatch.setattr(cpu, "cpu_name", lambda: "Test CPU")
-    assert cpu.main(["--quick", "--filter", "^(amin|argmin|mean) .* fp32"]) == 0
-    document = json.loads((tmp_path / "test_cpu" / "cpu.json").read_text())
-    assert document["threads"] == torch.get_num_threads()
-    assert [(row["case"], row["contender"]) for row in document["rows"]] == [
-        (f"{op} 1024x1024 dim1", contender) for op in ("mean", "amin", "argmin") for contender in ("xgemm", "torch")
-    ]

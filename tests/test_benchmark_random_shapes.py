@@ -1,13 +1,11 @@
 """benchmarks/random_shapes.py: a seed's draws, the cases' correctness, and the report."""
 
 import dataclasses
-import json
-from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import common, random_shapes, report, tables
+from benchmarks import common, random_shapes
 
 CPU = common.Options(device=torch.device("cpu"), seed=3)
 GPU = common.Options(device=torch.device("cuda"), seed=3)
@@ -18,21 +16,6 @@ def test_a_seed_alone_decides() -> None:
     assert random_shapes.products(1, 20) == random_shapes.products(1)[:20]
     assert random_shapes.products(1) != random_shapes.products(2)
     assert [case.key for case in random_shapes.cases(GPU)] == [case.key for case in random_shapes.cases(GPU)]
-
-
-def test_every_operator_dtype_layout_and_kind_is_drawn() -> None:
-    cases = random_shapes.cases(GPU)
-    assert len({(case.key, case.mode) for case in cases}) == len(cases)
-    assert {case.fields["op"] for case in cases} >= {"matmul", "linear", "softmax", "attention", *random_shapes.REDUCED}
-    products = [case for case in cases if case.fields["op"] == "matmul"]
-    kinds = [(case.dtype, case.mode) for case in products]
-    assert set(kinds) == set(random_shapes.KINDS)
-    assert kinds.count((torch.bfloat16, None)) == random_shapes.PRODUCTS
-    assert {case.shape["layout"] for case in products} == set(random_shapes.LAYOUTS)
-    groups = {group for case in cases for group in case.groups}
-    assert groups >= {"matmul, batched", "matmul, unaligned", "matmul, nt", "linear", "reductions", "softmax"}
-    assert {len(case.shape["sizes"]) for case in cases if "reductions" in case.groups} == {1, 2, 3, 4}
-    assert all(case.read + case.written < 4 * random_shapes.MOST_BYTES for case in products)
 
 
 def test_cpu_cases_are_right() -> None:
@@ -79,42 +62,3 @@ def test_rotating_cases_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert ways(data, 0.0) == [("cold", False)]
     assert ways(data // 5, 0.0) == [("cold", False)]  # larger than four times the L2
     assert ways(1000 * data, 10.0) == [("hot", True)]  # too small to rotate
-
-
-def test_estimate_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    assert random_shapes.main(["--estimate", "--device", "cuda"]) == 0
-    out = capsys.readouterr().out
-    for name in ("matmul", "linear", "reductions", "softmax", "attention", "all"):
-        assert name in out
-
-
-def test_run_on_the_cpu_writes_rows_with_operator_and_seed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["--device", "cpu", "--quick", "--seed", "3", "--filter", "^(matmul|amax)", "--out", str(tmp_path)]
-    assert random_shapes.main(arguments) == 0
-    out = capsys.readouterr().out
-    assert "5th percentile" in out
-    assert "the worst ten" in out
-    document = json.loads((tmp_path / "random_shapes.json").read_text())
-    assert {row["op"] for row in document["rows"]} == {"matmul", "amax"}
-    assert {row["seed"] for row in document["rows"]} == {3}
-
-
-def row(case: str, contender: str, us: float, groups: list[str]) -> dict:
-    shared = {"dtype": "float64", "mode": None, "l2": "cold", "graph": True, "op": "matmul", "seed": 1, "shape": {}}
-    return {"case": case, "contender": contender, "us": us, "groups": groups} | shared
-
-
-def test_tables_have_geomean_percentile_and_the_worst_ten() -> None:
-    rows = []
-    for i in range(12):
-        rows += [row(f"case {i}", "xgemm", 10.0, ["matmul"]), row(f"case {i}", "torch", 5.0 + i, ["matmul"])]
-    text = tables.random_tables(rows)
-    first, worst = text.split("\n\n")
-    assert "| matmul | float64 | 12 | 0.99 | 0.55 | 0.50 | 5 |" in first
-    assert [line.split(" | ")[-1] for line in worst.splitlines()[2:]][:3] == ["0.50 |", "0.60 |", "0.70 |"]
-    assert len(worst.strip().splitlines()) == 12
-    assert tables.random_tables([]) == ""
-
-
-def test_the_page_has_a_part_for_them(tmp_path: Path) -> None:
-    assert report.PARTS["random_shapes"](tables.Results(tmp_path, {})) == ""

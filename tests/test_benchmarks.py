@@ -1,14 +1,10 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
 import contextlib
-import copy
 import dataclasses
-import functools
 import hashlib
 import json
 import os
-import pickle
-import re
 import statistics
 import subprocess
 import types
@@ -18,11 +14,10 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch.utils.benchmark import Compare, Measurement, Timer
+from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, builds, common, matmul, report, results, run, softmax, tune
-from benchmarks import sum as sum_benchmark
+from benchmarks import attention, common, matmul, results, run, softmax, tune
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 HERE = common.Machine("Test CPU", 0)
@@ -59,15 +54,6 @@ def test_digest_is_what_sha256sum_gives(tmp_path: Path) -> None:
     assert results.sources_digest(["csrc/b", "csrc/b-c", "csrc/a"], tmp_path) != expected
 
 
-def test_commit_prefers_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XGEMM_COMMIT", "abc123")
-    assert results.commit() == "abc123"
-
-
-def test_gpu_folder() -> None:
-    assert results.gpu_folder("NVIDIA H200") == "nvidia_h200"
-
-
 # ---- the check before the timing -------------------------------------------------------------------------------------
 
 
@@ -98,39 +84,6 @@ def test_wrong_result_is_refused_before_timing(wrong: Callable[..., torch.Tensor
     assert len(bench.failures) == 1 and "xgemm on 7x5x16" in bench.failures[0]
 
 
-def test_a_failing_peer_is_noted_and_the_run_goes_on() -> None:
-    def broken(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("no kernel for this\nand a page of text")
-
-    case = tiny_case()
-    bench = benchmark()
-    bench.measure(dataclasses.replace(case, contenders=[case.contenders[0], common.Contender("peer", broken)]))
-    assert [row["contender"] for row in bench.rows] == ["xgemm"]
-    assert bench.failures == []
-    assert bench.notes == ["matmul: peer on 7x5x16 fp32 highest: no kernel for this"]
-
-
-def test_our_failure_makes_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Module:
-        OP, SOURCES, __doc__ = "matmul", ["csrc/device"], "Doc."
-
-    monkeypatch.setattr(Module, "cases", staticmethod(lambda options: [tiny_case(wrong_value)]), raising=False)
-    assert common.main(Module, ["--quick", "--device", "cpu"]) == 1
-    monkeypatch.setattr(Module, "cases", staticmethod(lambda options: [tiny_case()]))
-    assert common.main(Module, ["--quick", "--device", "cpu"]) == 0
-
-
-def test_argmax_may_name_any_of_equal_maxima() -> None:
-    from benchmarks import argmax
-
-    case = argmax.case((3, 4), 1, torch.float32, CPU)
-    x = torch.tensor([[1.0, 2, 2, 0], [5, 5, 5, 5], [0, 0, 0, 1]])
-    reference = case.reference(x)
-    common.check(case, case.contenders[0], torch.tensor([2, 3, 3]), (x,), reference)
-    with pytest.raises(common.WrongResult):
-        common.check(case, case.contenders[0], torch.tensor([0, 3, 3]), (x,), reference)
-
-
 @pytest.mark.parametrize("module", run.SHARES, ids=lambda module: module.OP)
 def test_cpu_cases_are_right(module: ModuleType) -> None:
     """Reference, tolerance and contenders agree: torch's own ops pass every CPU case, ours (ATen there) too."""
@@ -140,24 +93,6 @@ def test_cpu_cases_are_right(module: ModuleType) -> None:
         for contender in case.contenders:
             with contender.context(), torch.inference_mode():
                 common.check(case, contender, contender.call(*inputs), inputs, reference)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_tolerances_hold_for_half_precision(dtype: torch.dtype) -> None:
-    problems = [
-        matmul.case(matmul.Shape(33, 65, 129, batch=2, layout="tn"), dtype, None, CPU),
-        sum_benchmark.case((64, 300), 0, dtype, CPU),
-        sum_benchmark.case((64, 300), 1, dtype, CPU, mean=True),
-        attention.case(attention.Problem(1, 2, 2, 128, 128, 64, causal=True), dtype, CPU),
-    ]
-    if dtype == torch.bfloat16:  # float16 underflows there by definition
-        problems.append(softmax.case((16, 1000), dtype, CPU))
-    for case in problems:
-        inputs = case.make(torch.device("cpu"))
-        reference = case.reference(*inputs)
-        contender = case.contenders[1]
-        with contender.context():
-            common.check(case, contender, contender.call(*inputs), inputs, reference)
 
 
 # ---- floors and timing -----------------------------------------------------------------------------------------------
@@ -258,32 +193,12 @@ def test_blocks_are_long_beside_the_timers_own_warm_up() -> None:
     assert measurement.median == pytest.approx(2e-4)
 
 
-def test_a_block_of_host_calls_adds_up_short_batches() -> None:
-    calls: list[int] = []
-    runner = common.host_runner(common.Contender("a", lambda i: calls.append(i)), [(0,)])
-    runner.timer, log = CountedTimer("a", []), []
-    runner.timer.log = log
-    measurement = runner.block(250)
-    assert [number for _, number in log] == [100, 100, 50]
-    assert measurement.number_per_run == 250 and measurement.raw_times == pytest.approx([0.25])
-
-
 def test_cold_calls_rotate_over_all_sets() -> None:
     seen: list[int] = []
     runner = common.eager_runner(common.Contender("x", lambda i: seen.append(i)), [(0,), (1,), (2,)])
     measurement = runner.block(2)
     assert seen == [0, 1, 2] * 4 and runner.calls == 3  # two turns to warm up, two timed
     assert measurement.number_per_run == 6 and measurement.task_spec.stmt == "turn()"
-
-
-def test_timers_keep_the_number_of_threads() -> None:
-    before, seen = torch.get_num_threads(), []
-    torch.set_num_threads(3)
-    try:
-        runner = common.eager_runner(common.Contender("x", lambda: seen.append(torch.get_num_threads())), [()])
-        assert runner.block(1).num_threads == 3 and set(seen) == {3}
-    finally:
-        torch.set_num_threads(before)
 
 
 class FakeEvent:
@@ -340,38 +255,6 @@ def test_a_graph_takes_no_longer_than_its_calls() -> None:
     assert 0 < graph.block(10).median < eager.block(100).median
 
 
-def test_budget_leaves_cases_out_and_says_so() -> None:
-    bench = benchmark(dataclasses.replace(CPU, budget=0.0))
-    bench.run([tiny_case(), tiny_case()])
-    assert bench.rows == [] and "2 of 2 cases not measured, from 7x5x16 fp32 highest on" in bench.notes[0]
-
-
-def test_filter_and_dtypes() -> None:
-    bench = benchmark(dataclasses.replace(CPU, filter="^7x5x16 fp32", dtypes=("fp32",)))
-    bench.run([tiny_case(), dataclasses.replace(tiny_case(), name="9x9x9")])
-    assert {row["case"] for row in bench.rows} == {"7x5x16"}
-    bench = benchmark(dataclasses.replace(CPU, dtypes=("bf16",)))
-    bench.run([tiny_case()])
-    assert bench.rows == []
-
-
-def test_a_run_compiles_few_cases() -> None:
-    """Compiling takes seconds per case: a full run compiles a few cases per op, and each pattern matches some."""
-    options = common.Options(device=torch.device("cuda"), compile=True)
-    chosen = {
-        module.OP: sum(re.search(pattern, case.key) is not None for case in module.cases(options))
-        for module, pattern in run.COMPILED.items()
-    }
-    assert all(0 < count <= 6 for count in chosen.values()), chosen
-
-
-def test_compile_filter_leaves_the_compiled_peer_out() -> None:
-    case = tiny_case(name=common.COMPILED)
-    for pattern, names in (("", {common.COMPILED, "torch"}), ("^other", {"torch"})):
-        rows = benchmark(dataclasses.replace(CPU, compile_filter=pattern)).measure(case)
-        assert {row["contender"] for row in rows} == names
-
-
 # ---- result files ----------------------------------------------------------------------------------------------------
 
 ROW_FIELDS = {
@@ -414,51 +297,14 @@ def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     assert document["rows"][0]["shape"] == {"m": 7, "n": 5, "k": 16, "batch": 1, "layout": "nn"}
 
 
-def test_measurements_are_saved_and_compare_shows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Module:
-        OP, SOURCES, __doc__ = "matmul", ["csrc/device"], "Doc."
-
-    monkeypatch.setattr(Module, "cases", staticmethod(lambda options: [tiny_case()]), raising=False)
-    path = tmp_path / "new" / "saved.pkl"
-    options = ["--quick", "--device", "cpu", "--out", str(tmp_path), "--measurements", str(path)]
-    assert common.main(Module, options) == 0
-    saved = pickle.loads(path.read_bytes())
-    rows = json.loads((tmp_path / "matmul.json").read_text())["rows"]
-    assert [measurement.metadata for measurement in saved] == rows
-    for measurement, row in zip(saved, rows, strict=True):
-        assert isinstance(measurement, Measurement) and len(measurement.times) == 5
-        assert (measurement.label, measurement.sub_label) == ("matmul", "7x5x16 fp32 highest hot")
-        assert measurement.description == row["contender"]
-        assert row["us"] == pytest.approx(statistics.median(measurement.times) * 1e6, abs=1e-3)
-        low, _, high = statistics.quantiles(measurement.times, n=4, method="inclusive")
-        assert row["us_quartiles"] == pytest.approx([low * 1e6, high * 1e6], abs=1e-3)
-    # A reader's own measurement under the same labels becomes one more column.
-    own = Timer(
-        "pass",
-        label="matmul",
-        sub_label="7x5x16 fp32 highest hot",
-        description="mine",
-        num_threads=saved[0].num_threads,
-    )
-    lines = str(Compare([*saved, own.timeit(1000)])).splitlines()
-    assert [name.strip() for name in lines[1].split("|")] == ["", "xgemm", "torch", "mine"]
-    assert len([line for line in lines if "7x5x16" in line]) == 1
-    printed = capsys.readouterr().out
-    assert "-- matmul --" in printed and "7x5x16 fp32 highest hot" in printed
-
-
-def test_summary_says_how_far_the_floor_is() -> None:
+def test_a_row_has_its_measurements_median_and_quartiles() -> None:
     bench = benchmark()
-    bench.measure(tiny_case())
-    assert "floor" not in common.summary(bench)
-    for row, us in zip(bench.rows, (20.0, 10.0), strict=True):
-        row |= {"us": us, "floor_us": 5.0}
-    assert common.summary(bench).splitlines() == [
-        "matmul       torch             0.50x of 1; worst 0.50x 7x5x16 float32 hot",
-        "matmul       floor               25% of 1; worst 25% 7x5x16 float32 hot",
-    ]
+    bench.run([tiny_case()])
+    assert [measurement.metadata for measurement in bench.measurements] == bench.rows != []
+    for measurement, row in zip(bench.measurements, bench.rows, strict=True):
+        low, median, high = statistics.quantiles(measurement.times, n=4, method="inclusive")
+        assert row["us"] == pytest.approx(median * 1e6, abs=1e-3)
+        assert row["us_quartiles"] == pytest.approx([low * 1e6, high * 1e6], abs=1e-3)
 
 
 def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,28 +343,6 @@ def test_out_starts_from_the_committed_file(tmp_path: Path, monkeypatch: pytest.
     assert [row["case"] for row in rows] == ["7x5x16", "7x5x16", "other", "other"]
 
 
-def test_run_of_everything_on_the_cpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    saved = tmp_path / "saved.pkl"
-    options = ["--quick", "--device", "cpu", "--filter", "64x|sum|softmax", "--out", str(tmp_path)]
-    assert run.main([*options, "--measurements", str(saved)]) == 0
-    labels = {measurement.label for measurement in pickle.loads(saved.read_bytes())}
-    assert labels == {path.stem for path in tmp_path.glob("*.json")}
-    text = capsys.readouterr().out
-    assert "No NVIDIA GPU here" in text and "geometric mean" in text
-    assert {path.stem for path in tmp_path.glob("*.json")} == {
-        "host",
-        "softmax",
-        "logsumexp",
-        "log_softmax",
-        "scaled_masked_softmax",
-        "topk_softmax",
-        "matmul",
-        "linear",
-        "gated_linear",
-    }
-    assert max(map(len, text.splitlines())) < 140
-
-
 def test_run_of_some_operators(tmp_path: Path) -> None:
     assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
@@ -539,99 +363,4 @@ def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyP
     assert os.environ["XGEMM_TEST_PLAN"] == "outside"
 
 
-def test_tune_names_the_fastest_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    bench = benchmark(keep=False)
-    bench.measure(tune.variants(tiny_case(), "XGEMM_TEST_PLAN", [tune.CHOICE, "a", "b"]))
-    for row, us in zip(bench.rows, (30.0, 10.0, 20.0, 5.0), strict=True):
-        row["us"] = us
-    tune.show(bench, [tune.CHOICE, "a", "b"])
-    printed = capsys.readouterr().out.splitlines()
-    assert [name.strip() for name in printed[1].split("|")] == ["", "chosen", "a", "b", "torch"]
-    assert printed[-1] == "fastest plan of 7x5x16 float32 hot: a, 3.00x"  # torch is no plan
-
-
-def test_case_lists_hold_the_peers_table() -> None:
-    options = common.Options(device=torch.device("cuda"))
-    keys = {case.key for module in run.SHARES for case in module.cases(options)}
-    for key in [
-        "16384x16384x16384 bf16",
-        "1x4096x4096 fp32 highest",
-        "512x512x65536 fp16",
-        "1073741824 all bf16",
-        "1048576x128 dim0 fp32",
-        "64x4194304 dim1 fp32",
-        "4096x50257 dim1 bf16",
-        "S16384 D256 causal bf16",
-        "S8192 D64 fp32",
-        "B16 H32/8 Q1 KV65536 D128 bf16",
-    ]:
-        assert key in keys, key
-    committed = matmul.cases(options)
-    assert len({case.name for case in committed}) >= 40
-    assert {(case.dtype, case.mode) for case in committed if "layers" in case.groups} == {
-        *((torch.float32, "highest"), (torch.float32, "high"), (torch.bfloat16, None), (torch.float16, None))
-    }
-    unaligned = [case for case in committed if "unaligned" in case.groups]
-    assert len(unaligned) == 11 and {case.dtype for case in unaligned} == {torch.bfloat16}
-    assert all(case.shape["n"] % 2 or case.shape["k"] % 2 for case in unaligned)
-    assert all(case.groups for case in committed)
-    everything = matmul.cases(dataclasses.replace(options, set="all"))
-    assert len({case.name for case in everything}) >= 40 + 120
-    assert len({case.key for case in everything}) == len(everything), "no two cases of one name"
-
-
-def test_merge_keeps_order_and_input() -> None:
-    shared = {"dtype": "float32", "mode": None, "l2": "hot", "graph": False}
-    old = [{"case": case, "us": us, **shared} for case, us in (("1x", 1.0), ("2x", 2.0))]
-    before = copy.deepcopy(old)
-    merged = results.merge_rows(old, [{"case": case, "us": us, **shared} for case, us in (("1x", 3.0), ("3x", 4.0))])
-    assert [(row["case"], row["us"]) for row in merged] == [("1x", 3.0), ("2x", 2.0), ("3x", 4.0)]
-    assert old == before
-
-
 # ---- what is typed wrong ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("main", "options", "said"),
-    [
-        (
-            functools.partial(common.main, softmax),
-            ["--filter", "("],
-            "--filter: expected a regular expression, got '('",
-        ),
-        (
-            functools.partial(common.main, softmax),
-            ["--dtypes", "fp8"],
-            "--dtypes: expected some of fp32,bf16,fp16,fp64, got fp8",
-        ),
-        (
-            functools.partial(common.main, matmul),
-            ["--modes", "best"],
-            "--modes: expected some of highest,ieee,high,medium, got best",
-        ),
-        (functools.partial(common.main, softmax), ["--device", "gpu"], "--device: "),
-        (run.main, ["--ops", "gemm"], "--ops: expected some of host,softmax,sum,"),
-        (tune.main, ["nothing", "--plans", "simt"], "there is no benchmark nothing"),
-        (builds.main, ["nothing", "--builds", "a.so"], "there is no benchmark nothing"),
-        (report.main, ["--gpu", "nothing"], "--gpu: there is no "),
-    ],
-)
-def test_options_that_do_not_exist_are_one_line(
-    main: Callable[[list[str]], int], options: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(options)
-    printed = capsys.readouterr()
-    assert said in printed.err.splitlines()[-1] and not printed.out
-
-
-def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match=r"^--device cuda: there is no NVIDIA GPU here$"):
-        common.main(softmax, ["--device", "cuda"])
-
-
-def test_a_choice_without_a_case_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert common.main(softmax, ["--device", "cpu", "--filter", "no such case"]) == 1
-    assert capsys.readouterr().err == "softmax: no case is of these dtypes, modes, groups and this filter\n"

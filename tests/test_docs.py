@@ -78,7 +78,7 @@ def test_pages_show_the_results_that_are_kept() -> None:
     assert report.main(["--check"]) == 0
     text = "".join(page.read_text() for page in PAGES)
     named = set(re.findall(r"^<!-- results:begin (\w+) -->$", text, re.MULTILINE))
-    assert named == {*tables.OPS, *tables.LAB, *(name for name in report.PARTS if name)}
+    assert named == {*tables.LAB, *(name for name in report.PARTS if name)}
 
 
 def test_readme_begins_with_what_a_new_user_needs() -> None:

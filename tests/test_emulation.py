@@ -1,4 +1,7 @@
-"""The emulator of CUDA kernels (tests/emulation): correct kernels pass, planted mistakes are found."""
+"""The emulator of CUDA kernels (tests/emulation): correct kernels pass, planted mistakes are found.
+
+Emulated are kernels whose threads meet through barriers of their own: TMA, mbarriers, cp.async, clusters, wgmma.
+"""
 
 import re
 import subprocess
@@ -32,7 +35,6 @@ SOFTMAX = [
     *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
     *(CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "launch.cpp", "reduce_logsumexp.cu")),
 ]
-TOPK_SOFTMAX = [CSRC / "topk_softmax" / name for name in ("topk_rounds.cu", "topk_select.cu", "plan.cpp", "launch.cpp")]
 
 
 def run(path: Path, seeds: int) -> str:
@@ -61,7 +63,6 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
         ("reduce", [CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "cast.cu")]),
         ("softmax", SOFTMAX),
-        ("topk_softmax", TOPK_SOFTMAX),
     ],
 )
 def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
@@ -73,11 +74,8 @@ def test_steps_of_the_attention_ladder(emulated):
     assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
 
 
-def test_experiments_and_ladders_of_the_lab(emulated):
-    """All steps of the SGEMM ladder also have the bits of a loop in the order of k."""
-    folders = ("experiments", "reduction", "sgemm", "softmax")
-    kernels = sorted(path for folder in folders for path in (CSRC / "lab" / folder).glob("*.cu"))
-    assert run(emulated("lab_experiments", *kernels), seeds=4).strip() == "passed"
+def test_asynchronous_copies_of_the_labs_sgemm(emulated):
+    assert run(emulated("lab_sgemm", CSRC / "lab" / "sgemm" / "07b_double_buffer.cu"), seeds=4).strip() == "passed"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import math
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,14 +86,6 @@ def test_what_is_written_is_read_back() -> None:
             if cost.file == file:
                 assert new[cost.name] == pytest.approx(value, rel=5e-3), cost.name
     assert costs.write(found, [cost.value for cost in found]) == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(2600, "2600"), (0.3125, "0.312"), (1.65e9, "1.65e9"), (2.4e-6, "2.4e-6"), (3e12, "3e12"), (2, "2")],
-)
-def test_literals(value: float, text: str) -> None:
-    assert costs.literal(value) == text and float(text) == pytest.approx(value, rel=5e-3)
 
 
 def test_predictions_are_the_planners(planner: Planner, mma: Ask, choice: Ask) -> None:
@@ -205,27 +197,3 @@ def test_a_lost_context_keeps_the_rows_and_names_the_kernel(
     assert {row["case"] for row in rows} == {"8x8x8"}
     printed = capsys.readouterr().out
     assert "bad on 9x8x8 fp32 highest: CUDA error" in printed and "the CUDA context is lost" in printed
-
-
-def test_one_of_plans_and_candidates_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    run: Callable[[list[str]], int] = tune.main
-    for arguments in (["matmul"], ["matmul", "--plans", "simt", "--candidates", "x"], ["softmax", "--candidates", "x"]):
-        with pytest.raises(SystemExit):
-            run(arguments)
-        assert "expected --plans, or with matmul --candidates" in capsys.readouterr().err
-
-
-def test_what_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = tmp_path / "missing.json"
-    assert main(["fit", str(missing)]) == 1
-    assert capsys.readouterr().err == f"there is no {missing}\n"
-    assert main(["list", "--seeds", "1", "--count", "0", "--out", str(missing)]) == 1
-    assert capsys.readouterr().err == "--count: expected a number from 1 on, got 0\n"
-    assert not missing.exists()
-    other = tmp_path / "matmul.json"
-    other.write_text(json.dumps({"op": "matmul", "gpu": "NVIDIA H200", "rows": [{"contender": "torch"}]}))
-    assert main(["fit", str(other)]) == 1
-    assert f"{other}: expected a matmul_plans.json" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        tune.main(["matmul", "--candidates", str(missing)])
-    assert f"--candidates: there is no {missing}" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def summary(benchmark: Benchmark) -> str:
         values = (f"{mean:5.0%}", f"{worst:.0%}") if name == "floor" else (f"{mean:5.2f}x", f"{worst:.2f}x")
         lines.append(f"{benchmark.op:<12} {name:<16} {values[0]:>6} of {len(entries)}; worst {values[1]} {how}")
     results = Results(Path(), {benchmark.op: {"rows": benchmark.rows}})
-    if grouped_cases := case_groups_table(benchmark.op, results, name_worst=True):
+    if grouped_cases := case_groups_table(benchmark.op, results):
         lines += ["", *grouped_cases.splitlines()]
     if errors := accuracy(benchmark.rows):
         lines += ["", *errors.splitlines()]

@@ -1,0 +1,40 @@
+// The SGEMM ladder's step with asynchronous copies (07b) in the bits of a loop in k's order, sizes around the edges of tiles.
+#include <array>
+
+#include "check.h"
+#include "lab/sgemm/sgemm.h"
+
+using namespace xgemm::lab::sgemm;
+
+namespace {
+
+void check(std::uint64_t seed) {
+  for (const auto& [m, n, k] : {std::array{1, 37, 5}, {33, 65, 20}, {129, 132, 36}, {9, 8, 0}}) {
+    const Buffer<float> a = random_numbers<float>(static_cast<std::size_t>(m * k), 1),
+                        b = random_numbers<float>(static_cast<std::size_t>(k * n), 2),
+                        c = random_numbers<float>(static_cast<std::size_t>(m * n), 3);
+    Buffer<float> first(static_cast<std::size_t>(m * n));
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      float sum = 0;
+      for (int j = 0; j < k; ++j)
+        sum += a[i / static_cast<std::size_t>(n) * static_cast<std::size_t>(k) + static_cast<std::size_t>(j)] *
+               b[static_cast<std::size_t>(j * n) + i % static_cast<std::size_t>(n)];
+      first[i] = std::fma(3.0f, c[i], -0.5f * sum);
+    }
+    Buffer<float> out(first.size(), NAN);
+    emulation::launch_options() = {.seed = seed};
+    double_buffer(
+        {.a = a.data(), .b = b.data(), .c = c.data(), .out = out.data(), .m = m, .n = n, .k = k, .alpha = -0.5f, .beta = 3},
+        nullptr);
+    for (std::size_t i = 0; i < out.size(); ++i) require(out[i] == first[i], "step 07b in the bits of a loop in k's order");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int seeds = count > 1 ? std::atoi(arguments[1]) : 2;
+  return run_checks([&] {
+    for (int seed = 0; seed < seeds; ++seed) check(static_cast<std::uint64_t>(seed));
+  });
+}
