@@ -300,7 +300,9 @@ def test_arguments(
         given = taken if mask == "bool" else added.float()
     elif window is not None:  # the last query is at the last key's position
         away = torch.arange(5)[:, None] + 1 - torch.arange(6)
-        added = added.masked_fill((away >= window) | (away < (0 if is_causal is not False else -2)), float("-inf"))
+        added = added.masked_fill((away >= window) | (away < (1 - window if both_sides else 0)), float("-inf"))
+        rule = (window - 1, window - 1 if both_sides else 0)
+        given = integration.RuleMask((2, 1, 5, 6), rule, "bottom_right", torch.empty(0, dtype=torch.bool))
     elif is_causal is not False:
         added = added.masked_fill(~torch.ones(5, 6, dtype=torch.bool).tril(), float("-inf"))
     scores = q.double() @ k.double().repeat_interleave(2, 1).mT * 0.7
