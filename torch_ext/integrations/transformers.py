@@ -163,7 +163,7 @@ def attention(
     elif isinstance(attention_mask, RuleMask):
         if attention_mask.bools.dim() == 4:
             attention_mask = attention_mask.bools
-        elif attention_mask.shape[-2:] != (length, keys):
+        elif attention_mask.shape[-2:] != (length, keys) and attention_mask.window != EVERY_KEY:
             attention_mask = attention_mask.clone()  # makes the bools
         else:
             window, alignment, attention_mask = attention_mask.window, attention_mask.alignment, None
