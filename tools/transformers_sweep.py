@@ -18,10 +18,9 @@ import os
 import signal
 import sys
 import time
-import unittest.mock
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -32,7 +31,6 @@ from torch import Tensor
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-import torch_ext
 from torch_ext.integrations import transformers as integration
 
 WINDOW = 5  # shorter than the text
@@ -63,10 +61,15 @@ TINY: dict[str, Any] = {
     **dict.fromkeys(["linear_num_key_heads", "linear_num_value_heads", "mamba_n_heads", "mamba_num_heads"], 4),
     **dict.fromkeys(["patch_size", "index_n_heads"], 4),
     **dict.fromkeys(["spatial_merge_size", "temporal_patch_size", "global_attn_every_n_layers"], 2),
-    **dict.fromkeys(["vocab_size", "vocab_size_per_layer_input", "text_vocab_size", "codebook_size"], VOCABULARY),
+    **dict.fromkeys(["vocab_size", "vocab_size_per_layer_input", "text_vocab_size"], VOCABULARY),
     **dict.fromkeys(["max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "context_length"], 128),
     **dict.fromkeys(["attention_dropout", "dropout", "hidden_dropout"], 0.0),
+    "codebook_size": 64,
     "first_k_dense_replace": 1,
+    "attn_layer_indices": [1],
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "full_attention_interval": 2,
     "hidden_size_per_layer_input": 8,
     "query_pre_attn_scalar": 8,
     "num_kv_shared_layers": 0,
@@ -77,8 +80,15 @@ TINY: dict[str, Any] = {
     "use_sliding_window": True,
 }
 WINDOWS = ("sliding_window", "attention_window", "local_attention", "attention_chunk_size", "window_size")
-# What these fields' defaults are made for is larger than the rest of a tiny model.
-LEFT_OUT = [(), ("head_dim", "d_kv"), ("num_key_value_heads",), ("num_key_value_heads", "head_dim"), ("image_size", "patch_size")]
+# Tried in this order until a model can be built and run; None leaves a field at its default.
+ADJUSTED: list[dict[str, Any]] = [
+    {},
+    {"num_key_value_heads": 4},
+    {"head_dim": None, "d_kv": None},
+    {"head_dim": None, "num_key_value_heads": 4},
+    {"head_dim": 16, "num_hidden_layers": 4},
+    {"image_size": None, "patch_size": None},
+]
 
 
 class TooLong(Exception):
@@ -101,7 +111,7 @@ class Result:
     compared: int = 0
 
 
-def architectures() -> dict[str, tuple[type, type]]:
+def architectures(kinds: Iterable[str] | None = None) -> dict[str, tuple[type, type]]:
     """Configuration and model class of each model type: the causal model, else encoder-decoder, else the base model."""
     names = [
         modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -109,7 +119,7 @@ def architectures() -> dict[str, tuple[type, type]]:
         modeling_auto.MODEL_MAPPING_NAMES,
     ]
     found = {}
-    for kind in CONFIG_MAPPING.keys():
+    for kind in kinds or CONFIG_MAPPING.keys():
         configuration = CONFIG_MAPPING[kind]
         listed = [mapping[kind] for mapping in names if kind in mapping]
         listed = [name if isinstance(name, str) else name[0] for name in listed]
@@ -131,10 +141,10 @@ def _own_model(configuration: type) -> type | None:
     return None
 
 
-def tiny(configuration: type, window: int, left_out: tuple[str, ...] = ()) -> Any:
+def tiny(configuration: type, window: int, adjusted: dict[str, Any]) -> Any:
     """A tiny configuration whose windows are `window`."""
     fields = inspect.signature(configuration.__init__).parameters
-    given = {name: value for name, value in TINY.items() if name in fields and name not in left_out}
+    given = {name: value for name, value in (TINY | adjusted).items() if name in fields and value is not None}
     given |= {name: window for name in WINDOWS if name in fields and isinstance(fields[name].default, int | None)}
     token = VOCABULARY - 1
     for name, field in fields.items():
@@ -144,7 +154,7 @@ def tiny(configuration: type, window: int, left_out: tuple[str, ...] = ()) -> An
         defaults = configuration()
         for name in parts:
             if (part := getattr(defaults, name, None)) is not None:
-                given[name] = tiny(type(part), window, left_out)
+                given[name] = tiny(type(part), window, adjusted)
     return configuration(**given)
 
 
@@ -156,6 +166,7 @@ def build(model: type, configuration: Any, sharpness: float = 1.7) -> torch.nn.M
         raise ValueError(f"its tiny model has {size // 1_000_000} million parameters")
     torch.manual_seed(0)
     built = model._from_config(configuration, attn_implementation="eager").float().eval()
+    built.takes_image = False
     for parameter in built.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, sharpness / parameter[0].numel() ** 0.5)
@@ -167,7 +178,7 @@ def build(model: type, configuration: Any, sharpness: float = 1.7) -> torch.nn.M
 def inputs(model: torch.nn.Module, padding: str = "none", last: int | None = None) -> dict[str, Tensor]:
     """A text of two rows, or an image or a sound; `last` is another last token."""
     torch.manual_seed(1)
-    fields, config = inspect.signature(model.forward).parameters, model.config
+    fields, config, given = inspect.signature(model.forward).parameters, model.config, {}
     if "input_ids" in fields:
         tokens = torch.randint(3, 80, (2, LENGTH))
         if last is not None:
@@ -177,21 +188,24 @@ def inputs(model: torch.nn.Module, padding: str = "none", last: int | None = Non
             mask[1, 7:] = 0
         elif padding == "left":
             mask[1, :4] = 0
-        given = {"input_ids": tokens}
+        given["input_ids"] = tokens
         if "attention_mask" in fields:
             given["attention_mask"] = mask
         if "decoder_input_ids" in fields:
             given["decoder_input_ids"] = tokens[:, :6]
-        return given
+        if not model.takes_image or "pixel_values" not in fields:
+            return given
     vision = getattr(config, "vision_config", config)
     if "pixel_values" in fields:
         size = getattr(vision, "image_size", 32)
         height, width = (size, size) if isinstance(size, int) else tuple(size)[:2]
-        return {"pixel_values": torch.randn(2, getattr(vision, "num_channels", 3), height, width)}
+        return {**given, "pixel_values": torch.randn(2, getattr(vision, "num_channels", 3), height, width)}
     if "input_features" in fields:
         return {"input_features": torch.randn(2, getattr(config, "num_mel_bins", 16), 32)}
     if "input_values" in fields:
         return {"input_values": torch.randn(2, 800)}
+    if "inputs_embeds" in fields and hasattr(config, "hidden_size"):
+        return {"inputs_embeds": torch.randn(2, LENGTH, config.hidden_size)}
     raise ValueError(f"no input among {', '.join(list(fields)[:4])}")
 
 
@@ -338,21 +352,30 @@ def _judge(
 def _built(configuration: type, model: type, window: int) -> torch.nn.Module:
     """Built with as many tiny fields as the class takes."""
     first = None
-    for left_out in LEFT_OUT:
+    for adjusted in ADJUSTED:
         try:
-            built = build(model, tiny(configuration, window, left_out))
-            outputs(built, "eager", inputs(built))
-            return built
+            built = build(model, tiny(configuration, window, adjusted))
         except TooLong:
             raise
         except Exception as error:
             first = first or error
+            continue
+        for built.takes_image in (False, True):
+            try:
+                outputs(built, "eager", inputs(built))
+                return built
+            except TooLong:
+                raise
+            except Exception as error:
+                first = first or error
     raise first
 
 
 def _generates(model: torch.nn.Module) -> bool:
-    return model.can_generate() and "input_ids" in inputs(model) and "past_key_values" in str(
-        inspect.signature(model.forward)
+    return (
+        model.can_generate()
+        and "input_ids" in inputs(model)
+        and "past_key_values" in str(inspect.signature(model.forward))
     )
 
 
@@ -418,9 +441,9 @@ def main() -> int:
     quiet()
     torch.set_num_threads(1)
     integration.register()
-    found, start = architectures(), time.monotonic()
+    found, start = architectures(arguments.names), time.monotonic()
     results = []
-    for name in arguments.names or found:
+    for name in found:
         began = time.monotonic()
         try:
             with limited(SECONDS):
