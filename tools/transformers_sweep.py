@@ -5,8 +5,8 @@
 
 One model for each configuration class, tiny and with random weights. A model with a sliding window runs twice, with a
 window shorter than the text and with one longer. Compared are the outputs for a text without padding, with padding on
-either side, with another last token (earlier positions of a causal model must not move), in splits through a cache, and the
-logits of generate() with dynamic and static caches.
+either side, with another last token (so that earlier positions of a causal model must not move), in splits through a
+cache, and the logits of generate() with dynamic and static caches.
 """
 
 import argparse
@@ -100,7 +100,7 @@ class Result:
     """What was found for one configuration class.
 
     `status` is "equal", "differs", "refused" (by the integration), "other attention" (not looked up in transformers'
-    table) or "skipped"; `worst` the largest difference in standard deviations of the output; `compared` how many outputs.
+    table) or "skipped"; `worst` the largest difference in standard deviations of the output; `compared` counts outputs.
     """
 
     name: str
@@ -134,10 +134,11 @@ def _own_model(configuration: type) -> type | None:
     file = configuration.__module__.replace(".configuration_", ".modeling_")
     with contextlib.suppress(ImportError):
         __import__(file)
-    for model in vars(sys.modules.get(file, object)).values() if file in sys.modules else ():
-        if isinstance(model, type) and issubclass(model, transformers.PreTrainedModel):
-            if model.config_class is configuration and not model.__name__.endswith("PreTrainedModel"):
-                return model
+    for model in list(vars(sys.modules[file]).values()) if file in sys.modules else ():
+        if not isinstance(model, type) or not issubclass(model, transformers.PreTrainedModel):
+            continue
+        if model.config_class is configuration and not model.__name__.endswith("PreTrainedModel"):
+            return model
     return None
 
 

@@ -5,8 +5,8 @@ from torch_ext.integrations import transformers as xgemm_transformers
 xgemm_transformers.register()
 model = AutoModel.from_pretrained(name, attn_implementation="xgemm")
 
-transformers makes a mask at the model's start and gives it to a function of attention in each layer. A model may tell the
-window or the causality to one of them only, so that neither is left out on trust in the other: a mask that is a rule
+transformers makes a mask once and gives it to a function of attention in each layer. A model may tell the window or the
+causality to one of the two only, so that a mask is not left out on trust in the layer: a mask that is a rule
 (:class:`RuleMask`) takes no memory, and says itself what it masks.
 """
 
