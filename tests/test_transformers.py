@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -444,7 +445,17 @@ SWEPT = {
 }
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of tiny operators wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @needs_offsets
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", SWEPT)
 def test_sweep(name: str) -> None:
     sweep.quiet()
@@ -454,6 +465,8 @@ def test_sweep(name: str) -> None:
         assert result.compared >= 3 and result.worst < 1e-3
 
 
+@needs_offsets
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("mistake", ["no mask", "causal"])
 def test_the_sweep_finds_a_mistake(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = integration.attention
