@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,15 @@ transformers = pytest.importorskip("transformers")
 masking_utils = pytest.importorskip("transformers.masking_utils")
 
 import torch_ext  # noqa: E402
+from tools import transformers_sweep as sweep  # noqa: E402
 from torch_ext.integrations import transformers as integration  # noqa: E402
 
 integration.register()
 
+OFFSETS = "q_offset" in inspect.signature(masking_utils.sdpa_mask).parameters
+needs_offsets = pytest.mark.skipif(
+    not OFFSETS, reason="the installed transformers does not tell a mask where its queries stand"
+)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 TEXT = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 GQA = {"num_key_value_heads": 2, "head_dim": 8}
@@ -58,6 +64,24 @@ MODELS = {
             **SIZES, **TEXT, **GQA, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=2
         ),
     ),
+    "qwen2_moe": (  # the window is in the mask only: its layers do not pass it on; every expert, as above
+        transformers.Qwen2MoeForCausalLM,
+        transformers.Qwen2MoeConfig(
+            **SIZES,
+            **TEXT,
+            num_key_value_heads=2,
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=16,
+            num_experts=2,
+            num_experts_per_tok=2,
+        ),
+    ),
+    "phimoe": (  # as Qwen2Moe
+        transformers.PhimoeForCausalLM,
+        transformers.PhimoeConfig(**SIZES, **TEXT, num_key_value_heads=2, sliding_window=WINDOW, num_local_experts=2),
+    ),
     "bert": (transformers.BertForMaskedLM, transformers.BertConfig(**SIZES, **TEXT)),
     "modernbert": (  # a window to both sides
         transformers.ModernBertForMaskedLM,
@@ -73,8 +97,8 @@ MODELS = {
     ),
 }
 ONLY_EAGER = ["gemma2", "gpt_oss"]  # "sdpa" leaves out softcap and sinks
-SLIDING = ["mistral", "gemma2", "gemma3", "gpt_oss"]
-CAUSAL = ["llama", "mistral", "gemma2", "gemma3", "gpt_oss"]
+SLIDING = ["mistral", "gemma2", "gemma3", "gpt_oss", "qwen2_moe", "phimoe"]
+CAUSAL = ["llama", *SLIDING]
 
 
 class Calls(TorchDispatchMode):
@@ -175,13 +199,10 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.skipif(
-    "q_offset" not in inspect.signature(masking_utils.sdpa_mask).parameters,
-    reason="the installed transformers does not tell a mask where its queries stand",
-)
+@needs_offsets
 @pytest.mark.parametrize("name", SLIDING)
 def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without padding a sliding layer builds no mask, even for several queries with a cache."""
+    """Without padding no mask is made, even for several queries with a cache."""
     model, given = build(name, device), inputs(name, device)
     set_attention(model, "eager")
     expected = model(**given).logits
@@ -250,6 +271,17 @@ def test_compiles_and_exports(device: torch.device) -> None:
     torch.testing.assert_close(exported, expected, rtol=1e-4, atol=1e-4)
 
 
+@torch.no_grad()
+def test_compiled_layers(device: torch.device) -> None:
+    """Each layer compiled alone gets a mask that was made outside."""
+    model, given = build("gemma3", device), inputs("gemma3", device)
+    expected = logits(model, "eager", given)
+    for part in model.model.layers:
+        part.compile(backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(logits(model, "xgemm", given), expected, rtol=1e-4, atol=1e-4)
+    torch._dynamo.reset()
+
+
 def layer(**attributes: object) -> torch.nn.Module:
     module = torch.nn.Module()
     for name, value in attributes.items():
@@ -272,47 +304,181 @@ def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_training_and_wide_heads_are_one_line() -> None:
+@pytest.mark.parametrize("name", ["indices", "block_indices"])
+def test_sparse_attention_is_refused(name: str) -> None:
+    """Layers that choose keys mask the others for the names "eager" and "sdpa" only."""
+    q = randn(1, 4, 6, 8)
+    with pytest.raises(RuntimeError, match=f'^xgemm attention: has no sparse attention, got {name}; use "sdpa"$'):
+        integration.attention(layer(), q, q, q, None, **{name: torch.zeros(1, 6, 2, dtype=torch.long)})
+
+
+def test_training_is_one_line() -> None:
     q = randn(1, 4, 6, 8).requires_grad_()
     with pytest.raises(RuntimeError, match=r"^xgemm::attention: has no backward"):
         integration.attention(layer(), q, q, q, None)
-    wide = randn(1, 1, 2, 300)
-    with pytest.raises(RuntimeError, match=r"^xgemm::attention: expected head sizes up to 256, got query 300"):
-        integration.attention(layer(), wide, wide, wide, None)
 
 
+def rule_mask(shape: tuple[int, ...], window: tuple[int, int], alignment: str) -> integration.RuleMask:
+    return integration.RuleMask(torch.Size(shape), window, alignment, torch.empty(0, dtype=torch.bool))
+
+
+@pytest.mark.filterwarnings("ignore:xgemm attention. torch computes heads")
 @pytest.mark.parametrize("is_causal", [None, False, True])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("mask", [None, "bool", "additive"])
+@pytest.mark.parametrize("mask", [None, "bool", "additive", "window", "window to both sides", "causal", "nothing"])
 @pytest.mark.parametrize("softcap", [None, 1.5])
-@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("size", [8, 264])  # torch computes heads of more than 256
 def test_arguments(
-    sinks: bool, window: int | None, softcap: float | None, mask: str | None, bias: bool, is_causal: bool | None
+    size: int, sinks: bool, softcap: float | None, mask: str | None, bias: bool, is_causal: bool | None
 ) -> None:
-    """Every combination against the formula in float64."""
-    q, k, v, s_aux = randn(2, 4, 5, 8), randn(2, 2, 6, 8), randn(2, 2, 6, 8), randn(4)
-    added = torch.zeros(2, 1, 5, 6, dtype=torch.float64)
+    """Every combination against the formula in float64. A sliding_window of the layer means nothing without a mask."""
+    q, k, v, s_aux = randn(2, 4, 5, size), randn(2, 2, 6, size), randn(2, 2, 6, size), randn(4)
+    taken, scale = torch.ones(2, 1, 5, 6, dtype=torch.bool), 2 / size
+    away = torch.arange(6) - torch.arange(1, 6)[:, None]  # the last query is at the last key's position
     given, position_bias = None, randn(1, 4, 5, 6) if bias else None
-    if mask is not None:
+    if mask is None:
+        taken = taken.tril() if is_causal is not False else taken
+    elif mask in ("bool", "additive"):
         taken = (torch.rand(2, 1, 5, 6) > 0.4).index_fill_(-1, torch.tensor(0), True)
-        added = added.masked_fill(~taken, float("-inf"))
-        given = taken if mask == "bool" else added.float()
-    elif window is not None:  # the last query is at the last key's position
-        away = torch.arange(5)[:, None] + 1 - torch.arange(6)
-        added = added.masked_fill((away >= window) | (away < (0 if is_causal is not False else -2)), float("-inf"))
-    elif is_causal is not False:
-        added = added.masked_fill(~torch.ones(5, 6, dtype=torch.bool).tril(), float("-inf"))
-    scores = q.double() @ k.double().repeat_interleave(2, 1).mT * 0.7
+        given = taken if mask == "bool" else torch.zeros(taken.shape).masked_fill(~taken, float("-inf"))
+    else:
+        window = {"window": (2, 0), "window to both sides": (2, 2), "causal": (-1, 0), "nothing": (-1, -1)}[mask]
+        if mask != "nothing":
+            taken = taken & (away <= window[1]) & ((away >= -window[0]) | (window[0] < 0))
+        given = rule_mask((2, 1, 5, 6), window, "bottom_right")
+    scores = q.double() @ k.double().repeat_interleave(2, 1).mT * scale
     scores = scores if softcap is None else softcap * (scores / softcap).tanh()
-    scores = scores + added + (position_bias.double() if bias else 0)
+    scores = scores.masked_fill(~taken, float("-inf")) + (position_bias.double() if bias else 0)
     sink = s_aux.double()[:, None, None].expand(2, 4, 5, 1) if sinks else scores[..., :0]
     expected = (torch.cat([scores, sink], -1).softmax(-1)[..., :6] @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
-    options = {"scaling": 0.7, "softcap": softcap, "position_bias": position_bias, "is_causal": is_causal}
-    options |= {"sliding_window": window, "s_aux": s_aux if sinks else None}
+    options = {"scaling": scale, "softcap": softcap, "position_bias": position_bias, "is_causal": is_causal}
+    options |= {"sliding_window": 3, "s_aux": s_aux if sinks else None}
     actual, weights = integration.attention(layer(), q, k, v, given, **options)
     assert weights is None and actual.is_contiguous()
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_wide_heads_are_said_once() -> None:
+    integration._say_once.cache_clear()
+    q = randn(1, 1, 2, 300)
+    with pytest.warns(
+        UserWarning, match=r"^xgemm attention: torch computes heads wider than 256 \(here 300\)$"
+    ) as said:
+        for _ in range(2):
+            integration.attention(layer(), q, q, q, None)
+    assert len(said) == 1
+
+
+PADDINGS = {"none": None, "no": [True] * 12, "left": [False] * 2 + [True] * 10, "short": [True] * 8}
+
+
+@needs_offsets
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("kind", ["causal", "window", "both sides", "nothing", "chunks", "windows to be changed"])
+@pytest.mark.parametrize(
+    ("length", "keys", "first", "first_key"),
+    [(7, 7, 0, 0), (3, 9, 6, 0), (1, 9, 8, 0), (4, 9, 0, 0), (3, 9, 4, 0), (3, 6, 7, 4), (1, 9, 4, 0), (7, 4, 0, 0)],
+)
+def test_masks(length: int, keys: int, first: int, first_key: int, kind: str, padding: str) -> None:
+    """What a mask means is what transformers' own function makes, as a rule and as bools."""
+    functions = {
+        "causal": masking_utils.causal_mask_function,
+        "nothing": masking_utils.bidirectional_mask_function,
+        "both sides": masking_utils.sliding_window_bidirectional_mask_function(2),
+        "chunks": masking_utils.chunked_causal_mask_function(3, torch.zeros(2, dtype=torch.long)),
+    }
+    function = functions.get(kind, masking_utils.sliding_window_causal_mask_function(3))
+    seen = None if PADDINGS[padding] is None else torch.tensor([[True] * len(PADDINGS[padding]), PADDINGS[padding]])
+    given = {"batch_size": 2, "q_length": length, "kv_length": keys, "q_offset": first, "kv_offset": first_key}
+    given |= {"mask_function": function, "attention_mask": seen, "local_size": 3}
+    never = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    skips = never if kind == "windows to be changed" else dict.fromkeys(never, True)
+    expected = masking_utils.sdpa_mask(**given, **never)
+    mask = transformers.AttentionMaskInterface()["xgemm"](**given, **skips)
+    is_rule = isinstance(mask, integration.RuleMask)
+    if kind in ("chunks", "windows to be changed") or (padding == "left" and first_key < 2):
+        assert not is_rule
+    if padding == "none" and first - first_key == keys - length and kind in ("causal", "window", "both sides"):
+        assert is_rule
+    q, k, v = randn(2, 4, length, 8), randn(2, 4, keys, 8), randn(2, 4, keys, 8)
+    by_mask = integration.attention(layer(is_causal=kind == "nothing"), q, k, v, mask)[0]
+    by_bools = integration.attention(layer(), q, k, v, expected)[0]
+    torch.testing.assert_close(by_mask, by_bools)
+    if mask is not None:
+        assert mask.shape == expected.shape and mask.dtype is torch.bool
+        torch.testing.assert_close(mask & True, expected)
+
+
+def test_a_rule_that_a_layer_changes() -> None:
+    """Written to, also through a view, it is a mask of bools for every layer after."""
+    mask = rule_mask((1, 1, 4, 4), (1, 0), "top_left")
+    assert "window=(1, 0)" in repr(mask)
+    mask[:, :, 3, :2].fill_(True)
+    expected = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
+    q, k = randn(1, 2, 4, 8), randn(1, 2, 4, 8)
+    actual = integration.attention(layer(), q, k, k, mask)[0]
+    torch.testing.assert_close(actual, integration.attention(layer(), q, k, k, expected[None, None])[0])
+    torch.testing.assert_close(mask.clone(), expected[None, None])
+
+
+# One model of each mechanism, and what tools/transformers_sweep.py finds.
+SWEPT = {
+    "gpt2": "equal",
+    "llama4_text": "equal",  # chunks
+    "gemma4_text": "equal",
+    "doge": "equal",  # its layers add to the mask
+    "deepseek_v2": "equal",  # heads of values that are narrower than those of keys
+    "qwen3_next": "equal",  # linear attention between
+    "modernbert": "equal",
+    "openai_privacy_filter": "equal",  # sinks, a window to both sides; declares flash attention only
+    "pegasus_x": "equal",  # declares flash attention only
+    "whisper": "equal",
+    "clip_text_model": "equal",
+    "nllb-moe": "refused",  # these declare neither
+    "bigbird_pegasus": "refused",
+    "splinter": "refused",
+    "align_text_model": "refused",
+    "clap_text_model": "refused",
+    "deepseek_v32": "refused",  # sparse
+    "bloom": "other attention",
+}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of tiny operators wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@needs_offsets
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", SWEPT)
+def test_sweep(name: str) -> None:
+    sweep.quiet()
+    result = sweep.sweep(name, *sweep.architectures([name])[name])
+    assert result.status == SWEPT[name], result.why
+    if result.status == "equal":
+        assert result.compared >= 3 and result.worst < 1e-3
+
+
+@needs_offsets
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("mistake", ["no mask", "causal"])
+def test_the_sweep_finds_a_mistake(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = integration.attention
+
+    def attention(module, query, key, value, mask, **kwargs):
+        kwargs["is_causal"] = mistake == "causal"
+        return ours(module, query, key, value, None, **kwargs)
+
+    monkeypatch.setattr(integration, "attention", attention)
+    name = "bert" if mistake == "causal" else "llama"
+    result = sweep.sweep(name, *sweep.architectures([name])[name])
+    assert result.status == "differs" and "sdpa by" in result.why
 
 
 def test_the_pages_lines_run(tmp_path: Path) -> None:
