@@ -347,17 +347,37 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
     return [*batch, sq]
 
 
-def _output(query: Tensor, shape: list) -> Tensor:
-    """As (batch, length, heads, head size) in memory if the query lies so."""
-    from torch.fx.experimental.symbolic_shapes import guard_or_false  # loads sympy
+def _heads_beside(query: Tensor) -> bool:
+    """call.cpp's rule for the output's layout, (batch, length, heads, head size) or contiguous, from the query's.
 
-    if query.dim() >= 3 and all(
-        guard_or_false(so)
-        for so in (query.shape[-3] > 1, query.shape[-2] > 1, query.stride(-3) > 0, query.stride(-3) < query.stride(-2))
-    ):
-        *batch, heads, length, size = shape
-        return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
-    return query.new_empty(shape)
+    The rule asks for sizes over 1, which a fake may not know, so one that is unknown counts as that. If it is at most 1
+    after all, both layouts are the same memory, and only a stride that no element is reached by differs. Strides can be
+    compared without the sizes in them: of dims that lie in any order, one stride is a multiple of the other.
+    """
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true, sym_or  # loads sympy
+
+    if query.dim() < 3:
+        return False
+    (heads, length), (of_head, of_position) = query.shape[-3:-1], query.stride()[-3:-1]
+    if any(map(statically_known_true, (heads <= 1, length <= 1, of_head == 0, of_head >= of_position))):
+        return False
+    if statically_known_true(of_head <= of_position):
+        return True
+    if guard_or_false(of_head < of_position):
+        return guard_or_false(of_head > 0)
+    # Strides that have nothing to do with each other: the graph checks what is assumed here.
+    torch._check(
+        sym_or(of_head >= of_position, heads <= 1, length <= 1, of_head == 0),
+        lambda: "xgemm: expected query to lie with one order of heads and length, got strides that depend on data",
+    )
+    return False
+
+
+def _output(query: Tensor, shape: list) -> Tensor:
+    if not _heads_beside(query):
+        return query.new_empty(shape)
+    *batch, heads, length, size = shape
+    return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
 
 
 @torch.library.register_fake("xgemm::attention")
