@@ -428,7 +428,8 @@ def main(rank: int, size: int, backend: str, folder: Path) -> None:
     results: dict[str, str | None] = {}
     only = sys.argv[5:]
     for name, run in CHECKS.items():
-        if only and name not in only: continue
+        if only and name not in only:
+            continue
         if size > 2 and not name.endswith("any_placements"):
             continue
         torch.manual_seed(len(results))
