@@ -1,4 +1,6 @@
-"""What the operators' results look like (shape, dtype, device; always contiguous) without computing them.
+"""What the operators' results look like (shape, dtype, device, strides) without computing them.
+
+All results are contiguous but attention's output, which may have the query's order of dims.
 
 torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these, and vmap for its checks. Sizes may be
 symbolic; a size that is not known while tracing is taken to be other than 1, as torch's own ops do. A fake checks what
@@ -10,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from torch_ext._load import build_info
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -150,13 +154,20 @@ def _linear_prepared(
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
+def _is_hopper(device: torch.device) -> bool:
+    """As csrc/device/properties.cpp has it: the GPU of this machine, and code for it in the library."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    return any(arch.startswith("9.0") for arch in build_info()["architectures"].split())
+
+
 @torch.library.register_fake("xgemm::prepare")
 def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
     n, k = weight.shape
     used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
-    if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
+    if not used or not _is_hopper(weight.device):
         return weight.new_empty([0], dtype=torch.uint8)
     halves = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
