@@ -313,6 +313,59 @@ def test_sizes_that_are_not_known_while_tracing() -> None:
         torch.testing.assert_close(compiled(x, keep, w), chosen_rows(x, keep, w))
 
 
+class ChosenTokens(torch.nn.Module):
+    """Attention over as many tokens as a mask keeps: a projection's heads, which lie beside each other."""
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q = x[keep].view(1, -1, 4, 16).transpose(1, 2)
+        y = torch_ext.attention(q, q, q)
+        return y, y.transpose(1, 2).flatten(2)
+
+
+def kept(count: int, of: int = 40) -> torch.Tensor:
+    return torch.arange(of) < count
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_attention_over_chosen_tokens(backend: str) -> None:
+    model, x = ChosenTokens(), randn(40, 64)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(model, fullgraph=True, backend=backend)
+        for count in (22, 7, 1, 0):
+            torch.testing.assert_close(compiled(x, kept(count)), model(x, kept(count)))
+
+
+@torch.no_grad()
+def test_exported_attention_over_chosen_tokens(tmp_path: Path) -> None:
+    model, x = ChosenTokens(), randn(40, 64)
+    program = torch.export.export(model, (x, kept(22)))
+    found = [program.module()]
+    if shutil.which("c++"):
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+        found.append(torch._inductor.aoti_load_package(package))
+    for run in found:
+        for count in (22, 7, 1, 0):
+            torch.testing.assert_close(tuple(run(x, kept(count))), model(x, kept(count)))
+
+
+def test_strides_that_depend_on_data_are_checked() -> None:
+    """Nothing says while tracing which of two strides is larger: what is assumed then holds or is an error."""
+
+    def f(x: torch.Tensor, strides: torch.Tensor) -> torch.Tensor:
+        of_head, of_position = strides.tolist()
+        q = x.as_strided((1, 3, 5, 8), (0, of_head, of_position, 1))
+        return torch_ext.attention(q, q, q).contiguous()
+
+    x = randn(200)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+        strides = torch.tensor([40, 8])
+        torch.testing.assert_close(compiled(x, strides), f(x, strides))
+        with pytest.raises(RuntimeError, match="u1 <= u0"):
+            compiled(x, torch.tensor([8, 24]))
+
+
 def test_compiled_errors_are_one_clear_line() -> None:
     compiled = torch.compile(torch_ext.softmax, backend="eager", fullgraph=True)
     with pytest.raises(Exception, match=r"xgemm::softmax: expected dim in \[-2, 1\], got 5"):

@@ -1,4 +1,4 @@
-"""DTensor: two processes against one. One start runs all checks, which are in distributed_worker.py."""
+"""DTensor: several processes against one. One start runs all checks, which are in distributed_worker.py."""
 
 import json
 import os
@@ -38,6 +38,11 @@ def run(backend: str, folder: Path, size: int = 2) -> dict[str, str | None]:
     return results
 
 
+@pytest.fixture(scope="module")
+def results_of_three(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run("gloo", tmp_path_factory.mktemp("three"), size=3)
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -72,20 +77,31 @@ OPS = [
     *("logsumexp", "cross_entropy", "softmax", "log_softmax", "scaled_masked_softmax", "topk_softmax"),
     *("attention", "attention_lse"),
 ]
+ANY_SIZE = [*(f"{op}_of_any_placements" for op in OPS), "extrema_of_any_placements"]
 CHECKS = [
-    *(f"{op}_of_any_placements" for op in OPS),
-    *("columns_then_rows", "heads", "sums"),
+    *ANY_SIZE,
+    *("columns_then_rows", "heads", "sums", "views_of_attention"),
     *("tensor_parallel_modules", "tensor_parallel_of_a_replaced_model", "sequence_parallel"),
     *("dtensors_from_end_to_end", "fully_sharded", "compiled", "errors_are_one_line"),
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_two_processes(check: str, results: dict[str, str | None]) -> None:
+def passed(check: str, results: dict[str, str | None]) -> None:
     if check not in results:
         pytest.fail(f"not run: an earlier check failed: {[n for n, wrong in results.items() if wrong]}")
     if wrong := results[check]:
         pytest.fail(wrong, pytrace=False)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_two_processes(check: str, results: dict[str, str | None]) -> None:
+    passed(check, results)
+
+
+@pytest.mark.parametrize("check", ANY_SIZE)
+def test_three_processes(check: str, results_of_three: dict[str, str | None]) -> None:
+    """Shards are uneven or empty."""
+    passed(check, results_of_three)
 
 
 def test_every_check_is_listed(results: dict[str, str | None]) -> None:

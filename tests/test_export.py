@@ -37,6 +37,20 @@ def test_a_replaced_model_with_dynamic_sizes(strict: bool, device: torch.device)
 
 
 @torch.no_grad()
+def test_a_dynamic_size_may_be_one() -> None:
+    class Attention(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.unflatten(-1, (2, 8)).transpose(1, 2)
+            return torch_ext.attention(q, q, q).transpose(1, 2).flatten(2)
+
+    model = Attention()
+    program = torch.export.export(model, (randn(2, 5, 16),), dynamic_shapes=({1: torch.export.Dim("length", min=1)},))
+    for length in (1, 2, 9):
+        x = randn(2, length, 16)
+        torch.testing.assert_close(program.module()(x), model(x))
+
+
+@torch.no_grad()
 def test_saved_and_loaded_by_another_process(tmp_path: Path) -> None:
     class Head(torch.nn.Module):
         """Needs of a schema: keyword tensors, two outputs, dims and dtypes."""

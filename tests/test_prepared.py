@@ -9,7 +9,7 @@ import torch
 from common import poison, randn
 
 import torch_ext
-from torch_ext import nn
+from torch_ext import fake, nn
 
 
 def highest(x: torch.Tensor, w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
@@ -122,6 +122,20 @@ def test_prepare_refuses() -> None:
     w = randn(3, 4).requires_grad_()
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: has no backward"):
         torch_ext.linear(randn(2, 4), torch_ext.prepare(w))
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "copied"),
+    [((9, 0), "8.0+PTX 9.0a", True), ((9, 0), "8.0+PTX", False), ((8, 0), "8.0+PTX 9.0a", False)],
+)
+def test_the_fake_asks_for_the_gpu_and_the_librarys_code(
+    capability: tuple[int, int], built_for: str, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As csrc/device/properties.cpp: without code for Hopper the GPU counts as an older one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(fake, "build_info", lambda: {"architectures": built_for})
+    assert fake._is_hopper(torch.device("cuda")) == copied
 
 
 def test_deepcopy_has_its_own_weight(device: torch.device) -> None:

@@ -185,6 +185,17 @@ _STRATEGIES: dict[str, Callable[..., Iterator[Strategy]]] = {
 }
 
 
+def _lowest(dtype: torch.dtype) -> float | int:
+    return -math.inf if dtype.is_floating_point else 0 if dtype is torch.bool else torch.iinfo(dtype).min
+
+
+def _highest(dtype: torch.dtype) -> float | int:
+    return math.inf if dtype.is_floating_point else 1 if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+_NEUTRAL = {"amax": _lowest, "amin": _highest}
+
+
 # ---- the plan of a call ----------------------------------------------------------------------------------------------
 
 
@@ -200,10 +211,12 @@ def _cost(have: Placement, want: Placement, elements: int, parts: int) -> float:
 
 
 class _Plan(NamedTuple):
-    """Of one operator called with these placements, shapes and options."""
+    """Of one operator called with these placements, shapes, strides and options."""
 
     inputs: list[tuple[Placement, ...] | None]  # where each tensor argument has to be; None: not a tensor
     outputs: list[DTensorSpec]
+    orders: list[list[int]]  # each output's dims, from the slowest to the fastest in memory
+    neutral: tuple[set[int], float | int] | None  # amax, amin: dims reduced in shards; the extremum of none
     here: bool  # whether this process has a part of the mesh
 
 
@@ -226,10 +239,12 @@ def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[objec
         if spec.mesh != mesh:
             raise RuntimeError(f"{op._schema.name}: expected all DTensors on {mesh}, got {name} on {spec.mesh}")
     with _disable_current_modes():
-        meta = {n: torch.empty(s.tensor_meta.shape, dtype=s.tensor_meta.dtype, device="meta") for n, s in specs.items()}
-        results = op(**meta, **others)
+        metas = {name: spec.tensor_meta for name, spec in specs.items()}
+        like = {n: torch.empty_strided(m.shape, m.stride, dtype=m.dtype, device="meta") for n, m in metas.items()}
+        results = op(**like, **others)
     results = results if isinstance(results, tuple) else (results,)
 
+    op_name = op._schema.name.removeprefix("xgemm::")
     shapes = {name: list(spec.tensor_meta.shape) for name, spec in specs.items()}  # of one place of the mesh, at most
     elements = {name: math.prod(shape) for name, shape in shapes.items()}
     inputs: dict[str, list[Placement]] = {name: [] for name in specs}
@@ -244,7 +259,7 @@ def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[objec
             wanted = {name: strategy[1].get(name, _REPLICATE) for name in specs}
             return sum(_cost(specs[name].placements[i], p, elements[name], parts) for name, p in wanted.items())
 
-        possible = _STRATEGIES[op._schema.name.removeprefix("xgemm::")](parts, **shapes, **others)
+        possible = _STRATEGIES[op_name](parts, **shapes, **others)
         replicated: Strategy = ((_REPLICATE,) * len(results), {})
         best = min([replicated, *filter(fits, possible)], key=cost)
         for name, placements in inputs.items():
@@ -254,12 +269,18 @@ def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[objec
                 shapes[name][dim] = -(-shapes[name][dim] // parts)
         for placements, place in zip(outputs, best[0], strict=True):
             placements.append(place)
+    neutral = None
+    if op_name in _NEUTRAL:
+        dims = {have.dim for have, y in zip(inputs["input"], outputs[0], strict=True) if y.is_partial()}
+        neutral = (dims, _NEUTRAL[op_name](results[0].dtype)) if dims else None
     return _Plan(
         [tuple(inputs[name]) if name in inputs else None for name in names],
         [
             DTensorSpec(mesh, tuple(placements), TensorMeta(y.shape, y.stride(), y.dtype))
             for y, placements in zip(results, outputs, strict=True)
         ],
+        [sorted(range(y.dim()), key=y.stride().__getitem__, reverse=True) for y in results],
+        neutral,
         mesh.get_coordinate() is not None,
     )
 
@@ -280,6 +301,17 @@ def _local(x: DTensor, placements: tuple[Placement, ...]) -> Tensor:
     return torch.zeros_like(local) if others else local
 
 
+def _filled(x: Tensor, dims: set[int], value: float | int) -> Tensor:
+    """One element of `value` along each of `dims` of which this process has nothing."""
+    return x if x.numel() else x.new_full([1 if i in dims else n for i, n in enumerate(x.shape)], value)
+
+
+def _in_order(y: Tensor, order: list[int]) -> Tensor:
+    """In the whole's order of dims, which local tensors need not have: a redistribution does not keep it."""
+    ordered = y.permute(order)
+    return y if ordered.is_contiguous() else ordered.contiguous().permute(sorted(range(y.dim()), key=order.__getitem__))
+
+
 def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, kwargs: dict | None) -> object:
     """Calls an operator with DTensors: torch's dispatch rule for it."""
     kwargs = kwargs or {}
@@ -293,11 +325,13 @@ def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, k
         plan = _plan(op, names, known)
     local = [x if places is None else _local(x, places) for x, places in zip(values, plan.inputs, strict=True)]
     if plan.here:
+        if plan.neutral is not None:
+            local[names.index("input")] = _filled(local[names.index("input")], *plan.neutral)
         results = op(*local[: len(args)], **dict(zip(kwargs, local[len(args) :], strict=True)))
+        results = results if isinstance(results, tuple) else (results,)
+        results = tuple(map(_in_order, results, plan.orders))
     else:  # then a DTensor holds nothing
         results = tuple(torch.empty(0, dtype=s.tensor_meta.dtype, device=s.mesh.device_type) for s in plan.outputs)
-    if not isinstance(results, tuple):
-        return DTensor(results, plan.outputs[0], requires_grad=False)
     wrapped = tuple(DTensor(y, spec, requires_grad=False) for y, spec in zip(results, plan.outputs, strict=True))
     return wrapped if len(wrapped) > 1 else wrapped[0]
 

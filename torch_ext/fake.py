@@ -1,4 +1,6 @@
-"""What the operators' results look like (shape, dtype, device; always contiguous) without computing them.
+"""What the operators' results look like (shape, dtype, device, strides) without computing them.
+
+All results are contiguous but attention's output, which may have the query's order of dims.
 
 torch.compile, torch.export, FakeTensorMode and tensors on "meta" use these, and vmap for its checks. Sizes may be
 symbolic; a size that is not known while tracing is taken to be other than 1, as torch's own ops do. A fake checks what
@@ -10,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from torch_ext._load import build_info
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -150,13 +154,20 @@ def _linear_prepared(
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
+def _is_hopper(device: torch.device) -> bool:
+    """As csrc/device/properties.cpp has it: the GPU of this machine, and code for it in the library."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    return any(arch.startswith("9.0") for arch in build_info()["architectures"].split())
+
+
 @torch.library.register_fake("xgemm::prepare")
 def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
     n, k = weight.shape
     used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
-    if not used or not torch.cuda.is_available() or torch.cuda.get_device_capability(weight.device)[0] != 9:
+    if not used or not _is_hopper(weight.device):
         return weight.new_empty([0], dtype=torch.uint8)
     halves = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
@@ -347,17 +358,37 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
     return [*batch, sq]
 
 
-def _output(query: Tensor, shape: list) -> Tensor:
-    """As (batch, length, heads, head size) in memory if the query lies so."""
-    from torch.fx.experimental.symbolic_shapes import guard_or_false  # loads sympy
+def _heads_beside(query: Tensor) -> bool:
+    """call.cpp's rule for the output's layout, (batch, length, heads, head size) or contiguous, from the query's.
 
-    if query.dim() >= 3 and all(
-        guard_or_false(so)
-        for so in (query.shape[-3] > 1, query.shape[-2] > 1, query.stride(-3) > 0, query.stride(-3) < query.stride(-2))
-    ):
-        *batch, heads, length, size = shape
-        return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
-    return query.new_empty(shape)
+    The rule asks for sizes over 1, which a fake may not know, so one that is unknown counts as that. If it is at most 1
+    after all, both layouts are the same memory, and only a stride that no element is reached by differs. Strides can be
+    compared without the sizes in them: of dims that lie in any order, one stride is a multiple of the other.
+    """
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true, sym_or  # loads sympy
+
+    if query.dim() < 3:
+        return False
+    (heads, length), (of_head, of_position) = query.shape[-3:-1], query.stride()[-3:-1]
+    if any(map(statically_known_true, (heads <= 1, length <= 1, of_head == 0, of_head >= of_position))):
+        return False
+    if statically_known_true(of_head <= of_position):
+        return True
+    if guard_or_false(of_head < of_position):
+        return guard_or_false(of_head > 0)
+    # Strides that have nothing to do with each other: the graph checks what is assumed here.
+    torch._check(
+        sym_or(of_head >= of_position, heads <= 1, length <= 1, of_head == 0),
+        lambda: "xgemm: expected query to lie with one order of heads and length, got strides that depend on data",
+    )
+    return False
+
+
+def _output(query: Tensor, shape: list) -> Tensor:
+    if not _heads_beside(query):
+        return query.new_empty(shape)
+    *batch, heads, length, size = shape
+    return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
 
 
 @torch.library.register_fake("xgemm::attention")

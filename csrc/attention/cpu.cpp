@@ -132,19 +132,6 @@ Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type)
   return torch::stable::narrow(weights, 2, 0, 1);
 }
 
-Tensor dense(const Tensor& t) {
-  bool is_contiguous = false;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
-  return is_contiguous ? t : torch::stable::contiguous(t);
-}
-
-Shape contiguous_strides(ShapeRef shape) {
-  Shape strides(shape.size());
-  std::int64_t step = 1;
-  for (std::size_t i = shape.size(); i-- > 0; step *= std::max<std::int64_t>(shape[i], 1)) strides[i] = step;
-  return strides;
-}
-
 std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
   const bool causal = !call.sees_all();

@@ -116,7 +116,7 @@ Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optiona
   const bool as_is = rounds_last ? multiplies_as_is(x.dtype, call, weight.stride(-1)) : multiplies(x.dtype);
   const ScalarType type = as_is ? x.dtype : arithmetic(x.dtype, p.precision);
   Tensor y = activate(multiply(call, type, matrix_of(x), transposed(weight), bias ? &*bias : nullptr), p.activation);
-  if (residual) y = add(y, converted(*residual, type));
+  if (residual) y = dense(add(y, converted(*residual, type)));
   return converted(y, x.dtype);
 }
 

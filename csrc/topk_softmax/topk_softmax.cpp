@@ -84,7 +84,7 @@ Result run_cpu(const Call& call) {
   Shape shape(v.sizes.begin(), v.sizes.end());  // of the chosen, whose dim is the last
   if (!one) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(call.dim)), shape.push_back(call.k);
   const auto moved = [&](const Tensor& t, std::int64_t from, std::int64_t to) {
-    return torch::stable::contiguous(one ? t : aten("movedim", "int", t, from, to));
+    return dense(one ? t : aten("movedim", "int", t, from, to));
   };
   Tensor largest = empty(shape, wide, v), indices = empty(shape, ScalarType::Long, v);
   const Tensor in = moved(torch::stable::to(x, wide), call.dim, last);
@@ -95,7 +95,7 @@ Result run_cpu(const Call& call) {
   indices = moved(indices, last, call.dim);
   const Dtype same = std::nullopt;
   if (!call.renormalize)
-    return {aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false), indices};
+    return {dense(aten("gather", "", aten("softmax", "int", x, call.dim, same), call.dim, indices, false)), indices};
   const Tensor values = moved(aten("softmax", "int", largest, last, same), last, call.dim);
   return {torch::stable::to(values, call.output), indices};
 }

@@ -58,4 +58,22 @@ Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t o
   return Tensor(out);
 }
 
+Shape contiguous_strides(ShapeRef shape) {
+  Shape strides(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0; step *= std::max<std::int64_t>(shape[i], 1)) strides[i] = step;
+  return strides;
+}
+
+Tensor dense(const Tensor& t) {
+  bool is_contiguous = false;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
+  const Tensor whole = is_contiguous ? t : torch::stable::contiguous(t);
+  std::int64_t rank = 0, *sizes = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(whole.get(), &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(whole.get(), &sizes));
+  const ShapeRef shape(sizes, static_cast<std::size_t>(rank));
+  return strided(whole, shape, contiguous_strides(shape));
+}
+
 }  // namespace xgemm

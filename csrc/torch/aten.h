@@ -39,6 +39,10 @@ inline Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_typ
 
 /// The same memory with other sizes and strides, `offset` elements further on.
 Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset = 0);
+/// The strides of empty(shape).
+Shape contiguous_strides(ShapeRef shape);
+/// `t` with the strides that empty() gives its sizes: what torch calls contiguous may have others along dims of size 1.
+Tensor dense(const Tensor& t);
 
 /// True if oneDNN multiplies fp16 or bf16 natively on this CPU; otherwise ATen's products of that dtype are slower than fp32's.
 bool multiplies(ScalarType half);
