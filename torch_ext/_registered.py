@@ -1,8 +1,8 @@
 """What this package registers with torch, so that it can be registered again.
 
 torch's dispatcher belongs to the process and outlives a module that is imported twice: reloaders of notebooks and
-servers delete ``torch_ext*`` from ``sys.modules``, or call ``importlib.reload``. The second import takes the first one's
-registrations back and makes its own, so that an edited rule takes effect.
+servers delete ``torch_ext*`` from ``sys.modules``, or call ``importlib.reload``. The second import removes the
+registrations of the first and makes its own, so that an edited rule takes effect.
 """
 
 import torch

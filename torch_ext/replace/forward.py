@@ -8,7 +8,6 @@ import functools
 import inspect
 from collections.abc import Iterator
 from types import MethodType
-from typing import TYPE_CHECKING
 
 import torch
 from torch.overrides import _get_current_function_mode
@@ -16,11 +15,9 @@ from torch.overrides import _get_current_function_mode
 from torch_ext.replace import transformers
 from torch_ext.replace.functions import Catching, not_catching
 from torch_ext.replace.modules import is_swapped
+from torch_ext.replace.operators import REDUCTIONS
+from torch_ext.replace.report import Report
 from torch_ext.replace.scan import may_call
-from torch_ext.replace.speed import REDUCTIONS
-
-if TYPE_CHECKING:
-    from torch_ext.replace.report import Replacement
 
 
 class Forward:
@@ -30,7 +27,7 @@ class Forward:
     for a method, and copies and pickles of the module get one of their own.
     """
 
-    def __init__(self, module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+    def __init__(self, module: torch.nn.Module, report: Report, catches: bool) -> None:
         self.module = module
         self.mode = Catching(report)
         self.catches = catches
@@ -80,7 +77,7 @@ class Forward:
         return type(self.module).forward(self.module, *args, **kwargs)
 
 
-def catch(model: torch.nn.Module, report: "Replacement") -> None:
+def catch(model: torch.nn.Module, report: Report) -> None:
     """Puts each forward of the model under the mode that may call a function that xgemm serves."""
     transformers.route()
     scripted = torch.jit.ScriptModule  # calls no function of Python's
@@ -116,12 +113,12 @@ def _callees(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
             yield child
 
 
-def _wrap(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+def _wrap(module: torch.nn.Module, report: Report, catches: bool) -> None:
     if _of(module) is None:
         _set(module, report, catches)
 
 
-def _set(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+def _set(module: torch.nn.Module, report: Report, catches: bool) -> None:
     forward = Forward(module, report, catches)
     module.forward, module._replicate_for_data_parallel = forward.forward, forward.replicate
 
