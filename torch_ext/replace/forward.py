@@ -12,7 +12,7 @@ from types import MethodType
 import torch
 from torch.overrides import _get_current_function_mode
 
-from torch_ext.replace import transformers
+from torch_ext.replace import encoder, transformers
 from torch_ext.replace.functions import Catching, not_catching
 from torch_ext.replace.modules import is_swapped
 from torch_ext.replace.operators import REDUCTIONS
@@ -74,7 +74,10 @@ class Forward:
     def _call(self, args: tuple, kwargs: dict) -> object:
         if self.own is not None:
             return self.own(*args, **kwargs)
-        return type(self.module).forward(self.module, *args, **kwargs)
+        function = type(self.module).forward
+        if function is torch.nn.TransformerEncoder.forward:
+            function = encoder.forward
+        return function(self.module, *args, **kwargs)
 
 
 def catch(model: torch.nn.Module, report: Report) -> None:
