@@ -721,6 +721,81 @@ def test_multihead_attention_may_run_on_both(as_gpu: Callable[[tuple[int, int]],
     }
 
 
+# ---- torch's own paths and tools -------------------------------------------------------------------------------------
+
+_PADDING = torch.tensor([[False] * 6, [False] * 4 + [True] * 2, [False] + [True] * 5])
+
+
+def encoder(**options) -> torch.nn.TransformerEncoder:
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2, **options).eval()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [
+        ({}, _PADDING),
+        ({}, torch.zeros(3, 6).masked_fill(_PADDING, float("-inf"))),
+        ({}, torch.zeros(3, 6, dtype=torch.bool)),
+        ({}, _PADDING | torch.tensor([[True], [False], [False]])),  # nothing left of one
+        ({}, _PADDING.flip(1)),  # not left-aligned: torch keeps padded rows
+        ({"mask_check": False}, _PADDING),
+        ({"enable_nested_tensor": False}, _PADDING),
+        ({"norm": torch.nn.LayerNorm(16)}, _PADDING),
+    ],
+)
+def test_padded_rows_of_an_encoder_are_torchs(options: dict, padding: torch.Tensor, device: torch.device) -> None:
+    model, x, padding = encoder(**options).to(device), randn(3, 6, 16, device=device), padding.to(device)
+    expected = model(x, src_key_padding_mask=padding)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x, src_key_padding_mask=padding), expected, rtol=1e-4, atol=1e-5)
+    assert report.calls["multihead_attention", "xgemm"] == 2
+    report.undo()
+    assert torch.equal(model(x, src_key_padding_mask=padding), expected)
+
+
+def test_padded_rows_of_an_encoder_off_torchs_fast_path(device: torch.device) -> None:
+    """In training, with a mask, with gradients, and in a subclass of the encoder."""
+
+    class Derived(torch.nn.TransformerEncoder):
+        pass
+
+    x, padding = randn(3, 6, 16, device=device), _PADDING.to(device)
+    model = encoder().to(device)
+    with torch.no_grad():
+        unpadded = model(x, mask=torch.zeros(6, 6, device=device), src_key_padding_mask=padding)
+    with_grad = model(x, src_key_padding_mask=padding).detach()
+    torch_ext.replace(model)
+    with torch.no_grad():
+        ours = model(x, mask=torch.zeros(6, 6, device=device), src_key_padding_mask=padding)
+        torch.testing.assert_close(ours, unpadded, rtol=1e-4, atol=1e-5)
+        assert ours[padding].any() and with_grad[padding].any()
+    with pytest.warns(UserWarning, match="grad mode"):
+        torch.testing.assert_close(model(x, src_key_padding_mask=padding).detach(), with_grad, rtol=1e-4, atol=1e-5)
+    derived = Derived(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 1).eval().to(device)
+    with torch.no_grad():
+        expected = derived(x, src_key_padding_mask=padding)
+        torch_ext.replace(derived)
+        torch.testing.assert_close(derived(x, src_key_padding_mask=padding), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tools_that_look_for_torchs_classes() -> None:
+    """isinstance finds swapped modules; of what does not, quantize_dynamic, the report's first line says so."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    report = torch_ext.replace(model)
+    assert [isinstance(module, torch.nn.Linear) for module in model] == [True, False]
+    assert "call quantize_dynamic and its like before replace" in str(report).splitlines()[0]
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    assert type(quantised[0]).__module__ == "torch_ext.replace.modules"
+    report.undo()
+    before = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    report = torch_ext.replace(before)
+    assert type(before[0]) is torch.ao.nn.quantized.dynamic.Linear
+    assert str(report).splitlines()[0] == "Sequential on xgemm"  # nothing was swapped
+    assert before(torch.zeros(2, 8)).shape == (2, 8)
+
+
 # ---- copies and pickles ----------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""``torch.nn.TransformerEncoder``'s forward with the padding of torch's fast path, which a swapped model never takes."""
+"""``torch.nn.TransformerEncoder`` with the padding of torch's fast path, which a swapped model never takes."""
 
 import torch
 from torch import Tensor

@@ -49,7 +49,8 @@ class Report:
 
     def __str__(self) -> str:
         modules = ", ".join(f"{n} {kind}" for kind, n in sorted(self.modules.items())) or "none"
-        lines = [f"{self._name} on xgemm", f"  modules swapped: {modules}"]
+        warning = " (swapped modules are subclasses of torch's: call quantize_dynamic and its like before replace)"
+        lines = [f"{self._name} on xgemm{warning if self.modules else ''}", f"  modules swapped: {modules}"]
         if left := sorted(set(OPERATORS) - self.operators):
             lines.append(f"  left to torch: {', '.join(left)}")
         if self.spared:
