@@ -14,7 +14,6 @@ from torch.utils.benchmark import Timer
 
 from benchmarks import report, tables
 from torch_ext import lab
-from torch_ext.replace import speed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -198,7 +197,3 @@ def test_every_page_with_python_is_run() -> None:
     assert {page.stem for page in PAGES if blocks(page)} == {*NAMES, "README", "integrations", "lab", "cpp"}
     called = re.findall(r"\blab\.(\w+)", blocks(ROOT / "docs" / "lab.md")[0])
     assert called and all(callable(getattr(lab, name)) for name in called)
-
-
-def test_a_page_says_whether_an_operator_is_measured_slower() -> None:
-    assert ("None is below 1 today." in (ROOT / "docs" / "python.md").read_text()) == (not speed.MEASURED)

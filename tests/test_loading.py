@@ -1,5 +1,6 @@
 """Importing torch_ext: one line names what is missing or too old before anything else fails."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -134,3 +135,20 @@ def test_a_program_may_ask_for_a_module_before_it_imports_it(module: str, then: 
     code += f"before = {then!r} in sys.modules; importlib.import_module({module!r}); "
     done = run(code + f"print(before, {then!r} in sys.modules, len([f for f in sys.meta_path if 'After' in str(f)]))")
     assert done.stdout.split() == ["False", "True", "1"], done
+
+
+@pytest.mark.parametrize("how", ["purge", "reload"])
+@pytest.mark.parametrize("when", ["unused", "used before"])
+def test_a_package_that_is_imported_again_works(how: str, when: str) -> None:
+    """Reloaders of notebooks and servers import the package again in a process whose dispatcher knows it."""
+    if when == "used before":
+        pytest.importorskip("transformers")
+    tests = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, tests / "imported_twice.py", how, when],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tests)]), "HF_HUB_OFFLINE": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

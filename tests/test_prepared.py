@@ -202,6 +202,25 @@ def test_layer_takes_no_copy_where_none_is_used() -> None:
     assert ours.prepared_memory == 0 and ours._copy is None
 
 
+def test_a_write_through_data_needs_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No version counts it, so the layer cannot see it."""
+
+    def prepare(weight: torch.Tensor, precision: str) -> torch.Tensor:
+        return weight.flatten().view(torch.uint8).clone()  # as a GPU, whose copy is not empty
+
+    monkeypatch.setattr("torch_ext.prepared._prepare", prepare)
+    monkeypatch.setattr(torch_ext.prepared.PreparedWeight, "wait", lambda self: None)
+    ours = layer("cpu", prepared=True)
+    assert ours.refresh() is ours and ours._copy is None
+    ours._copy = copied = torch_ext.prepare(ours.weight)
+    address = copied.copy.data_ptr()
+    ours.weight.data.mul_(2)
+    assert copied.is_fresh() and not torch.equal(copied.copy.view(torch.float32), ours.weight.flatten())
+    ours.refresh()
+    assert copied.is_fresh() and torch.equal(copied.copy.view(torch.float32), ours.weight.flatten())
+    assert ours._copy is copied and copied.copy.data_ptr() == address
+
+
 def test_layer_made_in_inference_mode(device: torch.device) -> None:
     with torch.inference_mode():
         ours, x = layer(device, prepared=True), randn(3, 136, device=device)
@@ -294,6 +313,11 @@ def test_layer_keeps_one_copy_and_gives_it_up() -> None:
     ours.weight.mul_(2)
     torch.testing.assert_close(ours(x).double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
     assert ours._copy.copy.data_ptr() == address  # a captured graph may read it
+    ours.weight.data.mul_(3)
+    wrong = ours(x)
+    ours.refresh()
+    torch.testing.assert_close(ours(x).double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
+    assert not torch.equal(wrong, ours(x)) and ours._copy.copy.data_ptr() == address
     ours.cpu()
     assert ours.prepared_memory == 0
     ours.cuda()(x)

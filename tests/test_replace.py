@@ -7,7 +7,6 @@ import io
 import itertools
 import os
 import pickle
-import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 import torch_ext
-from torch_ext.replace import Replacement, speed
+from torch_ext.replace import Replacement, operators
 from torch_ext.replace.functions import Catching
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -646,69 +645,155 @@ def test_include_and_exclude(block: Block, device: torch.device) -> None:
             torch_ext.replace(block, **{argument: ["linear", "conv"]})
 
 
+A100, H100, B200 = (8, 0), (9, 0), (10, 0)
+
+
+@pytest.fixture
+def as_gpu(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
+    """Gives the tests' device another compute capability."""
+    key = randn(1, device=device).device
+    return lambda capability: monkeypatch.setitem(operators._capabilities, key, capability)
+
+
 @torch.no_grad()
-def test_what_is_measured_slower_stays_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(speed.SPEED, "cpu", {"attention": {"float32": 0.5}})
-    monkeypatch.setattr(sys.modules["torch_ext.replace.functions"], "MEASURED", {"attention"})
-    speed._known.clear()
-    block, x = Block().eval(), randn(3, 5, 16)
-    expected = block(x)
+@pytest.mark.parametrize("capability", [A100, H100, B200])
+def test_tensor_core_products_stay_on_torch_where_xgemm_has_none(
+    capability: tuple[int, int], as_gpu: Callable[[tuple[int, int]], None], device: torch.device
+) -> None:
+    """On other GPUs than Hopper; bandwidth-bound operators and `include` do not ask."""
+    as_gpu(capability)
+    block, x = Block().eval().to(device, torch.bfloat16), randn(3, 5, 16, dtype=torch.bfloat16, device=device)
     report = torch_ext.replace(block)
-    torch.testing.assert_close(block(x), expected, rtol=1e-3, atol=1e-4)
-    # nn.MultiheadAttention's products run on xgemm; only its attention stays on torch.
-    assert report.calls["attention", "torch: 2.0 times as fast in float32 on cpu"] == 2
-    assert report.calls["multihead_attention", "xgemm"] == 1 and report.calls["linear", "xgemm"] == 3
-    assert "torch: 2.0 times as fast in float32 on cpu" in str(report)
-    compiled = torch.compile(block, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), expected, rtol=1e-3, atol=1e-4)
-    report.undo()
-    report = torch_ext.replace(block, include=["attention"])
     block(x)
-    assert {call: n for call, n in report.calls.items() if call[1] == "xgemm"} == {("attention", "xgemm"): 1}
-    speed._known.clear()
+    products = {call for call in report.calls if call[0] in operators.PRODUCTS}
+    assert {call[0] for call in products} == operators.PRODUCTS
+    if capability == H100:
+        assert {where for _, where in products} == {"xgemm"}
+    else:
+        why = f"xgemm has no tensor-core kernels for compute capability {capability[0]}.{capability[1]}"
+        assert {where for _, where in products} == {f"torch: {why}"} and why in str(report)
+    assert {where for op, where in report.calls if op not in operators.PRODUCTS} == {"xgemm"}
+    report.undo()
+    report = torch_ext.replace(block, include="all")
+    block(x)
+    assert {where for _, where in report.calls} == {"xgemm"}
 
 
-def test_speeds_are_those_of_the_results() -> None:
-    replace_defaults = pytest.importorskip("benchmarks.replace_defaults")
-    assert replace_defaults.text() == replace_defaults.MODULE.read_text()
-    assert set(speed.SPEED["NVIDIA H200"]) == set(replace_defaults.OPS)
+@torch.no_grad()
+def test_fp32_products_without_tensor_cores(
+    as_gpu: Callable[[tuple[int, int]], None], device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CUDA cores as torch's are, unless torch may take TF32; attention and float64 are torch's."""
+    as_gpu(A100)
+    model, x = Calls(lambda x: F.scaled_dot_product_attention(x @ x, x, x)), randn(2, 8, 8, device=device)
+    report = torch_ext.replace(model)
+    left = "torch: xgemm has no tensor-core kernels for compute capability 8.0"
+    try:
+        for setting, where in ("highest", "xgemm"), ("high", left), ("medium", left):
+            torch.set_float32_matmul_precision(setting)
+            report.calls.clear()
+            model(x)
+            assert report.calls == {("matmul", where): 1, ("attention", left): 1}
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    report.calls.clear()
+    model(x.double())
+    assert report.calls == {("matmul", left): 1, ("attention", left): 1}
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_speeds_of_a_gpu_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each operator, the first measured GPU's; float16's are bfloat16's if not measured."""
-    first = {"attention": {"bfloat16": 0.5, "float32": 2.0}}
-    second = {"attention": {"bfloat16": 2.0}, "linear": {"bfloat16": 0.25, "float16": 2.0}}
-    gpu, known = torch.device("cuda:7"), torch.device("cuda:3")
-    names = {gpu: "another GPU", known: "second GPU"}
-    monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
-    speed._known.clear()
-    with mock.patch.dict(speed.SPEED, {"first GPU": first, "second GPU": second}, clear=True):
-        assert speed.slower("attention", torch.bfloat16, gpu) == "2.0 times as fast in bfloat16 on first GPU"
-        assert speed.slower("attention", torch.float16, gpu) == "2.0 times as fast in float16 on first GPU"
-        assert speed.slower("linear", torch.bfloat16, gpu) == "4.0 times as fast in bfloat16 on second GPU"
-        assert speed.slower("attention", torch.bfloat16, known) is None
-        for op, dtype in (
-            ("attention", torch.float32), ("attention", torch.float64),
-            ("linear", torch.float16), ("softmax", torch.float32),
-        ):  # fmt: skip
-            assert speed.slower(op, dtype, gpu) is None, (op, dtype)
-    speed._known.clear()
+@torch.no_grad()
+def test_multihead_attention_may_run_on_both(as_gpu: Callable[[tuple[int, int]], None], device: torch.device) -> None:
+    """Its float32 projections on xgemm, its attention on torch."""
+    as_gpu(A100)
+    heads, x = (
+        torch.nn.MultiheadAttention(16, 4, batch_first=True, device=device).eval(),
+        randn(2, 5, 16, device=device),
+    )
+    expected = heads(x, x, x, need_weights=False)[0]
+    report = torch_ext.replace(heads)
+    torch.testing.assert_close(heads(x, x, x, need_weights=False)[0], expected)
+    assert {operator: where.partition(":")[0] for operator, where in report.calls} == {
+        "multihead_attention": "xgemm",
+        "attention": "torch",
+    }
 
 
-def test_ratios_are_of_the_same_accuracy() -> None:
-    ratios = pytest.importorskip("benchmarks.replace_defaults").ratios
-    same = {"dtype": "float32", "l2": "hot", "graph": True}
-    rows = [
-        {**same, "case": case, "mode": mode, "contender": contender, "us": us}
-        for case, mode, times in (
-            ("a", "highest", {"xgemm": 1.0, "torch": 2.0, "torch_tf32": 0.5, "torch_compile": 0.1}),
-            ("b", "highest", {"xgemm": 1.0, "sdpa_math": 9.0, "sdpa_flash": 8.0}),
-            ("c", "high", {"xgemm": 1.0, "torch_tf32": 100.0}),
-            ("d", None, {"xgemm": 1.0, "xgemm_unmasked": 0.5, "fa3": 0.5}),
-        )
-        for contender, us in times.items()
-    ]
-    assert ratios(rows) == {"float32": 4.0}
+# ---- torch's own paths and tools -------------------------------------------------------------------------------------
+
+_PADDING = torch.tensor([[False] * 6, [False] * 4 + [True] * 2, [False] + [True] * 5])
+
+
+def encoder(**options) -> torch.nn.TransformerEncoder:
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2, **options).eval()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [
+        ({}, _PADDING),
+        ({}, torch.zeros(3, 6).masked_fill(_PADDING, float("-inf"))),
+        ({}, torch.zeros(3, 6, dtype=torch.bool)),
+        ({}, _PADDING | torch.tensor([[True], [False], [False]])),  # nothing left of one
+        ({}, _PADDING.flip(1)),  # not left-aligned: torch keeps padded rows
+        ({"mask_check": False}, _PADDING),
+        ({"enable_nested_tensor": False}, _PADDING),
+        ({"norm": torch.nn.LayerNorm(16)}, _PADDING),
+    ],
+)
+def test_padded_rows_of_an_encoder_are_torchs(options: dict, padding: torch.Tensor, device: torch.device) -> None:
+    model, x, padding = encoder(**options).to(device), randn(3, 6, 16, device=device), padding.to(device)
+    expected = model(x, src_key_padding_mask=padding)
+    report = torch_ext.replace(model)
+    torch.testing.assert_close(model(x, src_key_padding_mask=padding), expected, rtol=1e-4, atol=1e-5)
+    assert report.calls["multihead_attention", "xgemm"] == 2
+    report.undo()
+    assert torch.equal(model(x, src_key_padding_mask=padding), expected)
+
+
+def test_padded_rows_of_an_encoder_off_torchs_fast_path(device: torch.device) -> None:
+    """In training, with a mask, with gradients, and in a subclass of the encoder."""
+
+    class Derived(torch.nn.TransformerEncoder):
+        pass
+
+    x, padding = randn(3, 6, 16, device=device), _PADDING.to(device)
+    model = encoder().to(device)
+    with torch.no_grad():
+        unpadded = model(x, mask=torch.zeros(6, 6, device=device), src_key_padding_mask=padding)
+    with_grad = model(x, src_key_padding_mask=padding).detach()
+    torch_ext.replace(model)
+    with torch.no_grad():
+        ours = model(x, mask=torch.zeros(6, 6, device=device), src_key_padding_mask=padding)
+        torch.testing.assert_close(ours, unpadded, rtol=1e-4, atol=1e-5)
+        assert ours[padding].any() and with_grad[padding].any()
+    with pytest.warns(UserWarning, match="grad mode"):
+        torch.testing.assert_close(model(x, src_key_padding_mask=padding).detach(), with_grad, rtol=1e-4, atol=1e-5)
+    derived = Derived(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 1).eval().to(device)
+    with torch.no_grad():
+        expected = derived(x, src_key_padding_mask=padding)
+        torch_ext.replace(derived)
+        torch.testing.assert_close(derived(x, src_key_padding_mask=padding), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tools_that_look_for_torchs_classes() -> None:
+    """isinstance finds swapped modules; of what does not, quantize_dynamic, the report's first line says so."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    report = torch_ext.replace(model)
+    assert [isinstance(module, torch.nn.Linear) for module in model] == [True, False]
+    assert "call quantize_dynamic and its like before replace" in str(report).splitlines()[0]
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    assert type(quantised[0]).__module__ == "torch_ext.replace.modules"
+    report.undo()
+    before = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    report = torch_ext.replace(before)
+    assert type(before[0]) is torch.ao.nn.quantized.dynamic.Linear
+    assert str(report).splitlines()[0] == "Sequential on xgemm"  # nothing was swapped
+    assert before(torch.zeros(2, 8)).shape == (2, 8)
 
 
 # ---- copies and pickles ----------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ def after_import(module: str, then: str) -> None:
     if module in sys.modules:
         importlib.import_module(then)
     else:
-        sys.meta_path.insert(0, _After(module, then))
+        # A finder of an earlier import of this package does the same.
+        if not any(getattr(finder, "then", None) == then for finder in sys.meta_path):
+            sys.meta_path.insert(0, _After(module, then))
 
 
 class _After(MetaPathFinder):

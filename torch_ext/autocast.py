@@ -13,7 +13,9 @@ from collections.abc import Callable
 
 import torch
 
-_library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as long as its library object
+from torch_ext import _registered
+
+_library = _registered.library(__name__)
 
 
 def _cast(value: object, dtype: torch.dtype, device: str) -> object:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import torch
 from torch.autograd import forward_ad
 
+from torch_ext import _registered
+
 # argmax and argmin are not here: their results are indices, which have no gradient in torch either.
 DIFFERENTIABLE = (
     *("matmul", "addmm", "linear", "linear_prepared", "gated_linear"),
@@ -23,7 +25,7 @@ DIFFERENTIABLE = (
 
 _grad_enabled = torch.is_grad_enabled
 _below_autograd = torch._C._after_autograd_keyset
-_library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as long as its library object
+_library = _registered.library(__name__)
 
 
 def check_forward_only(op: torch._ops.OpOverload, inputs: Iterable[object]) -> None:

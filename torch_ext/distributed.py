@@ -24,6 +24,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_ext import _registered
 from torch_ext.replace import _PLAIN
 
 Shape = Sequence[int]
@@ -336,6 +337,7 @@ def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, k
     return wrapped if len(wrapped) > 1 else wrapped[0]
 
 
+_library = _registered.library(__name__)
 for _name in _STRATEGIES:
-    torch.library.register_torch_dispatch(f"xgemm::{_name}", DTensor, _sharded)
+    torch.library.register_torch_dispatch(f"xgemm::{_name}", DTensor, _sharded, lib=_library)
 _PLAIN.update((DTensor, AsyncCollectiveTensor))  # what torch_ext.replace lets through

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torch_ext import _registered
 from torch_ext._load import build_info
+
+_library = _registered.library(__name__)
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -98,7 +101,7 @@ def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.register_fake("xgemm::matmul")
+@torch.library.register_fake("xgemm::matmul", lib=_library)
 def _matmul(a: Tensor, b: Tensor, **_) -> Tensor:
     _check_inputs("matmul", a=a, b=b)
     _check(a.dim() > 0 and b.dim() > 0, "matmul", "a and b with at least 1 dim", a, b)
@@ -108,7 +111,7 @@ def _matmul(a: Tensor, b: Tensor, **_) -> Tensor:
     return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
 
 
-@torch.library.register_fake("xgemm::addmm")
+@torch.library.register_fake("xgemm::addmm", lib=_library)
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, **_) -> Tensor:
     _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
     _check(mat1.dim() == 2 and mat2.dim() == 2, "addmm", "mat1 and mat2 with 2 dims", mat1, mat2)
@@ -132,12 +135,12 @@ def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, re
     return input.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::linear")
+@torch.library.register_fake("xgemm::linear", lib=_library)
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **_):
     return _linear_like("linear", input, weight, bias, residual)
 
 
-@torch.library.register_fake("xgemm::linear_prepared")
+@torch.library.register_fake("xgemm::linear_prepared", lib=_library)
 def _linear_prepared(
     input: Tensor,
     weight: Tensor,
@@ -161,7 +164,7 @@ def _is_hopper(device: torch.device) -> bool:
     return any(arch.startswith("9.0") for arch in build_info()["architectures"].split())
 
 
-@torch.library.register_fake("xgemm::prepare")
+@torch.library.register_fake("xgemm::prepare", lib=_library)
 def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
@@ -173,7 +176,7 @@ def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
 
 
-@torch.library.register_fake("xgemm::gated_linear")
+@torch.library.register_fake("xgemm::gated_linear", lib=_library)
 def _gated_linear(
     input: Tensor,
     weight_gate: Tensor,
@@ -223,7 +226,7 @@ def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) 
     return [n for i, n in enumerate(input.shape) if i not in gone]
 
 
-@torch.library.register_fake("xgemm::sum")
+@torch.library.register_fake("xgemm::sum", lib=_library)
 def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("sum", REAL_AND_BOOL, input=input)
     known = dtype is None or dtype in REAL_AND_BOOL
@@ -232,14 +235,14 @@ def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
 
-@torch.library.register_fake("xgemm::mean")
+@torch.library.register_fake("xgemm::mean", lib=_library)
 def _mean(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("mean", REAL_AND_BOOL, input=input)
     dtype = _result_dtype("mean", input, dtype)
     return input.new_empty(_reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
-@torch.library.register_fake("xgemm::logsumexp")
+@torch.library.register_fake("xgemm::logsumexp", lib=_library)
 def _logsumexp(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     _check_inputs("logsumexp", REAL_AND_BOOL, input=input)
     dtype = input.dtype if input.is_floating_point() else torch.float32
@@ -247,21 +250,21 @@ def _logsumexp(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = 
 
 
 def _register_extremum(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}")
+    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
     def extremum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         _check_inputs(name, REAL_AND_BOOL, input=input)
         return input.new_empty(_reduced(name, input, dim, keepdim))
 
 
 def _register_index(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}")
+    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
     def index(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         _check_inputs(name, REAL, input=input)
         return input.new_empty(_reduced(name, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
 
 
 def _register_softmax(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}")
+    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
     def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
         _check_inputs(name, REAL_AND_BOOL, input=input)
         _wrap_dim(name, input, dim)
@@ -276,7 +279,7 @@ _register_softmax("softmax")
 _register_softmax("log_softmax")
 
 
-@torch.library.register_fake("xgemm::cross_entropy")
+@torch.library.register_fake("xgemm::cross_entropy", lib=_library)
 def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **_) -> Tensor:
     op = "cross_entropy"
     _check_inputs(op, input=input)
@@ -296,7 +299,7 @@ def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **
     return input.new_empty(wanted if reduction == "none" else [])
 
 
-@torch.library.register_fake("xgemm::scaled_masked_softmax")
+@torch.library.register_fake("xgemm::scaled_masked_softmax", lib=_library)
 def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
     op = "scaled_masked_softmax"
     _check_inputs(op, input=input)
@@ -308,7 +311,7 @@ def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: flo
     return input.new_empty(input.shape)
 
 
-@torch.library.register_fake("xgemm::topk_softmax")
+@torch.library.register_fake("xgemm::topk_softmax", lib=_library)
 def _topk_softmax(input: Tensor, k: int, dim: int = -1, *, dtype: torch.dtype | None = None, **_):
     op = "topk_softmax"
     _check_inputs(op, REAL_AND_BOOL, input=input)
@@ -391,13 +394,13 @@ def _output(query: Tensor, shape: list) -> Tensor:
     return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
 
 
-@torch.library.register_fake("xgemm::attention")
+@torch.library.register_fake("xgemm::attention", lib=_library)
 def _attention(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
     rows = _rows("attention", query, key, value, **options)
     return _output(query, [*rows, value.shape[-1]])
 
 
-@torch.library.register_fake("xgemm::attention_lse")
+@torch.library.register_fake("xgemm::attention_lse", lib=_library)
 def _attention_lse(query: Tensor, key: Tensor, value: Tensor, **options) -> tuple[Tensor, Tensor]:
     rows = _rows("attention_lse", query, key, value, **options)
     accumulator = torch.float64 if query.dtype is torch.float64 else torch.float32

@@ -21,7 +21,8 @@ class Linear(torch.nn.Linear):
             bytes again as the weight for "highest", half of it for "high"; `prepared_memory` says how many there are
             now. It is made at the first call and again when the weight has been written to or moved (that call waits
             for the GPU, so that calls on other streams may use it), is not part of the state_dict, and a copied or
-            pickled layer makes its own. :meth:`prepare` asks for it later.
+            pickled layer makes its own. :meth:`prepare` asks for it later. Writes through ``weight.data`` are not seen:
+            call :meth:`refresh` after them.
     """
 
     # Class attributes too: a torch layer whose class is changed (torch_ext.replace) has none of its own.
@@ -74,6 +75,16 @@ class Linear(torch.nn.Linear):
         """Keeps the weight's copy from now on, and makes it now; see `prepared` above."""
         self.prepared = True
         self._fresh_copy()
+        return self
+
+    def refresh(self) -> "Linear":
+        """Copies the weight again, into the same memory (a captured graph may read it). Without a copy it does nothing.
+
+        For writes that torch's version counter does not see: those through ``weight.data``, as optimisers of other
+        libraries, averages of weights and merges of adapters make them.
+        """
+        if self._copy is not None:
+            self._copy.update(wait=True)
         return self
 
     @property

@@ -41,7 +41,7 @@ class PreparedWeight:
         return self.copy.numel()
 
     def is_fresh(self) -> bool:
-        """Whether the weight is, storage and version, the one that was copied."""
+        """Whether the weight is, storage and version, the one that was copied. No version counts ``weight.data``."""
         return self._state == _state(self.weight)
 
     def update(self, *, wait: bool = False) -> None:

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch._C._functorch import _add_batch_dim, _unwrap_batched
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
+from torch_ext import _registered
 from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
 
 _ops = torch.ops.xgemm
-_library = torch.library.Library("xgemm", "IMPL")  # an implementation lives as long as its library object
+_library = _registered.library(__name__)
 _batched_key = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched)
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,

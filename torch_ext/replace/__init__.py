@@ -7,8 +7,8 @@ import torch
 from torch_ext.replace.forward import catch
 from torch_ext.replace.functions import PLAIN as _PLAIN  # noqa: F401  (torch_ext.distributed adds DTensor)
 from torch_ext.replace.modules import swap
-from torch_ext.replace.report import Replacement
-from torch_ext.replace.speed import OPERATORS
+from torch_ext.replace.operators import OPERATORS
+from torch_ext.replace.replacement import Replacement
 
 __all__ = ["OPERATORS", "Replacement", "replace"]
 
@@ -29,17 +29,16 @@ def replace(
 
     A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
     in grad mode (which also warns, once) or has a forward-mode tangent, dropout in training, a dtype or layout that
-    xgemm does not take, a head size over 256. An operator that is slower than torch's for the dtype and GPU at hand, by
-    the committed benchmarks, stays on torch too, unless `include` names it. Products and attention that xgemm has no
-    operator for are counted as "torch: not covered".
+    xgemm does not take, a head size over 256. On a GPU other than Hopper, where xgemm has no tensor-core kernels,
+    products and attention stay on torch too, except float32 products in "highest", unless `include` names them.
+    Products and attention that xgemm has no operator for are counted as "torch: not covered".
 
     Works under torch.compile and torch.export (swap first, then compile) and in every thread. The swapped model can be
     copied and pickled.
 
     Args:
         model: any module.
-        include: operators to swap, also where torch's are faster: some of :data:`OPERATORS`, or "all". By default all
-            that are not slower.
+        include: operators to swap on every GPU: some of :data:`OPERATORS`, or "all". By default all that suit the GPU.
         exclude: operators to leave to torch.
 
     Returns:

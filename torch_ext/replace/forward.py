@@ -8,19 +8,16 @@ import functools
 import inspect
 from collections.abc import Iterator
 from types import MethodType
-from typing import TYPE_CHECKING
 
 import torch
 from torch.overrides import _get_current_function_mode
 
-from torch_ext.replace import transformers
+from torch_ext.replace import encoder, transformers
 from torch_ext.replace.functions import Catching, not_catching
 from torch_ext.replace.modules import is_swapped
+from torch_ext.replace.operators import REDUCTIONS
+from torch_ext.replace.report import Report
 from torch_ext.replace.scan import may_call
-from torch_ext.replace.speed import REDUCTIONS
-
-if TYPE_CHECKING:
-    from torch_ext.replace.report import Replacement
 
 
 class Forward:
@@ -30,7 +27,7 @@ class Forward:
     for a method, and copies and pickles of the module get one of their own.
     """
 
-    def __init__(self, module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+    def __init__(self, module: torch.nn.Module, report: Report, catches: bool) -> None:
         self.module = module
         self.mode = Catching(report)
         self.catches = catches
@@ -77,10 +74,13 @@ class Forward:
     def _call(self, args: tuple, kwargs: dict) -> object:
         if self.own is not None:
             return self.own(*args, **kwargs)
-        return type(self.module).forward(self.module, *args, **kwargs)
+        function = type(self.module).forward
+        if function is torch.nn.TransformerEncoder.forward:
+            function = encoder.forward
+        return function(self.module, *args, **kwargs)
 
 
-def catch(model: torch.nn.Module, report: "Replacement") -> None:
+def catch(model: torch.nn.Module, report: Report) -> None:
     """Puts each forward of the model under the mode that may call a function that xgemm serves."""
     transformers.route()
     scripted = torch.jit.ScriptModule  # calls no function of Python's
@@ -116,12 +116,12 @@ def _callees(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
             yield child
 
 
-def _wrap(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+def _wrap(module: torch.nn.Module, report: Report, catches: bool) -> None:
     if _of(module) is None:
         _set(module, report, catches)
 
 
-def _set(module: torch.nn.Module, report: "Replacement", catches: bool) -> None:
+def _set(module: torch.nn.Module, report: Report, catches: bool) -> None:
     forward = Forward(module, report, catches)
     module.forward, module._replicate_for_data_parallel = forward.forward, forward.replicate
 

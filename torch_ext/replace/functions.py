@@ -4,7 +4,6 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,10 +14,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_
 from torch_ext import functional as F
 from torch_ext.fake import FLOATING, MAX_HEAD_SIZE
 from torch_ext.replace.einsum import einsum
-from torch_ext.replace.speed import MEASURED, slower
-
-if TYPE_CHECKING:
-    from torch_ext.replace.report import Replacement
+from torch_ext.replace.operators import left_to_torch
+from torch_ext.replace.report import Report
 
 # Another class of tensor has its own idea of torch's functions. torch_ext.distributed adds those that it serves.
 PLAIN = {Tensor, torch.nn.Parameter}
@@ -31,7 +28,7 @@ Handled = tuple[str | None, tuple[Tensor | None, ...], Callable[[], object]]
 Handler = Callable[..., Handled]
 
 
-def booked_reason(report: "Replacement", name: str, *inputs: Tensor | None) -> str | None:
+def booked_reason(report: Report, name: str, *inputs: Tensor | None) -> str | None:
     """What :func:`reason` says, and the call is counted."""
     why = reason(report, name, inputs)
     if why is None and not _compiling():
@@ -41,7 +38,7 @@ def booked_reason(report: "Replacement", name: str, *inputs: Tensor | None) -> s
     return why
 
 
-def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) -> str | None:
+def reason(report: Report, name: str, inputs: tuple[Tensor | None, ...]) -> str | None:
     """Why torch must serve a call of operator `name` with these inputs; None if xgemm does."""
     if name not in report.operators:
         return "excluded"
@@ -64,7 +61,7 @@ def reason(report: "Replacement", name: str, inputs: tuple[Tensor | None, ...]) 
         return f"dtype {str(first.dtype).removeprefix('torch.')}"
     if not (first.is_cuda or first.is_cpu or first.is_meta):
         return f"device {first.device.type}"
-    return slower(name, first.dtype, first.device) if name in MEASURED and not report.forced else None
+    return left_to_torch(name, first.dtype, first.device) if not report.forced else None
 
 
 def _derivative(x: Tensor) -> str | None:
@@ -300,7 +297,7 @@ _PYTHON_METHODS = frozenset(name for name, method in vars(Tensor).items() if isi
 class Catching(TorchFunctionMode):
     """Sends the functions of `SERVED` to xgemm, on this thread, while it is entered."""
 
-    def __init__(self, report: "Replacement") -> None:
+    def __init__(self, report: Report) -> None:
         super().__init__()
         self.report = report
 
@@ -318,9 +315,7 @@ class Catching(TorchFunctionMode):
 _OTHER_FORM = (AttributeError, IndexError, TypeError, ValueError)
 
 
-def call(
-    report: "Replacement", name: str, handler: Handler | None, args: tuple, kwargs: dict, torchs: Callable
-) -> object:
+def call(report: Report, name: str, handler: Handler | None, args: tuple, kwargs: dict, torchs: Callable) -> object:
     """Calls operator `name`, or `torchs` with the same arguments, and counts."""
     if handler is None:
         why = "not covered"

@@ -1,24 +1,20 @@
 """torch's modules on xgemm: what :func:`torch_ext.replace` makes of a module by changing its class."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from torch_ext import functional as F
 from torch_ext import nn
 from torch_ext.replace.functions import booked_reason, not_catching, reason
+from torch_ext.replace.report import Report
 
 _modes_off = torch._C.DisableTorchFunction
-
-if TYPE_CHECKING:
-    from torch_ext.replace.report import Replacement
 
 
 class _Swapped:
     """What a swapped module has more than xgemm's: it can fall back to torch's forward."""
 
-    _xgemm_report: "Replacement"
+    _xgemm_report: Report
 
     def _get_name(self) -> str:
         return f"xgemm.{type(self).__name__}"
@@ -107,7 +103,7 @@ SWAPPED: dict[type, tuple[type, str]] = {
 _ORIGINAL = {ours: original for original, (ours, _) in SWAPPED.items()}
 
 
-def swap(module: torch.nn.Module, report: "Replacement") -> bool:
+def swap(module: torch.nn.Module, report: Report) -> bool:
     """Changes the class and nothing else: parameters, hooks and whatever refers to the module stay.
 
     A module with a forward of its own, as accelerate's hooks leave it, would not call that of another class.

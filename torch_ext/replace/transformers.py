@@ -20,7 +20,8 @@ def route() -> None:
     """Puts our function into the table, if the program has imported it. A second call does nothing."""
     global _theirs
     if _theirs is None and (table := _table()) is not None:
-        _theirs = table[_KIND]
+        _theirs = getattr(table[_KIND], "theirs", table[_KIND])  # ours has it if this package was imported before
+        _attention.theirs = _theirs
         type(table).register(_KIND, _attention)
 
 
