@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/environment.h"
 #include "device/integer.h"
 #include "reduce/column_plan.h"
 
@@ -17,6 +18,9 @@ bool copies(Kind kind) {
   const State state = state_of(kind);
   return state == State::sum || state == State::maximum || state == State::index || kind == Kind::logsumexp;
 }
+
+/// Does XGEMM_REDUCE_WITHOUT name the kernel? It leaves kernels out, to measure what they are worth.
+bool left_out(std::string_view kernel) { return environment("XGEMM_REDUCE_WITHOUT").find(kernel) != std::string_view::npos; }
 
 /// The row's length alone decides the strips. How many strips (or short rows) a CTA takes also depends on the number of rows.
 void plan_rows(Plan& plan, const DeviceProperties& gpu) {
@@ -41,7 +45,8 @@ void plan_rows(Plan& plan, const DeviceProperties& gpu) {
     plan.lanes = static_cast<int>(
         several ? std::clamp(round_up_pow2(ceil_div(in_steps, steps * kUnroll)), std::min(lanes, kFewLanes), kWarp)
                 : std::min(lanes, kWarp));
-    plan.bulk = gpu.major == 9 && through_shared && plan.outputs * vectors >= kManyVectors * gpu.sm_count;
+    plan.bulk =
+        !left_out("bulk_rows") && gpu.major == 9 && through_shared && plan.outputs * vectors >= kManyVectors * gpu.sm_count;
     // A row of one step takes less time than starting a warp.
     const std::int64_t teams = kThreads / plan.lanes, most = vectors <= kStep ? kMaxRowsPerTeam : 1;
     plan.per_block = teams * std::clamp<std::int64_t>(plan.outputs / (teams * 4 * resident), 1, most);
@@ -98,7 +103,7 @@ void plan_row_steps(Plan& plan, bool one_run, const DeviceProperties& gpu) {
   const State state = state_of(plan.kind);
   const std::int64_t steps = ceil_div(plan.full, std::int64_t{kUnroll} * plan.lanes),
                      threads = round_up(steps * plan.lanes, kWarp);
-  if (state != State::sum && state != State::maximum) return;
+  if ((state != State::sum && state != State::maximum) || left_out("row_steps")) return;
   if (!plan.vector || !one_run || (plan.in != DType::f32 && !is_half(plan.in)) || steps < 2 || steps > kMostRowSteps) return;
   if (plan.outputs > kRowsPerSm * gpu.sm_count || plan.outputs * threads > kThreadsPerSm * gpu.sm_count) return;
   plan.kernel = Kernel::row_steps;
@@ -237,16 +242,17 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
   const bool of_many = kept.count > 0 && kept.back().size >= kManyColumns;
   const std::int64_t most = !side_by_side ? 0 : of_many ? most_short_positions(plan) : fills_tile ? kPositions : kElementTree;
   const bool serves = side_by_side && folds && !folded && width < 16,
-             short_columns = serves && gone.count == 1 && plan.length <= most;
+             short_columns = serves && !left_out("short_columns") && gone.count == 1 && plan.length <= most;
   // With several reduced dims only where the launch waits for its instructions.
-  const bool few_columns = serves && gone.count > 1 && plan.length <= kElementTree && group <= kFew;
+  const bool few_columns = serves && !left_out("few_columns") && gone.count > 1 && plan.length <= kElementTree && group <= kFew;
   // In a small tile most threads of the column kernel would hold a vector or none, and all of them wait at its joins. Elements of
   // 8 bytes gain too little for a large batch to be as fast.
   constexpr std::int64_t kSmallTile = 3584, kNarrow = 8, kNarrowTile = 6144, kLongestOfFew = 4096;
   // An extremum is the same in any order, so that its tile may be larger where there are few.
   const bool few_tiles =
       (state == State::maximum || state == State::index) && plan.length <= kLongestOfFew && plan.outputs * plan.length <= kFew;
-  const bool small_tile = (folded || fills_tile) && folds && !short_columns && (width == 4 || width == 8) &&
+  const bool small_tile = !left_out("small_tile") && (folded || fills_tile) && folds && !short_columns &&
+                          (width == 4 || width == 8) &&
                           (few_tiles || group <= (kept.back().size <= kNarrow ? kNarrowTile : kSmallTile));
   const bool columns = !small_tile && (folded || (fills_tile && !short_columns && !few_columns));
   const bool misaligned = reinterpret_cast<std::uintptr_t>(source.data) % 16 != 0;
@@ -285,7 +291,7 @@ Plan make_plan(const char* op, Kind kind, const Source& source, std::uint64_t re
     plan.vectors = ceil_div(plan.run, width);
     plan.full = plan.vector ? plan.run / width : 0;
     if (strips) plan.pieces = ceil_div(plan.vectors, kStrip);
-    if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements) {
+    if (!plan.vector && plan.length > 1 && plan.length <= kLongestElements && !left_out("elements")) {
       plan_elements(plan, kWarp);
     } else {
       plan_rows(plan, gpu);
