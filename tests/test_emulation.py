@@ -30,7 +30,7 @@ CUDA_CORES = [
 SOFTMAX = [
     *sorted((CSRC / "softmax").glob("*.cu")),
     *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
-    *(CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "launch.cpp", "reduce_logsumexp.cu")),
+    *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp", "launch.cpp", "reduce_logsumexp.cu")),
 ]
 TOPK_SOFTMAX = [CSRC / "topk_softmax" / name for name in ("topk_rounds.cu", "topk_select.cu", "plan.cpp", "launch.cpp")]
 
@@ -59,7 +59,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
-        ("reduce", [CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "cast.cu")]),
+        ("reduce", [CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp", "cast.cu")]),
         ("softmax", SOFTMAX),
         ("topk_softmax", TOPK_SOFTMAX),
     ],

@@ -74,16 +74,21 @@ Tensor run_cuda(const Call& call) {
     }
     const reduce::Source source{v.data, dtype, v.sizes, v.strides};
     const auto kind = call.smoothing != 0 ? reduce::Kind::smooth_cross_entropy : reduce::Kind::cross_entropy;
-    reduce::Plan plan =
-        reduce::make_plan(kOp, kind, source, std::uint64_t{1} << call.class_dim(), each ? dtype : wide, scope.properties());
-    plan.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f};
-    reduce::run(plan, v.data, each ? output.data_ptr() : losses->data_ptr(), scope);
+    const reduce::Problem problem{
+        .kind = kind,
+        .source = source,
+        .reduced = std::uint64_t{1} << call.class_dim(),
+        .out = each ? dtype : wide,
+        .loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f}};
+    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), v.data, each ? output.data_ptr() : losses->data_ptr(),
+                scope);
   }
   if (!each) {
     const std::int64_t step = 1;
     const auto kind = call.reduction == Reduction::mean ? reduce::Kind::mean_loss : reduce::Kind::sum;
     const reduce::Source source{losses->data_ptr(), wide, {&count, 1}, {&step, 1}};
-    reduce::run(reduce::make_plan(kOp, kind, source, 1, dtype, scope.properties()), source.data, output.data_ptr(), scope);
+    const reduce::Problem problem{.kind = kind, .source = source, .reduced = 1, .out = dtype};
+    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), source.data, output.data_ptr(), scope);
   }
   return output;
 }

@@ -120,8 +120,9 @@ Tensor run_cuda(const Call& call) {
   // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own.
   const bool as_is = reduce::converts_on_load(call.kind, to_dtype(v.dtype), to_dtype(call.compute));
   const reduce::Converted input(v, as_is, call.compute, scope);
-  const reduce::Plan plan =
-      reduce::make_plan(v.op, call.kind, input.source(), call.reduced, to_dtype(call.output), scope.properties());
+  const reduce::Problem problem{
+      .kind = call.kind, .source = input.source(), .reduced = call.reduced, .out = to_dtype(call.output)};
+  const reduce::Plan plan = reduce::make_plan(v.op, problem, scope.properties());
   reduce::run(plan, input.source().data, output.data_ptr(), scope);
   return output;
 }

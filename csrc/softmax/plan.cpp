@@ -193,8 +193,13 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     plan_columns(plan, width, max_cluster);
 
   if (plan.kernel == Kernel::two_pass) {
-    plan.statistics = reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);
-    plan.statistics.pairs = true;
+    plan.statistics = reduce::make_plan(op,
+                                        {.kind = reduce::Kind::logsumexp,
+                                         .source = source,
+                                         .reduced = std::uint64_t{1} << softmax_dim,
+                                         .out = plan.in,
+                                         .pairs = true},
+                                        gpu);
     const std::size_t pairs =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
