@@ -17,4 +17,7 @@ inline bool switched_on(const char* name) {
   return !value.empty() && value != "0";
 }
 
+/// Batch-invariant mode: a row's bits depend on its own data, its length, dtype and GPU alone.
+inline bool batch_invariant() { return switched_on("XGEMM_BATCH_INVARIANT"); }
+
 }  // namespace xgemm

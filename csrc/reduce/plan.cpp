@@ -196,6 +196,16 @@ bool converts_on_load(Kind kind, DType from, DType to) {
   return to != DType::boolean;  // integers are added in int64 and wrap when stored, which is the same as wrapping each of them
 }
 
+bool has_dense_rows(const Source& source, std::uint64_t reduced) {
+  std::int64_t step = 1;
+  for (std::size_t d = source.sizes.size(); d-- > 0;) {
+    if (!(reduced >> d & 1) || source.sizes[d] == 1) continue;
+    if (source.strides[d] != step) return false;
+    step *= source.sizes[d];
+  }
+  return true;
+}
+
 LayoutClass class_of(const Layout& layout) {
   constexpr std::int64_t kLongestElements = 2048;  // of a row that one warp reads one at a time
   const Reduction& all = layout.arguments;

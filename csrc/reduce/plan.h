@@ -42,6 +42,9 @@ std::size_t state_bytes(State state, DType dtype);
 /// Can the kernels read `from` directly if the result is of dtype `to`? Otherwise the input is converted first.
 bool converts_on_load(Kind kind, DType from, DType to);
 
+/// Do the reduced dims, in logical order, make rows of stride 1? The order of additions then depends on the row's length alone.
+bool has_dense_rows(const Source& source, std::uint64_t reduced);
+
 /// Arguments of cross_entropy.
 struct Loss {
   const std::int64_t* target = nullptr;  ///< one class per output, in the output's order

@@ -263,6 +263,6 @@ int main(int argc, char** argv) {
         check_both(p, static_cast<std::uint64_t>(below(1000)));
       }
     }
-    for (int n : ran) require(n > 0, "test of one of the plans");
+    for (std::size_t i = 0; i < std::size(ran); ++i) require(ran[i] > 0, "test of plan " + std::to_string(i));
   });
 }
