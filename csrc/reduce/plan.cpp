@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
-#include "device/environment.h"
 #include "device/integer.h"
 #include "reduce/layout.h"
 
 namespace xgemm::reduce {
 
 namespace {
-
-/// Does XGEMM_REDUCE_WITHOUT name the kernel? It leaves kernels out, to measure what they are worth.
-bool left_out(std::string_view kernel) { return environment("XGEMM_REDUCE_WITHOUT").find(kernel) != std::string_view::npos; }
 
 /// The element that does not change an operator's result, repeated over 16 bytes.
 void fill_padding(Reduction& plan) {
@@ -121,14 +117,13 @@ LayoutClass class_of_columns(const Layout& layout) {
   if (!folded && !side_by_side) return LayoutClass::rows;
   if (!folded && layout.folds() && layout.gone.count == 1) {
     if (has_short_columns(layout.arguments.in)) {
-      if (!left_out("short_columns") && length <= most_short_positions(layout, columns.size, fills_tile))
-        return LayoutClass::short_columns;
+      if (length <= most_short_positions(layout, columns.size, fills_tile)) return LayoutClass::short_columns;
     } else if (layout.width < 16 && length <= most_short_positions(layout, 1, fills_tile)) {
       return LayoutClass::elements;  // 8 bits would be many accesses of one byte
     }
   }
   if (!fills_tile) return LayoutClass::rows;
-  if (layout.folds() && is_small_tile(layout, group) && !left_out("small_tile")) return LayoutClass::small_tile;
+  if (layout.folds() && is_small_tile(layout, group)) return LayoutClass::small_tile;
   return folded ? LayoutClass::folded : LayoutClass::columns;
 }
 
@@ -213,7 +208,7 @@ LayoutClass class_of(const Layout& layout) {
   const LayoutClass columns = class_of_columns(layout);
   if (columns != LayoutClass::rows) return columns;
   const bool single = layout.folds() && !has_vector_rows(layout) && all.length > 1 && all.length <= kLongestElements;
-  return single && !left_out("elements") ? LayoutClass::elements : LayoutClass::rows;
+  return single ? LayoutClass::elements : LayoutClass::rows;
 }
 
 Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& gpu) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "device/environment.h"
 #include "device/integer.h"
 #include "torch/error.h"
 
@@ -42,15 +41,12 @@ constexpr std::int64_t kPadding = 32;
 /// Bytes of static shared memory of the kernel, rounded up.
 constexpr std::int64_t kStaticShared = 2048;
 
-/// Does XGEMM_SOFTMAX_WITHOUT name the kernel? It leaves kernels out, to measure what they are worth.
-bool left_out(std::string_view kernel) { return environment("XGEMM_SOFTMAX_WITHOUT").find(kernel) != std::string_view::npos; }
-
 /// False if not even a cluster's shared memory holds the row.
 bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, bool few) {
   plan.kernel = Kernel::shared;
   if (vectors * 16 <= kLongestInWarp) {
     plan.threads = kShortRowThreads;
-    plan.lanes = few && plan.outer <= kMostTeams && !left_out("teams") ? kTeamThreads : kWarp;
+    plan.lanes = few && plan.outer <= kMostTeams ? kTeamThreads : kWarp;
     plan.chunk = vectors;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return true;
@@ -76,7 +72,7 @@ void plan_tiny_rows(Plan& plan, std::int64_t lanes) {
 
 /// `few`: may the number of rows decide?
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
-  if (!left_out("single") && plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
+  if (plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
     plan.kernel = Kernel::single;
     plan.threads = kSingleThreads;
     plan.blocks = ceil_div(plan.outer, kSingleThreads * kSingleSteps * width);
@@ -86,16 +82,14 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
   const bool whole = bytes % 16 == 0;
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
   const bool evenly_spaced = plan.kept.dims <= 1;
-  const bool odd = !left_out("odd_rows");
-  if (odd && !whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks &&
-      most_blocks <= kMostOddLanes * kOddSteps) {
+  if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
     const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
                        steps = ceil_div(most_blocks, lanes);
     // tiny_rows is faster for any number of rows where a warp is one row's, and twice as fast as five vectors in each of four
     // lanes.
     const bool tiny =
         (few && plan.outer <= kMostTinyRows) || lanes * width == 2 * kWarp || (lanes == kLeastOddLanes && steps == kOddSteps);
-    if (evenly_spaced && tiny && !left_out("tiny_for_odd") && lanes * width <= 2 * kWarp)
+    if (evenly_spaced && tiny && lanes * width <= 2 * kWarp)
       return plan_tiny_rows(plan, std::min(round_up_pow2(ceil_div(plan.length, kTinyElements)), kWarp));
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;
@@ -104,7 +98,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
   }
-  if (!left_out("tiny_rows") && evenly_spaced && !whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
+  if (evenly_spaced && !whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
     return plan_tiny_rows(plan, width == 4 && plan.length == 5 ? 2 : round_up_pow2(ceil_div(plan.length, kTinyElements)));
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
@@ -130,8 +124,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
 void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
   // The same bits as columns, in accesses of one element.
   const bool vectors = plan.aligned && plan.columns % width == 0;
-  if (!left_out("short_columns") && plan.length <= kShortPositions &&
-      (!vectors || plan.outer * plan.length * plan.columns <= kMostTinyElements)) {
+  if (plan.length <= kShortPositions && (!vectors || plan.outer * plan.length * plan.columns <= kMostTinyElements)) {
     plan.kernel = Kernel::short_columns;
     plan.threads = kShortColumnThreads;
     plan.blocks = ceil_div(plan.outer * plan.columns, kShortColumnThreads);

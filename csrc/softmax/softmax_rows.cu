@@ -1,4 +1,3 @@
-#include "device/environment.h"
 #include "softmax/kernels/instantiate.cuh"
 #include "softmax/kernels/rows.cuh"
 
@@ -14,9 +13,7 @@ void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t strea
     const bool plain = plan.aligned && plan.kept.dims <= 1 && plan.length % Pack<T>::kCount == 0 && addresses;
     if (!plain) return go(softmax_rows<T, O, IndexMap>, plan.kept);
     const std::int64_t stride = plan.kept.stride[0];
-    const bool left_out = environment("XGEMM_SOFTMAX_WITHOUT").find("short_rows") != std::string_view::npos;
-    if (!left_out && sizeof(T) < 8 && plan.steps <= kShortSteps && plan.outer <= INT32_MAX &&
-        stride / Pack<T>::kCount <= INT32_MAX)
+    if (sizeof(T) < 8 && plan.steps <= kShortSteps && plan.outer <= INT32_MAX && stride / Pack<T>::kCount <= INT32_MAX)
       return launch_short_rows(plan, in, out, stream);
     go(softmax_rows<T, O, OneStride>, OneStride{stride});
   });

@@ -219,8 +219,8 @@ int main(int argc, char** argv) {
   };
   // Shapes of each plan: folded runs (one tile, several), folded positions with an incomplete last one, both, rows of runs,
   // splits of columns, elements, copies, clusters, short columns, few rows beside many.
-  const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
-                         {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
+  const Given given[] = {{{260, 24, 22}, 0b101}, {{9, 6, 53}, 0b101},      {{30, 45, 100}, 0b101},   {{5, 6, 200, 2}, 0b1011},
+                         {{66001, 2}, 0b01},     {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},
                          {{2, 700, 130}, 0b010}, {{6, 3, 109, 1}, 0b1010}, {{1, 110, 78}, 0b001},    {{4, 1558}, 0b01},
                          {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
