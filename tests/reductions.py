@@ -1,10 +1,13 @@
 """Helpers shared by the tests of sum, mean, amax, argmax, logsumexp and softmax.
 
-Cases around the plans' boundaries, and promises of every op: the same bits on repeat and in any batch, graphs,
-streams, no kernels but ours.
+Cases around the plans' boundaries, and promises of every op: the same bits on repeat, with batch invariance in any
+batch and layout; graphs, streams, no kernels but ours.
 """
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
@@ -222,19 +225,12 @@ def kernels_of(f: Callable[[], object]) -> set[str]:
 
 
 def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
-    """op(x, dim) on problems of every plan: repeats, batches, addresses, graphs, streams, and no kernels but ours."""
+    """op(x, dim) on problems of every plan: repeats and no kernels but ours."""
     for n in (40, 700, 5000, 20000, 50257, 140001, 600001):
-        rows = max(2, 300000 // n)
-        x = torch.randn(rows, n, device=CUDA).to(dtype)
+        x = torch.randn(max(2, 300000 // n), n, device=CUDA).to(dtype)
         poison(CUDA)
-        y = op(x, 1)
-        assert same_bits(y, op(x, 1)), n
-        for r in (0, rows // 2, rows - 1):  # a row alone, at its own address and at an aligned one
-            assert same_bits(y[r : r + 1], op(x[r : r + 1], 1)), (n, r)
-            assert same_bits(y[r : r + 1], op(x[r : r + 1].clone(), 1)), (n, r)
-        if op(x, 1).dim() == 1:
-            assert same_bits(y[0], op(x[0], 0)), n
-    for outer, n, c in (
+        assert same_bits(op(x, 1), op(x, 1)), n
+    for shape in (
         (6, 60, 33),
         (40, 700, 5),
         (5, 3000, 64),
@@ -243,14 +239,8 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
         (300, 150, 1024),
         (140, 41, 4100),
     ):
-        x = torch.randn(outer, n, c, device=CUDA).to(dtype)
-        y = op(x, 1)
-        assert same_bits(y, op(x, 1)), (n, c)
-        assert same_bits(y[1:2], op(x[1:2].clone(), 1)), (n, c)
-    # Columns at aligned and odd addresses.
-    for n, c in ((3000, 1003), (3000, 1024), (700, 64), (129, 4104), (500, 4104)):
-        x = torch.randn(n, c, device=CUDA).to(dtype)
-        assert same_bits(op(x, 0), op(misaligned(x), 0)), (n, c)
+        x = torch.randn(shape, device=CUDA).to(dtype)
+        assert same_bits(op(x, 1), op(x, 1)), shape
 
     for shape, dim in (((64, 200), 1), ((3, 70001), 1), ((4000, 80), 0), ((2, 700001), 1), ((50000, 24), 0)):
         x = torch.randn(shape, device=CUDA).to(dtype)
@@ -310,3 +300,41 @@ def check_errors(cases: list[tuple[Callable[[], object], str]]) -> None:
             call()
         text = str(error.value)
         assert message in text and "\n" not in text, text
+
+
+@contextmanager
+def batch_invariance() -> Iterator[None]:
+    """The mode in which a row's bits depend on its own data, its length, dtype and GPU alone."""
+    with mock.patch.dict(os.environ, XGEMM_BATCH_INVARIANT="1"):
+        yield
+
+
+def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, slice | torch.Tensor]]:
+    """A matrix's rows alone, permuted, in other layouts, in batches: name, tensor, the rows' dim, which rows."""
+    for layout, place in LAYOUTS.items():
+        yield layout, place(x), 1, slice(None)
+    for first, last in ((0, 1), (len(x) // 2, len(x) // 2 + 1), (len(x) - 1, len(x)), (0, 3)):
+        yield f"rows {first} to {last - 1}", x[first:last], 1, slice(first, last)
+        yield f"copied rows {first} to {last - 1}", x[first:last].clone(), 1, slice(first, last)
+    order = torch.randperm(len(x), device=x.device)
+    yield "permuted rows", x[order], 1, order
+    yield "columns", x.t().contiguous(), 0, slice(None)
+    yield "few columns", x[:3].t().contiguous(), 0, slice(0, 3)
+    yield "one column", x[:1].t().contiguous(), 0, slice(0, 1)
+    yield "a middle dim", x.view(2, len(x) // 2, -1).transpose(1, 2).contiguous(), 1, slice(None)
+    yield "a batch", x.view(2, len(x) // 2, -1), 2, slice(None)
+    yield "a batch in reverse", permuted(x.view(2, len(x) // 2, -1)), 2, slice(None)
+
+
+def check_batch_invariance(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
+    """op(x, dim): rows of every kernel have the same bits wherever they lie."""
+    for n in (1, 3, 15, 50, 63, 100, 161, 257, 301, 513, 700, 1024, 1605, 5000, 8192, 20000, 50257, 140001, 600001):
+        x = torch.randn(max(6, min(40000, 200000 // n) // 2 * 2), n, device=CUDA).to(dtype)
+        with batch_invariance():
+            expected = op(x, 1)
+            for place, moved, dim, which in rows_in_other_places(x):
+                y = op(moved, dim)
+                if y.dim() == moved.dim():  # not reduced
+                    y = y.movedim(dim, -1)
+                y = y.reshape(expected[which].shape)
+                assert same_bits(y.contiguous(), expected[which].contiguous()), (place, n)

@@ -206,10 +206,6 @@ def test_promises(dtype):
         y = op.cross_entropy(x, target, reduction="none", label_smoothing=0.1)
         assert same_bits(y, op.cross_entropy(x, target, reduction="none", label_smoothing=0.1)), n
         assert same_bits(op.cross_entropy(x, target), op.cross_entropy(x, target)), n
-        for r in (0, rows - 1):
-            for one in (x[r : r + 1], x[r : r + 1].clone()):
-                alone = op.cross_entropy(one, target[r : r + 1], reduction="none", label_smoothing=0.1)
-                assert same_bits(y[r : r + 1], alone), (n, r)
         names = kernels_of(lambda x=x, target=target: op.cross_entropy(x, target))
         assert names and all("xgemm" in name or "memset" in name.lower() for name in names), names
 

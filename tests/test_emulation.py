@@ -30,10 +30,12 @@ CUDA_CORES = [
     *(CSRC / "matmul" / name for name in ("gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")),
 ]
 
+REDUCE_PLANS = [CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")]
 SOFTMAX = [
     *sorted((CSRC / "softmax").glob("*.cu")),
     *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
-    *(CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "launch.cpp", "reduce_logsumexp.cu")),
+    *REDUCE_PLANS,
+    *(CSRC / "reduce" / name for name in ("launch.cpp", "reduce_logsumexp.cu")),
 ]
 
 
@@ -61,7 +63,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
-        ("reduce", [CSRC / "reduce" / name for name in ("plan.cpp", "column_plan.cpp", "cast.cu")]),
+        ("reduce", [*REDUCE_PLANS, CSRC / "reduce" / "cast.cu"]),
         ("softmax", SOFTMAX),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from common import compile_program
 
 DRIVER = r"""
+#include <bit>
 #include <cstdio>
 #include <iostream>
 #include <vector>
@@ -16,7 +17,7 @@ DRIVER = r"""
 #include "softmax/plan.h"
 using namespace xgemm;
 // a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
-// 19 scaled_masked_softmax
+// 19 scaled_masked_softmax, 20 the tests for dense rows; 100 more: with batch invariance
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -26,50 +27,74 @@ int main() {
     for (auto& s : strides) std::cin >> s;
     DeviceProperties gpu{.major = major, .sm_count = sms, .smem_per_block = 227 * 1024};
     reduce::Source source{nullptr, static_cast<DType>(dtype), sizes, strides};
+    const bool batch_invariant = what >= 100;
+    what %= 100;
     if (what == 18) {
       std::printf("%lld\n", static_cast<long long>(Divider::of(sizes[0]).divide(sizes[1])));
       continue;
     }
     if (what == 17) {
-      auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu);
+      auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu, batch_invariant);
       std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
                   (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps);
       continue;
     }
     if (what == 19) {
-      auto p = softmax::make_masked("test", source.dtype, softmax::MaskKind::boolean, 1, sizes, strides, strides, mask);
-      std::printf("%lld\n", static_cast<long long>(p.blocks));
+      auto p = softmax::make_masked("test", source.dtype, softmax::MaskKind::boolean, 1, sizes, strides, strides, mask,
+                                    batch_invariant);
+      std::printf("%d %d %d %lld\n", int(p.kernel), p.lanes, p.steps, static_cast<long long>(p.blocks));
       continue;
     }
-    auto p = reduce::make_plan("test", static_cast<reduce::Kind>(what), source, mask, source.dtype, gpu);
-    std::printf("%d %d %d %d %d %lld %lld %lld %lld %lld %lld %lld %lld %lld %d %d %d %zu %d", int(p.kernel),
-                p.vector, p.aligned, p.threads, p.lanes,
-                (long long)p.outputs, (long long)p.length, (long long)p.columns, (long long)p.tiles, (long long)p.split,
-                (long long)p.chunk, (long long)p.strips, (long long)p.per_block, (long long)p.blocks, p.grouped,
-                p.cluster, p.bulk, p.workspace_bytes, p.span);
-    std::printf(" %lld %d %lld %lld %lld %d %d %lld %d %d\n", (long long)p.run, p.repeat, (long long)p.pieces,
-                (long long)p.positions, (long long)p.cut, p.tile, p.results, (long long)p.column_outputs, p.fold_lanes,
-                p.blocks_loaded);
-    const bool small = p.outputs * p.length <= 20000;
+    if (what == 20) {
+      std::printf("%d %d\n", reduce::has_dense_rows(source, mask),
+                  std::popcount(mask) == 1 && softmax::has_dense_rows("test", source, std::countr_zero(mask)));
+      continue;
+    }
+    const reduce::Problem problem{.kind = static_cast<reduce::Kind>(what), .source = source, .reduced = mask,
+                                  .out = source.dtype, .batch_invariant = batch_invariant};
+    const auto plan = reduce::make_plan("test", problem, gpu);
+    const auto& r = reduce::reduction_of(plan);
+    const auto* columns = std::get_if<reduce::ColumnPlan>(&plan.kernel);
+    std::printf("kernel=%zu outputs=%lld length=%lld threads=%d ctas=%lld workspace=%zu", plan.kernel.index(),
+                (long long)r.outputs, (long long)r.length, r.threads, (long long)r.ctas, plan.workspace_bytes);
+    const auto show = [](std::initializer_list<std::pair<const char*, std::int64_t>> fields) {
+      for (const auto& [name, value] : fields) std::printf(" %s=%lld", name, (long long)value);
+    };
+    if (const auto* p = std::get_if<reduce::RowPlan>(&plan.kernel))
+      show({{"vector", p->vector}, {"lanes", p->lanes}, {"run", p->run}, {"splits_per_run", p->splits_per_run},
+            {"split_vectors", p->split_vectors}, {"splits", p->splits}, {"per_cta", p->per_cta},
+            {"ctas_per_row", p->ctas_per_row}, {"cluster", p->cluster}, {"grouped", p->grouped}});
+    if (const auto* p = std::get_if<reduce::ElementPlan>(&plan.kernel)) show({{"lanes", p->lanes}, {"rows", p->rows}});
+    if (const auto* p = std::get_if<reduce::ShortColumnPlan>(&plan.kernel))
+      show({{"width", p->width}, {"lanes", p->lanes}, {"teams", p->teams}});
+    if (columns)
+      show({{"aligned", columns->aligned}, {"lanes", columns->lanes}, {"span", columns->span}, {"tile", columns->tile},
+            {"tiles", columns->tiles}, {"columns", columns->columns}, {"positions", columns->positions},
+            {"run", columns->run}, {"repeat", columns->repeat}, {"fold_lanes", columns->fold_lanes},
+            {"results", columns->results}, {"column_outputs", columns->column_outputs},
+            {"blocks_loaded", columns->blocks_loaded}, {"split_positions", columns->split_positions},
+            {"splits", columns->splits}});
+    std::printf("\n");
+    const bool small = r.outputs * r.length <= 20000;
     std::printf("%d", small);
     // A folded output q is columns (j * outputs + q) * run + i of every position, as far as the last position has them.
-    const std::int64_t columns = p.kernel == reduce::Kernel::columns ? p.column_outputs : 1;
+    const std::int64_t side_by_side = columns ? columns->column_outputs : 1;
     if (small)
-      for (std::int64_t o = 0; o < p.outputs / columns; ++o)
-        for (std::int64_t q = 0; q < columns; ++q) {
-          auto at = p.kept.offsets(o);
-          std::printf(" %lld", (long long)(at.out + q * p.column_out));
-          if (p.kernel != reduce::Kernel::columns) {
-            for (std::int64_t n = 0; n < p.length; ++n) std::printf(" %lld", (long long)(at.in + p.reduced.offset(n)));
+      for (std::int64_t o = 0; o < r.outputs / side_by_side; ++o)
+        for (std::int64_t q = 0; q < side_by_side; ++q) {
+          auto at = r.kept.offsets(o);
+          std::printf(" %lld", (long long)(at.out + q * (columns ? columns->column_out : 0)));
+          if (!columns) {
+            for (std::int64_t n = 0; n < r.length; ++n) std::printf(" %lld", (long long)(at.in + r.reduced.offset(n)));
             continue;
           }
-          for (std::int64_t n = 0; n < p.positions; ++n)
-            for (std::int64_t j = 0; j < p.repeat; ++j)
-              for (std::int64_t i = 0; i < p.run; ++i) {
-                const std::int64_t c = (j * columns + q) * p.run + i;
-                if (n < p.positions - 1 || c < p.cut)
-                  std::printf(" %lld", (long long)(at.in + c * p.column_stride + p.reduced.offset(n)));
+          for (std::int64_t n = 0; n < columns->positions; ++n)
+            for (std::int64_t j = 0; j < columns->repeat; ++j)
+              for (std::int64_t i = 0; i < columns->run; ++i) {
+                const std::int64_t c = (j * side_by_side + q) * columns->run + i;
+                if (n < columns->positions - 1 || c < columns->cut)
+                  std::printf(" %lld", (long long)(at.in + c * columns->column_stride + r.reduced.offset(n)));
               }
         }
     std::printf("\n");
@@ -79,50 +104,10 @@ int main() {
 
 F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL = range(10)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2, I64: 2, I32: 4, I16: 8, I8: 16, U8: 16, BOOL: 16}
-SUM, AMAX, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS, SOFTMAX, DIVIDE, MASKED = (
-    0,
-    2,
-    4,
-    6,
-    7,
-    8,
-    9,
-    17,
-    18,
-    19,
-)
-ROWS, COLUMNS, ELEMENTS, COPY, SHORT_COLUMNS, ROW_STEPS = range(6)  # kernels
-REDUCE_FIELDS = [
-    "kernel",
-    "vector",
-    "aligned",
-    "threads",
-    "lanes",
-    "outputs",
-    "length",
-    "columns",
-    "tiles",
-    "split",
-    "chunk",
-    "strips",
-    "per_block",
-    "blocks",
-    "grouped",
-    "cluster",
-    "bulk",
-    "workspace",
-    "span",
-    "run",
-    "repeat",
-    "pieces",
-    "positions",
-    "cut",
-    "tile",
-    "results",
-    "column_outputs",
-    "fold_lanes",
-    "blocks_loaded",
-]
+SUM, AMAX, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY, MEAN_LOSS = 0, 2, 4, 6, 7, 8, 9
+SOFTMAX, DIVIDE, MASKED, DENSE_ROWS = 17, 18, 19, 20
+BATCH_INVARIANT = 100
+COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS = range(5)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 SOFTMAX_FIELDS += ["team", "items", "steps"]
 
@@ -133,6 +118,7 @@ def planner(tmp_path_factory):
         tmp_path_factory.mktemp("plan"),
         DRIVER,
         "reduce/plan.cpp",
+        "reduce/row_plan.cpp",
         "reduce/column_plan.cpp",
         "softmax/plan.cpp",
         "softmax/masked.cpp",
@@ -141,9 +127,17 @@ def planner(tmp_path_factory):
     def run(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)
         result = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
-        return [list(map(int, line.split())) for line in result.stdout.splitlines()]
+        return [line.split() for line in result.stdout.splitlines()]
 
     return run
+
+
+def numbers(words):
+    return [int(word) for word in words]
+
+
+def fields(words):
+    return {name: int(value) for name, value in (word.split("=") for word in words)}
 
 
 def contiguous(sizes):
@@ -159,11 +153,11 @@ def line(what, dtype, mask, sizes, strides=None, sms=132, major=9):
 
 
 def reduce_plan(planner, *args, **kwargs):
-    return dict(zip(REDUCE_FIELDS, planner([line(*args, **kwargs)])[0], strict=True))
+    return fields(planner([line(*args, **kwargs)])[0])
 
 
-def softmax_plan(planner, *args, **kwargs):
-    return dict(zip(SOFTMAX_FIELDS, planner([line(SOFTMAX, *args, **kwargs)])[0], strict=True))
+def softmax_plan(planner, *args, what=SOFTMAX, **kwargs):
+    return dict(zip(SOFTMAX_FIELDS, numbers(planner([line(what, *args, **kwargs)])[0]), strict=True))
 
 
 def test_division(planner):
@@ -176,7 +170,7 @@ def test_division(planner):
             (d, n) for n in (0, 1, d - 1, d, d + 1, q * d, max(q * d - 1, 0), 2**63 - 1, 2**31, 2**32) if n < 2**63
         ]
     answers = planner([[DIVIDE, 0, 0, 1, 9, 2, d, n, 0, 0] for d, n in cases])
-    assert [a[0] for a in answers] == [n // d for d, n in cases]
+    assert [int(a[0]) for a in answers] == [n // d for d, n in cases]
 
 
 def test_index_maps_reach_every_element_once(planner):
@@ -204,7 +198,7 @@ def test_index_maps_reach_every_element_once(planner):
         wanted.append((what, outputs))
     answers = planner(lines)
     for (what, outputs), (plan, found) in zip(wanted, zip(answers[::2], answers[1::2], strict=True), strict=True):
-        length = plan[REDUCE_FIELDS.index("length")]
+        length, found = fields(plan)["length"], numbers(found)
         assert found[0] == 1
         groups = [found[1 + i : 2 + i + length] for i in range(0, len(found) - 1, length + 1)]
         assert len(groups) == len(outputs)
@@ -220,37 +214,67 @@ def test_label_smoothing_has_a_larger_state(planner):
     """Threads and the size of partial results depend on the state of the op's own kernel."""
     for dtype, threads in ((F32, [512, 256]), (F64, [512, 256])):
         plans = [reduce_plan(planner, k, dtype, 0b01, [5000, 700]) for k in (CROSS_ENTROPY, SMOOTH_CROSS_ENTROPY)]
-        assert [p["kernel"] for p in plans] == [1, 1] and [p["threads"] for p in plans] == threads
+        assert [p["kernel"] for p in plans] == [COLUMNS] * 2 and [p["threads"] for p in plans] == threads
 
 
 def test_merging(planner):
     plan = reduce_plan(planner, SUM, F32, 0b1111, [8, 16, 32, 64])
-    assert (plan["kernel"], plan["outputs"], plan["length"], plan["vector"]) == (0, 1, 8 * 16 * 32 * 64, 1)
+    assert (plan["kernel"], plan["outputs"], plan["length"], plan["vector"]) == (ROWS, 1, 8 * 16 * 32 * 64, 1)
     plan = reduce_plan(planner, SUM, F32, 0b0011, [16, 64, 32, 64])
-    assert (plan["kernel"], plan["columns"], plan["length"]) == (1, 32 * 64, 16 * 64)
+    assert (plan["kernel"], plan["columns"], plan["length"]) == (COLUMNS, 32 * 64, 16 * 64)
     transposed = reduce_plan(planner, SUM, F32, 0b01, [4096, 512], [1, 4096])  # dim 0 is the fast one
-    assert (transposed["kernel"], transposed["outputs"], transposed["vector"]) == (0, 512, 1)
+    assert (transposed["kernel"], transposed["outputs"], transposed["vector"]) == (ROWS, 512, 1)
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
-def test_order_does_not_depend_on_the_number_of_rows(planner, dtype):
-    for n in (1, 3, 100, 128, 1000, 4097, 33000, 131072, 1 << 22):
-        plans = [reduce_plan(planner, SUM, dtype, 0b10, [rows, n]) for rows in (1, 2, 7, 1000, 1 << 20)]
-        # Strips per block may depend on the number of rows, unless the block joins them itself.
-        grouped = ("per_block", "split") if plans[0]["grouped"] else ()
-        for field in ("lanes", "chunk", "strips", "grouped", "vector", *grouped):
-            assert len({p[field] for p in plans}) == 1, (n, field)
-        # row_steps adds in the order of rows (tests/emulation/programs/reduce.cpp compares their bits).
-        assert len({p["kernel"] for p in plans} - {ROW_STEPS}) == 1
-        # The number of warps that join a row's states may differ while each thread joins at most one.
-        assert len({p["threads"] for p in plans}) == 1 or all(p["strips"] <= min(p["threads"], 128) for p in plans)
-        softmax = [softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 2, 7, 1000)] if dtype != I8 else []
-        for field in ("kernel", "threads", "lanes", "cluster", "chunk"):
-            assert len({p[field] for p in softmax}) <= 1, (n, field)
-    for c, n in ((5, 3000), (128, 100), (1000, 1 << 16)):
-        plans = [reduce_plan(planner, SUM, dtype, 0b010, [outer, n, c]) for outer in (1, 2, 50)]
-        for field in ("kernel", "threads", "lanes", "strips", "chunk", "run", "repeat"):
-            assert len({p[field] for p in plans}) == 1, (c, n, field)
+@pytest.mark.parametrize("dtype", [F32, BF16, F64])
+def test_with_batch_invariance_a_rows_length_decides_the_order(planner, dtype):
+    for n in (1, 3, 100, 128, 1000, 1605, 4097, 16384, 33000, 131072, 1 << 22):
+        for what in (SUM, LOGSUMEXP, CROSS_ENTROPY):
+            plans = [
+                reduce_plan(planner, what + BATCH_INVARIANT, dtype, 0b10, [rows, n])
+                for rows in (1, 2, 7, 1000, 1 << 20)
+            ]
+            assert len({p["kernel"] for p in plans}) == 1
+            if plans[0]["kernel"] == COPY:
+                continue
+            # Splits of a CTA may depend on the number of rows, unless the CTA joins them itself.
+            grouped = ("per_cta", "ctas_per_row") if plans[0]["grouped"] else ()
+            for field in ("lanes", "split_vectors", "splits", "grouped", "vector", *grouped):
+                assert len({p[field] for p in plans}) == 1, (n, field)
+            # The number of warps that join a row's states may differ while each thread joins at most one.
+            assert len({p["threads"] for p in plans}) == 1 or all(p["splits"] <= min(p["threads"], 128) for p in plans)
+        softmax = [
+            softmax_plan(planner, dtype, 1, [rows, n], what=SOFTMAX + BATCH_INVARIANT)
+            for rows in (1, 2, 7, 1000, 1 << 20)
+        ]
+        for field in ("kernel", "threads", "lanes", "cluster", "chunk", "steps"):
+            assert len({p[field] for p in softmax}) == 1, (n, field)
+        masked = [
+            numbers(planner([line(MASKED + BATCH_INVARIANT, dtype, 1, [rows, n], strides)])[0])[:3]
+            for rows, strides in ((1, [n, 1]), (7, [n, 1]), (7, [1, 7]), (7, [n + 1, 1]))
+        ]
+        assert all(m == masked[0] for m in masked)
+
+
+def test_dense_rows(planner):
+    """Rows of stride 1 whose elements lie in logical order; softmax's also evenly spaced, and in the last dim."""
+    for sizes, strides, reduced, reduction, softmax in (
+        ([5, 7], [7, 1], 0b10, 1, 1),
+        ([5, 7], [9, 1], 0b10, 1, 1),
+        ([5, 7], [1, 5], 0b10, 0, 0),
+        ([5, 7], [14, 2], 0b10, 0, 0),
+        ([5, 7], [0, 1], 0b10, 1, 1),
+        ([5, 7], [7, 1], 0b01, 0, 0),
+        ([5, 7], [1, 5], 0b01, 1, 0),
+        ([5, 7, 1], [7, 1, 1], 0b010, 1, 1),
+        ([5, 1, 7], [7, 7, 1], 0b010, 1, 0),
+        ([3, 5, 7], [35, 7, 1], 0b110, 1, 0),
+        ([3, 5, 7], [35, 1, 5], 0b110, 0, 0),
+        ([3, 5, 7], [35, 7, 1], 0b101, 0, 0),
+        ([3, 5, 7], [40, 7, 1], 0b100, 1, 0),
+        ([3, 5, 7], [35, 7, 1], 0b111, 1, 0),
+    ):
+        assert numbers(planner([line(DENSE_ROWS, F32, reduced, sizes, strides)])[0]) == [reduction, softmax], sizes
 
 
 @pytest.mark.parametrize("dtype", sorted(WIDTH))
@@ -264,31 +288,28 @@ def test_plans_cover_their_problem(planner, dtype):
         if n == 1:
             assert p["kernel"] == COPY and p["workspace"] == 0
             continue
-        if p["kernel"] == ROW_STEPS:
-            steps = -(-(n // width) // (4 * p["lanes"]))
-            assert 2 <= steps <= 32 and steps * p["lanes"] <= p["threads"] <= 1024 and p["threads"] % 32 == 0
-            assert p["blocks"] == rows <= 264 and p["workspace"] == 0 and p["strips"] == -(-vectors // 512)
-            continue
         assert p["lanes"] in (1, 2, 4, 8, 16, 32) and p["threads"] % 32 == 0 and p["threads"] <= 256
-        assert (p["strips"] - 1) * p["chunk"] < vectors <= p["strips"] * p["chunk"]
-        assert (p["split"] - 1) * p["per_block"] < max(p["strips"], p["per_block"]) <= p["split"] * p["per_block"]
-        if p["strips"] == 1:
-            assert (p["blocks"] - 1) * p["per_block"] < rows <= p["blocks"] * p["per_block"]
-            assert p["per_block"] % (p["threads"] // p["lanes"]) == 0 and p["chunk"] <= 512
+        assert (p["splits"] - 1) * p["split_vectors"] < vectors <= p["splits"] * p["split_vectors"]
+        joined = p["ctas_per_row"] * p["per_cta"]
+        assert joined - p["per_cta"] < max(p["splits"], p["per_cta"]) <= joined
+        few = rows <= 264 and p["splits"] > 1 and p["split_vectors"] < 512
+        if p["splits"] == 1:
+            assert (p["ctas"] - 1) * p["per_cta"] < rows <= p["ctas"] * p["per_cta"]
+            assert p["per_cta"] % (p["threads"] // p["lanes"]) == 0 and p["split_vectors"] <= 512
         else:
-            assert p["lanes"] == 32 and p["blocks"] == rows * p["split"] and p["per_block"] <= 512
-            assert p["threads"] == 256 or (p["strips"] <= min(p["threads"], 128) and p["split"] == 1)
-        # Up to eight blocks of a row are a cluster and reduce in shared memory; more use counters.
-        assert p["cluster"] == (p["split"] if p["split"] <= 8 and not p["grouped"] else 1)
-        assert (p["workspace"] > 0) == (p["split"] > p["cluster"]) and p["blocks"] < 2**31
+            assert p["lanes"] == 32 and p["ctas"] == rows * p["ctas_per_row"] and p["per_cta"] <= 512
+            assert p["threads"] == 256 or (p["splits"] <= min(p["threads"], 128) and p["ctas_per_row"] == 1)
+        # CTAs of a row are a cluster of up to eight, of few rows 16, and reduce in shared memory; more use counters.
+        most = 16 if few else 8
+        assert p["cluster"] == (p["ctas_per_row"] if p["ctas_per_row"] <= most and not p["grouped"] else 1)
+        assert (p["workspace"] > 0) == (p["ctas_per_row"] > p["cluster"]) and p["ctas"] < 2**31
         assert reduce_plan(planner, SUM, dtype, 0b10, [rows, n], major=8)["cluster"] == 1
         p = reduce_plan(planner, SUM, dtype, 0b01, [n, rows])
         if p["kernel"] == COLUMNS:
             assert (p["positions"] - 1) * p["repeat"] < n <= p["positions"] * p["repeat"]
-            assert (p["strips"] - 1) * p["chunk"] < p["positions"] <= p["strips"] * p["chunk"]
-            assert (p["split"] - 1) * p["per_block"] < p["strips"] <= p["split"] * p["per_block"]
-            assert p["tiles"] * p["tile"] >= p["columns"] and p["blocks"] == p["tiles"] * p["split"]
-            assert (p["workspace"] > 0) == (p["strips"] > 1)
+            assert (p["splits"] - 1) * p["split_positions"] < p["positions"] <= p["splits"] * p["split_positions"]
+            assert p["tiles"] * p["tile"] >= p["columns"] and p["ctas"] == p["tiles"] * p["splits"]
+            assert (p["workspace"] > 0) == (p["splits"] > 1)
 
 
 def test_tiles_of_columns_at_any_address(planner):
@@ -303,10 +324,10 @@ def test_tiles_of_columns_at_any_address(planner):
             if p["kernel"] != COLUMNS:
                 continue
             whole = stride % width == 0 and c % width == 0
-            alike = p["threads"] // p["lanes"] * stride % width == 0
+            alike = p["threads"] // p["lanes"] * stride % width == 0 and dtype not in (I16, I8)
             assert p["aligned"] == whole and p["span"] == p["lanes"] - (not whole and alike)
             assert p["tiles"] * p["span"] * width >= c > (p["tiles"] - 1) * p["span"] * width
-            assert p["blocks"] == p["tiles"] * p["split"]
+            assert p["ctas"] == p["tiles"] * p["splits"]
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16, F64, I8])
@@ -323,7 +344,7 @@ def test_folded_tiles_hold_whole_outputs(planner, dtype):
         assert p["tile"] % joined == 0 and p["tile"] <= (p["lanes"] - 1) * width
         assert p["tile"] == p["columns"] or p["repeat"] == 1
         assert p["results"] * joined >= p["tile"] and p["results"] <= p["threads"] * width
-        assert p["blocks_loaded"] == (c * joined >= width)
+        assert p["blocks_loaded"] == (c * joined >= width and dtype != I8)
     assert {(True, False), (False, True)} <= seen
 
 
@@ -332,60 +353,65 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
     for what, dtype, sizes, reduced, kernel, wanted in (
         (SUM, BF16, [198, 24, 143, 3], 0b1011, COLUMNS, {"run": 3, "repeat": 1, "tile": 429}),
         (SUM, F16, [83, 2741, 16, 3], 0b1011, COLUMNS, {"run": 3, "tile": 48}),
-        (SUM, BF16, [20, 6, 53], 0b101, COLUMNS, {"run": 53, "blocks": 1}),
-        (SUM, F16, [8, 9, 5, 223], 0b1001, COLUMNS, {"run": 223, "tile": 446}),
-        (SUM, BF16, [3073, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "blocks": 1}),
+        (SUM, BF16, [20, 6, 53], 0b101, ELEMENTS, {"lanes": 160}),  # few tiles
+        (SUM, F16, [8, 9, 5, 223], 0b1001, ELEMENTS, {"lanes": 224}),
+        (SUM, BF16, [70001, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "splits": 3}),
         (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 256}),  # small tiles
         (ARGMAX, F32, [3072, 2], 0b01, ELEMENTS, {"lanes": 256}),
         (SUM, F32, [1168, 5], 0b01, ELEMENTS, {"lanes": 160, "threads": 160}),
         (SUM, F32, [398, 9], 0b01, ELEMENTS, {"lanes": 64}),
-        (SUM, F32, [399, 9], 0b01, COLUMNS, {}),
+        (SUM, F32, [5000, 399, 9], 0b010, COLUMNS, {}),
         (SUM, F64, [700, 5], 0b01, COLUMNS, {}),
-        (AMAX, F16, [56, 4, 44, 2], 0b1001, ELEMENTS, {"lanes": 16}),  # few tiles of extrema
-        (SUM, F16, [56, 4, 44, 2], 0b1001, COLUMNS, {}),
+        (SUM, F16, [56, 4, 44, 2], 0b1001, ELEMENTS, {"lanes": 16}),
         (ARGMAX, F32, [2000, 65], 0b01, ELEMENTS, {"lanes": 256}),
         (ARGMAX, F32, [2017, 65], 0b01, COLUMNS, {}),
         (ARGMAX, F32, [4096, 3], 0b01, ELEMENTS, {}),
         (ARGMAX, F32, [4097, 3], 0b01, COLUMNS, {}),
-        (SUM, BF16, [4096, 40, 60], 0b010, ELEMENTS, {"lanes": 8, "blocks": 7680}),
+        (SUM, BF16, [4096, 40, 60], 0b010, ELEMENTS, {"lanes": 8, "ctas": 7680}),
         (ARGMAX, F32, [5000000, 13], 0b01, COLUMNS, {"repeat": 16, "tile": 208}),
         (SUM, F32, [800, 22642], 0b01, COLUMNS, {"repeat": 1}),
-        (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"strips": 4, "split": 1, "blocks": 1024}),
-        (ARGMAX, F32, [12345, 6789], 0b01, COLUMNS, {"split": 4}),
-        (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"pieces": 11, "strips": 33}),
-        (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"pieces": 1, "strips": 29005, "grouped": 1}),
-        (SUM, F16, [6, 3, 109, 1], 0b1010, SHORT_COLUMNS, {"strips": 1}),
-        (SUM, F32, [4, 2, 16, 912], 0b0001, SHORT_COLUMNS, {"strips": 1, "blocks": 228}),
-        (SUM, F32, [8, 16384], 0b01, SHORT_COLUMNS, {"strips": 1}),
-        (SUM, F32, [32, 912], 0b01, SHORT_COLUMNS, {"strips": 4, "threads": 128}),
+        (SUM, F32, [128, 1000, 1000], 0b010, COLUMNS, {"splits": 1, "ctas": 1024}),
+        (ARGMAX, F32, [12345, 6789], 0b01, COLUMNS, {"splits": 4}),
+        (ARGMAX, I32, [5000000, 13], 0b01, COLUMNS, {"repeat": 1, "blocks_loaded": 0}),
+        (SUM, F32, [3, 59, 3, 6965], 0b1101, ROWS, {"splits_per_run": 11, "splits": 33}),
+        (LOGSUMEXP, BF16, [29005, 3, 1, 994], 0b1101, ROWS, {"splits_per_run": 1, "splits": 29005, "grouped": 1}),
+        (SUM, F16, [6, 3, 109, 1], 0b1010, SHORT_COLUMNS, {"teams": 1}),
+        (SUM, F32, [4, 2, 16, 912], 0b0001, SHORT_COLUMNS, {"teams": 1, "ctas": 228}),
+        (SUM, F32, [8, 16384], 0b01, SHORT_COLUMNS, {"teams": 1}),
+        (SUM, F32, [32, 912], 0b01, SHORT_COLUMNS, {"teams": 4, "threads": 128}),
         (SUM, F32, [300, 32, 912], 0b010, SHORT_COLUMNS, {}),
-        (SUM, F64, [300, 32, 912], 0b010, SHORT_COLUMNS, {"strips": 1}),
+        (SUM, F64, [300, 32, 912], 0b010, ELEMENTS, {"lanes": 4}),
+        (SUM, I64, [512, 4, 4096], 0b010, ELEMENTS, {"lanes": 1}),
         (SUM, F32, [2048, 2, 512], 0b010, SHORT_COLUMNS, {}),
-        (SUM, F32, [33, 500], 0b01, COLUMNS, {}),
-        (SUM, BF16, [64, 4096], 0b01, SHORT_COLUMNS, {"strips": 8, "vector": 0}),
-        (SUM, BF16, [65, 4096], 0b01, SHORT_COLUMNS, {"strips": 9, "vector": 1, "threads": 72}),
-        (ARGMAX, F32, [2, 256, 1000], 0b010, SHORT_COLUMNS, {"strips": 16, "vector": 1, "threads": 128}),
-        (SUM, F32, [64, 150, 4096], 0b010, SHORT_COLUMNS, {"strips": 19, "vector": 1, "threads": 128}),
-        (SUM, BF16, [768, 4096], 0b01, SHORT_COLUMNS, {"strips": 96}),
+        (SUM, F32, [2, 33, 500], 0b010, ELEMENTS, {}),
+        (SUM, F32, [20, 33, 500], 0b010, COLUMNS, {}),
+        (SUM, BF16, [64, 4096], 0b01, SHORT_COLUMNS, {"teams": 8, "width": 1}),
+        (SUM, BF16, [65, 4096], 0b01, SHORT_COLUMNS, {"teams": 9, "width": 8, "threads": 72}),
+        (ARGMAX, F32, [2, 256, 1000], 0b010, SHORT_COLUMNS, {"teams": 16, "width": 4, "threads": 128}),
+        (SUM, F32, [64, 150, 4096], 0b010, SHORT_COLUMNS, {"width": 4, "threads": 128}),
+        (SUM, BF16, [64, 150, 4100], 0b010, SHORT_COLUMNS, {"width": 1}),
+        (SUM, BF16, [768, 4096], 0b01, SHORT_COLUMNS, {"teams": 16}),
         (SUM, BF16, [769, 4096], 0b01, COLUMNS, {}),
-        (LOGSUMEXP, BF16, [512, 4096], 0b01, SHORT_COLUMNS, {"strips": 64}),
+        (LOGSUMEXP, BF16, [512, 4096], 0b01, SHORT_COLUMNS, {"teams": 16}),
         (LOGSUMEXP, BF16, [513, 4096], 0b01, COLUMNS, {}),
         (ARGMAX, BF16, [1024, 4096], 0b01, SHORT_COLUMNS, {}),
         (ARGMAX, BF16, [1025, 4096], 0b01, COLUMNS, {}),
-        (SUM, F32, [64, 8, 16384], 0b010, SHORT_COLUMNS, {"vector": 1, "blocks": 2048}),
-        (ARGMAX, BF16, [300, 16, 1000], 0b010, SHORT_COLUMNS, {"vector": 1, "blocks": 293}),
-        (SUM, BF16, [300, 16, 1001], 0b010, SHORT_COLUMNS, {"strips": 1}),
+        (SUM, F32, [64, 8, 16384], 0b010, SHORT_COLUMNS, {"width": 4, "ctas": 2048}),
+        (ARGMAX, BF16, [300, 16, 1000], 0b010, SHORT_COLUMNS, {"width": 8, "ctas": 293}),
+        (SUM, BF16, [300, 16, 1001], 0b010, SHORT_COLUMNS, {"teams": 1}),
         (SUM, F32, [2, 1 << 20], 0b01, SHORT_COLUMNS, {}),
         (SUM, I8, [4, 912], 0b01, COLUMNS, {}),
-        (SUM, F32, [3, 40, 2, 300], 0b0101, ELEMENTS, {"lanes": 1}),
+        (SUM, F32, [3, 40, 2, 300], 0b0101, ELEMENTS, {}),
+        (SUM, F32, [3, 40, 2, 3000], 0b0101, COLUMNS, {"blocks_loaded": 0}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
-        (SUM, F32, [2799], 0b1, ROW_STEPS, {"strips": 2, "threads": 192}),
-        (SUM, BF16, [264, 1605], 0b10, ROW_STEPS, {"lanes": 16, "threads": 64}),
-        (SUM, BF16, [265, 1605], 0b10, ROWS, {"lanes": 16}),
-        (SUM, F32, [132, 16384], 0b10, ROW_STEPS, {"strips": 8, "threads": 1024, "cluster": 1}),
-        (SUM, F32, [133, 16384], 0b10, ROWS, {}),
-        (LOGSUMEXP, F32, [2799], 0b1, ROWS, {}),
-        (SUM, F32, [43308259], 0b1, ROWS, {"grouped": 1, "blocks": 523}),
+        (SUM, F32, [2799], 0b1, ROWS, {"split_vectors": 128, "splits": 6, "cluster": 1}),  # few rows
+        (SUM, BF16, [264, 1605], 0b10, ROWS, {"split_vectors": 128, "splits": 2, "threads": 64}),
+        (SUM, BF16, [265, 1605], 0b10, ROWS, {"splits": 1, "lanes": 16}),
+        (SUM, F32, [132, 16384], 0b10, ROWS, {"split_vectors": 128, "splits": 32, "cluster": 4}),
+        (LOGSUMEXP, F32, [1, 40000], 0b10, ROWS, {"split_vectors": 128, "splits": 79, "cluster": 10}),
+        (SUM, F32, [1, 100000], 0b10, ROWS, {"split_vectors": 256, "splits": 98, "cluster": 13}),
+        (SUM, F32, [300, 100000], 0b10, ROWS, {"split_vectors": 512}),
+        (SUM, F32, [43308259], 0b1, ROWS, {"grouped": 1, "ctas": 523}),
     ):
         p = reduce_plan(planner, what, dtype, reduced, sizes)
         assert p["kernel"] == kernel and {f: p[f] for f in wanted} == wanted, (sizes, p)
@@ -402,18 +428,19 @@ def test_a_reduction_over_nothing_reads_nothing(planner):
             ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011),
         ):
             p = reduce_plan(planner, what, dtype, reduced, sizes, strides)
-            assert p["kernel"] == ROWS and p["length"] == p["run"] == p["pieces"] == 0, (sizes, p)
-            assert p["strips"] == 1 and p["workspace"] == 0 and p["blocks"] > 0
+            assert p["kernel"] == ROWS and p["length"] == p["run"] == p["splits_per_run"] == 0, (sizes, p)
+            assert p["splits"] == 1 and p["workspace"] == 0 and p["ctas"] > 0
 
 
 def test_states_of_a_cluster_fit_shared_memory(planner):
-    """row_shared_bytes() is one state per strip; no attribute raises the row kernels' limit above 48 KiB."""
+    """row_shared_bytes() is one state per split; no attribute raises the row kernels' limit above 48 KiB."""
     clusters = 0
     for what, dtype, bytes_ in ((SMOOTH_CROSS_ENTROPY, F64, 32), (SMOOTH_CROSS_ENTROPY, F32, 16), (ARGMAX, F64, 16)):
         for rows, vectors in itertools.product((1, 60, 130, 260, 300, 500, 527, 600), (5000, 300000, 800000, 1 << 20)):
             p = reduce_plan(planner, what, dtype, 0b10, [rows, vectors * WIDTH[dtype]])
             clusters += p["cluster"] > 1
-            assert (p["strips"] if p["cluster"] > 1 else p["per_block"]) * bytes_ <= 40 << 10, (what, rows, vectors, p)
+            held = p["splits"] if p["cluster"] > 1 else p["per_cta"]
+            assert held * bytes_ <= 40 << 10, (what, rows, vectors, p)
     assert clusters > 0
 
 
@@ -436,30 +463,16 @@ def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
 
 def test_keys_of_argmax_have_16_bits_of_position(planner):
     for dtype, n in itertools.product((BF16, I16, I8, BOOL), (100, 70001, 1 << 24, (1 << 31) + 3)):
-        assert reduce_plan(planner, ARGMAX, dtype, 1, [n, 40])["chunk"] <= 1 << 16
-
-
-@pytest.mark.parametrize("what", [LOGSUMEXP, CROSS_ENTROPY])
-def test_rows_through_shared_memory_add_as_others_do(planner, what):
-    """The order of additions depends on a row's length, not on the number of rows or the GPU's shared memory."""
-    for n in (8, 512, 520, 1000, 1024, 2048, 2056, 4096):
-        few, many, old = (
-            reduce_plan(planner, what, BF16, 0b10, [rows, n], major=major)
-            for rows, major in ((3, 9), (1 << 16, 9), (1 << 16, 8))
-        )
-        assert few["lanes"] == many["lanes"] == old["lanes"] and not few["bulk"] and not old["bulk"]
-        assert many["bulk"] == (64 < n // 8 <= 256)
-        assert not many["bulk"] or 32 // many["lanes"] * 2 * n <= 8192  # a warp's rows
-        assert not reduce_plan(planner, what, BF16, 0b10, [1 << 16, n + 1])["bulk"]
-        assert not reduce_plan(planner, what, F32, 0b10, [1 << 16, n])["bulk"]
+        p = reduce_plan(planner, ARGMAX, dtype, 1, [n, 40])
+        assert p["kernel"] != COLUMNS or p["split_positions"] <= 1 << 16
 
 
 def test_the_mean_of_losses_has_few_steps_per_warp(planner):
-    for n, steps in ((2049, 1), (5000, 1), (65536, 1), (65537, 2), (1 << 18, 4)):
+    for n, steps in ((2049, 1), (5000, 1), (65536, 1), (65537, 2), (196608, 3)):
         p = reduce_plan(planner, MEAN_LOSS, F32, 0b1, [n])
-        assert p["chunk"] == 128 * steps and p["split"] == p["cluster"] <= 16 and p["workspace"] == 0
+        assert p["split_vectors"] == 128 * steps and p["ctas_per_row"] == p["cluster"] <= 16 and p["workspace"] == 0
     p = reduce_plan(planner, MEAN_LOSS, F32, 0b1, [(1 << 18) + 1])
-    assert p["chunk"] == 512 and p["cluster"] == 1 and p["workspace"] > 0
+    assert p["split_vectors"] == 512 and p["cluster"] == 1 and p["workspace"] > 0
 
 
 @pytest.mark.parametrize("major", [8, 9])
@@ -520,27 +533,25 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
 
 
-def test_many_softmax_rows_add_in_the_order_of_few(planner):
-    """Odd rows and tiny rows have the same number of partial sums, as far as both take a length."""
-    for dtype, n in itertools.product((F32, BF16), range(1, 700)):
+def test_few_softmax_rows_have_more_threads(planner):
+    """Up to 2^14 odd rows are tiny rows, up to 2^10 rows in shared memory have a CTA each."""
+    for dtype, n, few_kernel, many_kernel in ((F32, 50, 5, 4), (F32, 63, 5, 5), (BF16, 100, 5, 4), (F32, 401, 3, 3)):
         few, many = (softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 1 << 19))
-        if few["kernel"] != 5 or many["kernel"] == 5:
-            # In shared memory, few rows have a team of 128 threads each, with the bits of a warp (emulated).
-            lanes = (128, 32) if few["kernel"] == 3 else (many["lanes"],) * 2
-            assert few["kernel"] == many["kernel"] and (few["lanes"], many["lanes"]) == lanes, (dtype, n)
-            continue
-        assert many["kernel"] == 4 and few["lanes"] * few["steps"] // 5 == many["lanes"] * WIDTH[dtype], (dtype, n)
-        gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
-        assert (gap["kernel"], gap["lanes"]) == (4, many["lanes"])
-    for n in (3, 9, 15, 31, 63):  # these are tiny rows in any number, and at any strides
-        for dtype, shape, strides in ((F64, [1 << 20, n], None), (F64, [3, 5, n], [5 * n + 1, n, 1])):
-            assert softmax_plan(planner, dtype, len(shape) - 1, shape, strides)["kernel"] == 5
+        assert (few["kernel"], many["kernel"]) == (few_kernel, many_kernel), (dtype, n)
+        if few_kernel == 3:
+            assert (few["lanes"], many["lanes"]) == (128, 32)
+    for dtype, n in itertools.product((F32, BF16, F64), range(1, 700)):
+        tiny = softmax_plan(planner, dtype, 1, [3, n])
+        if tiny["kernel"] == 5:
+            assert n <= tiny["lanes"] * tiny["steps"] and tiny["steps"] <= 10 and tiny["lanes"] <= 32
+            gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
+            assert gap["kernel"] in (0, 3, 4)
 
 
 def test_few_long_rows_fill_the_gpu(planner):
     for n in (1 << 22, 1 << 24, 1 << 28):
-        assert reduce_plan(planner, SUM, F32, 0b10, [1, n])["blocks"] >= 2 * 132
-    assert reduce_plan(planner, SUM, F32, 0b01, [1 << 20, 128])["blocks"] >= 132
+        assert reduce_plan(planner, SUM, F32, 0b10, [1, n])["ctas"] >= 2 * 132
+    assert reduce_plan(planner, SUM, F32, 0b01, [1 << 20, 128])["ctas"] >= 132
 
 
 def test_more_dims_than_the_maps_hold_is_one_clear_error(planner):

@@ -96,7 +96,7 @@ void launch_cast(const char* op, const Source& source, void* out, DType dtype, c
   cast_strided<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);
 }
 
-void launch_copy(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
+void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream) {
   if (plan.outputs == 0) return;
   const bool zeros = state_of(plan.kind) == State::index;  // the only position; the result is contiguous
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1 && plan.kept.out[0] == 1);

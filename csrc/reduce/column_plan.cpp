@@ -1,173 +1,193 @@
-#include "reduce/column_plan.h"
-
+// Plans of columns: a CTA's tile of them, the splits of a column, how many threads share a short one.
 #include <algorithm>
 #include <numeric>
 
 #include "device/integer.h"
+#include "reduce/layout.h"
 
 namespace xgemm::reduce {
 
 namespace {
 
-/// Of a column's maximum: value and position.
-constexpr std::size_t index_part_bytes(std::int64_t width) { return width >= 8 ? 4 : width == 4 ? 8 : 16; }
+constexpr std::int64_t kWarp = 32;
 
-/// Bytes that a thread of the kernels for columns keeps for a column within its CTA.
-std::size_t part_bytes(const Plan& plan, std::int64_t width) {
-  const State state = state_of(plan.kind);
-  return state == State::index ? index_part_bytes(width) : state_bytes(state, plan.in);
+/// Are all strides whole vectors?
+bool in_vectors(const DimList& list, std::int64_t width) {
+  return std::all_of(list.dims.begin(), list.dims.begin() + static_cast<std::ptrdiff_t>(list.count),
+                     [&](const Dim& d) { return d.strides[kIn] % width == 0; });
 }
 
-/// Threads of a CTA of the column kernel.
-int threads_of(const Plan& plan, std::int64_t width) {
-  return column_threads(part_bytes(plan, width), static_cast<std::size_t>(width));
+/// Threads of a CTA of the column kernel. It keeps for a column a state, of argmax value and position.
+int threads_of(const Layout& layout) {
+  const auto width = static_cast<std::size_t>(layout.width);
+  const std::size_t position = width >= 8 ? 4 : width == 4 ? 8 : 16;
+  return column_threads(layout.state == State::index ? position : state_bytes(layout.state, layout.arguments.in), width);
 }
 
-}  // namespace
+/// The most lanes of a folded tile: then the positions of a thread are misaligned alike for any stride.
+std::int64_t most_fold_lanes(const Layout& layout) { return threads_of(layout) / std::max<std::int64_t>(8, layout.width); }
 
-std::int64_t most_fold_lanes(const Plan& plan, std::int64_t width) {
-  return threads_of(plan, width) / std::max<std::int64_t>(8, width);
-}
-
-std::int64_t repeat_of(const Plan& plan, std::int64_t columns, std::int64_t count, std::int64_t width) {
-  const std::int64_t most = (most_fold_lanes(plan, width) - 1) * width, unit = width / std::gcd(columns, width);
-  const bool whole = plan.run == 1 && plan.aligned;
+/// How many neighbouring positions of `columns` columns, of `count` dense positions in all, become one position of more columns:
+/// as many as fill a tile, in whole vectors; 1 if one position fills most of its lanes (seven of ten).
+std::int64_t repeat_of(const Layout& layout, bool whole, std::int64_t columns, std::int64_t count) {
+  const std::int64_t width = layout.width, most = (most_fold_lanes(layout) - 1) * width, unit = width / std::gcd(columns, width);
   const std::int64_t lanes = round_up_pow2(ceil_div(columns, width) + (whole ? 0 : 1));
   if (10 * columns > 7 * lanes * width || unit * columns > most || columns > most / 2) return 1;
   return std::min(most / (unit * columns), ceil_div(count, unit)) * unit;
 }
 
-void plan_columns(Plan& plan, std::int64_t outer, std::int64_t width, std::int64_t stride, bool misaligned,
-                  const DeviceProperties& gpu) {
-  constexpr std::int64_t kMinSteps = 16, kMaxSteps = 128, kManyTilesPerSm = 32, kWarp = 32;
-  const State state = state_of(plan.kind);
-  const bool index = state == State::index, folded = plan.run * plan.repeat > 1;
-  const bool any_order = index || state == State::maximum;  // gives the same result, so the number of groups may decide
-  const std::int64_t threads = threads_of(plan, width), sms = std::max(gpu.sm_count, 1);
-  plan.kernel = Kernel::columns;
-  plan.threads = static_cast<int>(threads);
+/// Takes the tile's dim out of `kept`, a folded run out of `gone`: the columns of a group, side by side.
+void take_columns(ColumnPlan& plan, Layout& layout, bool folded) {
+  const Dim tile = layout.kept.back();
+  layout.kept.pop_back();
+  plan.run = folded ? layout.gone.back().size : 1;
+  if (folded) layout.gone.pop_back();
+  plan.columns = tile.size * plan.run;
+  plan.positions = plan.length / plan.run;
+  plan.column_stride = folded ? 1 : tile.strides[kIn];
+  plan.column_out = tile.strides[kOut];
+  plan.column_outputs = tile.size;
+  plan.vector = plan.column_stride == 1;
+  const bool one_dim = layout.gone.count == 1;
+  plan.aligned = plan.vector && one_dim && plan.columns % layout.width == 0 && in_vectors(layout.gone, layout.width) &&
+                 in_vectors(layout.kept, layout.width);
+  plan.cut = plan.columns;
+  // argmax folds positions only where it reads aligned blocks.
+  const bool may_fold = layout.folds() && (layout.state != State::index || has_column_blocks(plan.in));
+  if (!may_fold || !plan.vector || !one_dim || layout.gone.back().strides[kIn] != plan.columns) return;
+  Dim& dim = layout.gone.back();
+  plan.repeat = static_cast<int>(repeat_of(layout, plan.run == 1 && plan.aligned, plan.columns, dim.size));
+  plan.positions = ceil_div(dim.size, plan.repeat);
+  plan.cut = (dim.size - (plan.positions - 1) * plan.repeat) * plan.columns;
+  plan.columns *= plan.repeat;
+  dim = {plan.positions, {plan.columns, 0}};
+}
+
+/// A tile of `lanes` 16-byte columns, threads / lanes positions at a time.
+void plan_tile(ColumnPlan& plan, const Layout& layout, std::int64_t stride, int sm_count) {
+  // Tiles per SM from which on a CTA takes kilobytes side by side, so that few states are left to join.
+  constexpr std::int64_t kManyTilesPerSm = 32;
+  const std::int64_t width = layout.width, threads = plan.threads;
+  const bool folded = plan.run * plan.repeat > 1, misaligned = layout.address % 16 != 0;
   // 8-bit elements: 16 states per thread; half as many lanes keep as many positions side by side.
-  const std::int64_t most = folded        ? most_fold_lanes(plan, width)
+  const std::int64_t most = folded        ? most_fold_lanes(layout)
                             : width == 16 ? kWarp / 2
                                           : kWarp,
                      vectors = ceil_div(plan.columns, width);
   // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
   std::int64_t lanes = std::min(most, round_up_pow2(vectors + (folded || (runs && !plan.aligned) ? 1 : 0)));
-  // With very many columns a CTA takes kilobytes side by side, so that few states are left to join.
-  while (!folded && width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sms) lanes *= 2;
-  const bool many = !folded && lanes > kWarp;
+  while (!folded && width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sm_count) lanes *= 2;
   plan.lanes = static_cast<int>(lanes);
-  const std::int64_t rows = threads / lanes;
-  // If all positions of a thread have the same misalignment, it reads aligned blocks, one more than the tile has vectors. The
-  // order of additions is the same. Folded tiles always have room for that block.
-  const bool alike = runs && rows * stride % width == 0 && (vectors < lanes || lanes >= most);
-  const auto columns_of = [&](bool moved) {
-    const std::int64_t columns = (moved ? lanes - 1 : lanes) * width;
-    return folded ? std::min(columns / plan.run * plan.run, plan.columns) : columns;
-  };
-  const bool moved = folded || (alike && (!plan.aligned || misaligned));
-  const std::int64_t tiles = ceil_div(plan.columns, columns_of(folded || (alike && !plan.aligned)));
-  plan.blocks_loaded = folded ? alike : moved || (plan.aligned && !misaligned);
+  // If all positions of a thread have the same misalignment, it reads aligned blocks, one more than the tile has vectors. Folded
+  // tiles always have room for that block.
+  const bool alike =
+      has_column_blocks(plan.in) && runs && threads / lanes * stride % width == 0 && (vectors < lanes || lanes >= most);
+  const bool whole = plan.aligned && !misaligned, moved = folded || (alike && !whole);
+  plan.blocks_loaded = has_column_blocks(plan.in) && (alike || (whole && !folded));
   plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
-  plan.tile = static_cast<int>(columns_of(moved));
-  plan.tiles = ceil_div(plan.columns, plan.tile);
+  const std::int64_t columns = plan.span * width;
+  plan.tile = static_cast<int>(folded ? std::min(columns / plan.run * plan.run, plan.columns) : columns);
+  plan.tiles = ceil_div(plan.columns, std::int64_t{plan.tile});
   plan.results = plan.outputs_of_tile = plan.tile;
   plan.result_lanes = plan.lanes;
-  if (folded) {
-    const std::int64_t joined = plan.run * plan.repeat;
-    plan.outputs_of_tile = static_cast<int>(plan.tile / joined);
-    plan.result_lanes = static_cast<int>(round_up_pow2(ceil_div(std::int64_t{plan.outputs_of_tile}, width)));
-    plan.results = plan.result_lanes * static_cast<int>(width);
-    plan.fold_lanes = static_cast<int>(std::min(round_up_pow2(joined), kWarp));
-  }
+  if (!folded) return;
+  const std::int64_t joined = plan.run * plan.repeat;
+  plan.outputs_of_tile = static_cast<int>(plan.tile / joined);
+  plan.result_lanes = static_cast<int>(round_up_pow2(ceil_div(std::int64_t{plan.outputs_of_tile}, width)));
+  plan.results = plan.result_lanes * static_cast<int>(width);
+  plan.fold_lanes = static_cast<int>(std::min(round_up_pow2(joined), kWarp));
+}
 
+/// `groups`: of tiles.
+void plan_splits(ColumnPlan& plan, const Layout& layout, std::int64_t groups, int sm_count) {
+  // Steps of kUnroll loads a thread: fewer leave more time in a CTA's end than in its loads, more leave SMs idle at the end.
+  constexpr std::int64_t kMinSteps = 16, kMaxSteps = 128;
+  const std::int64_t width = layout.width, threads = plan.threads, lanes = plan.lanes, rows = threads / lanes;
+  const bool folded = plan.fold_lanes > 0, whole_columns = !folded && lanes > kWarp;
   // One wave of CTAs if each then gets few steps: as many per SM as fit, but one for 16-bit elements, which leaves fewer
   // partial results and reads fewer rows at once. Else waves of at most kMaxSteps steps.
-  const std::int64_t resident = (threads == 256 ? 3 : 2) * sms, blocks = threads == 512 && width == 8 ? sms : resident;
-  const auto whole_steps = [&](std::int64_t positions) { return ceil_div(positions, kUnroll * rows) * kUnroll * rows; };
-  std::int64_t steps = std::max(ceil_div(plan.positions * (folded ? tiles : ceil_div(vectors, lanes)), rows * blocks), kMinSteps);
-  const bool waves = steps > kMaxSteps && tiles > sms;
+  const std::int64_t resident = (threads == 256 ? 3 : 2) * std::int64_t{sm_count};
+  const std::int64_t wanted = threads == 512 && width == 8 ? sm_count : resident;
+  const auto whole_steps = [&](std::int64_t positions) { return round_up(positions, kUnroll * rows); };
+  const std::int64_t side_by_side = folded ? plan.tiles : ceil_div(ceil_div(plan.columns, width), lanes);
+  std::int64_t steps = std::max(ceil_div(plan.positions * side_by_side, rows * wanted), kMinSteps);
+  const bool waves = steps > kMaxSteps && plan.tiles > sm_count;
   if (waves) steps = kMaxSteps;
-  if (many) steps = ceil_div(plan.positions, rows);
-  plan.chunk = whole_steps(steps * rows);
+  plan.split_positions = whole_steps(whole_columns ? plan.positions : steps * rows);
   // A few CTAs more than fit at a time take as long as twice as many.
-  const std::int64_t fitting = std::max<std::int64_t>(resident / tiles, 1);
-  if (!waves && !many && tiles <= resident && ceil_div(plan.positions, plan.chunk) > fitting)
-    plan.chunk = whole_steps(ceil_div(plan.positions, fitting));
-  const std::int64_t longest = !index ? INT64_MAX : width >= 8 ? kKeyPositions : kPartPositions, groups = outer * plan.tiles;
-  plan.chunk = std::min(plan.chunk, longest);
-  const auto cut = [&] { plan.strips = std::max<std::int64_t>(ceil_div(plan.positions, plan.chunk), 1); };
-  cut();
-  // With many groups a CTA takes several parts of one, which are joined in the same order, or one long part if any will do.
-  std::int64_t parts =
-      plan.blocks_loaded ? std::min(kMaxSteps * rows / plan.chunk, groups * plan.strips / (any_order ? resident : 4 * sms)) : 1;
-  parts = std::clamp<std::int64_t>(parts, 1, plan.strips);
-  if (any_order) {
-    plan.chunk = std::min(plan.chunk * ceil_div(plan.strips, ceil_div(plan.strips, parts)), longest);
-    cut();
-    parts = 1;
-  }
-  plan.split = ceil_div(plan.strips, parts);
-  plan.per_block = ceil_div(plan.strips, plan.split);
-  plan.split = ceil_div(plan.strips, plan.per_block);
-  plan.blocks = groups * plan.split;
-  plan.early = plan.blocks_loaded && plan.blocks <= sms;
+  const std::int64_t fitting = std::max<std::int64_t>(resident / plan.tiles, 1);
+  if (!waves && !whole_columns && plan.tiles <= resident && ceil_div(plan.positions, plan.split_positions) > fitting)
+    plan.split_positions = whole_steps(ceil_div(plan.positions, fitting));
+  // With many groups, longer splits.
+  const std::int64_t splits = std::max<std::int64_t>(ceil_div(plan.positions, plan.split_positions), 1);
+  const std::int64_t longer =
+      std::clamp<std::int64_t>(std::min(kMaxSteps * rows / plan.split_positions, groups * splits / resident), 1, splits);
+  plan.split_positions *= ceil_div(splits, ceil_div(splits, longer));
+  if (layout.state == State::index)
+    plan.split_positions = std::min(plan.split_positions, width >= 8 ? kKeyPositions : kPartPositions);
+  plan.splits = std::max<std::int64_t>(ceil_div(plan.positions, plan.split_positions), 1);
 }
 
-bool in_vectors(DimList& list, std::int64_t width) {
-  return std::all_of(list.begin(), list.end(), [&](const Dim& d) { return d.strides[kIn] % width == 0; });
+}  // namespace
+
+std::int64_t longest_folded_run(const Layout& layout) {
+  return (std::min<std::int64_t>(most_fold_lanes(layout), kWarp) - 1) * layout.width;
 }
 
-std::int64_t most_short_positions(const Plan& plan) {
-  const State state = state_of(plan.kind);
-  const auto bytes = static_cast<std::int64_t>(state_bytes(state, plan.in));
-  return kShortColumnTree * (state == State::index ? 128 : bytes <= 4 ? 96 : 512 / bytes);
+ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu) {
+  ColumnPlan plan{layout.arguments};
+  const int sm_count = std::max(gpu.sm_count, 1);
+  plan.threads = threads_of(layout);
+  take_columns(plan, layout, folded);
+  plan_tile(plan, layout, layout.gone.count == 1 ? layout.gone.back().strides[kIn] : 0, sm_count);
+  const std::int64_t groups = layout.kept.product() * plan.tiles;
+  plan_splits(plan, layout, groups, sm_count);
+  plan.ctas = groups * plan.splits;
+  plan.early = plan.blocks_loaded && plan.ctas <= sm_count;
+  return plan;
 }
 
-void plan_short_columns(Plan& plan, DimList& kept, DimList& gone, std::int64_t width, std::uintptr_t address, int sm_count) {
-  constexpr std::int64_t kThreads = 128, kMostStateBytes = 32 << 10, kFewTrees = 8, kLine = 128, kWarp = 32;
-  // Threads of an SM that keep 32 KB in flight, eight loads each, need no help if columns are short; teams make four times as
-  // many, as far as an SM holds them. Long columns in one wave of CTAs end together: teams make more, shorter CTAs.
-  constexpr std::int64_t kEnoughBytes = 4096, kTimes = 4, kResident = 2048, kManyTrees = 16;
-  const std::int64_t trees = ceil_div(plan.length, std::int64_t{kShortColumnTree}), sms = std::max(sm_count, 1),
-                     element = 16 / width, result_bytes = static_cast<std::int64_t>(size_of(plan.out));
+ShortColumnPlan plan_short_columns(Layout& layout, int sm_count) {
+  ShortColumnPlan plan{layout.arguments};
+  // CTAs of 128 threads alone; from so many trees on a column is long, up to so many one element is read at a time where columns
+  // are few, because then single elements occupy more SMs.
+  constexpr std::int64_t kThreads = 128, kManyTrees = 16, kFewTrees = 8, kFewTreesPerSm = 1024;
+  // Bytes of an SM's cache line. Threads of an SM that keep 4 KB a load in flight need no help if columns are short; teams make
+  // four times as many, as far as an SM holds them (2048). Long columns in one wave of CTAs end together: teams make more CTAs.
+  constexpr std::int64_t kCacheLine = 128, kEnoughBytes = 4096, kTimes = 4, kThreadsPerSm = 2048;
+  const std::int64_t width = layout.width, element = 16 / width, trees = ceil_div(plan.length, std::int64_t{kTree}),
+                     sms = std::max(sm_count, 1);
+  plan.result_bytes = static_cast<int>(size_of(plan.out));
   bool in_order = true;  // the outputs lie as the vectors do
   std::int64_t next = 1;
-  for (std::size_t d = kept.count; d-- > 0; next *= kept.dims[d].size) in_order &= kept.dims[d].strides[kOut] == next;
-  Dim tile = kept.back();
-  kept.pop_back();
-  plan.kernel = Kernel::short_columns;
-  // With few elements in all, single ones occupy more SMs.
-  if ((trees > kFewTrees || plan.outputs * trees > 1024 * sms) && takes_column_vectors(size_of(plan.in)) && in_order &&
-      tile.strides[kIn] == 1 && result_bytes % element == 0)
-    for (std::int64_t w = 4; w <= width; w *= 2)
-      if (tile.size % w == 0 && static_cast<std::int64_t>(address) % (w * element) == 0 && in_vectors(kept, w) &&
-          in_vectors(gone, w))
-        plan.width = static_cast<int>(w);
-  plan.vector = plan.width > 1;
-  plan.result_bytes = static_cast<std::uint8_t>(result_bytes);
-  if (plan.vector) {
-    tile.size /= plan.width;
-    tile.strides[kIn] = plan.width;
+  for (std::size_t d = layout.kept.count; d-- > 0; next *= layout.kept.dims[d].size)
+    in_order &= layout.kept.dims[d].strides[kOut] == next;
+  Dim tile = layout.kept.back();
+  layout.kept.pop_back();
+  const bool many = trees > kFewTrees || plan.outputs * trees > kFewTreesPerSm * sms;
+  if (many && in_order && tile.strides[kIn] == 1 && tile.size % width == 0 && layout.address % 16 == 0 &&
+      plan.result_bytes % element == 0 && in_vectors(layout.kept, width) && in_vectors(layout.gone, width)) {
+    plan.width = static_cast<int>(width);
+    tile.size /= width;
+    tile.strides[kIn] = width;
   }
-  kept.push_back(tile);
-  const std::int64_t load = plan.width * element, units = plan.outputs / plan.width, enough = kEnoughBytes / load * sms,
-                     least_lanes = std::min(kLine / load, kWarp);
-  std::int64_t teams = 1, lanes = kThreads;
-  if (units < enough || trees >= kManyTrees) {
-    const std::int64_t wanted = std::max(trees >= kManyTrees ? kTimes : 1,
-                                         ceil_div(std::min(kTimes * enough, kResident * sms), units)),
-                       most = most_short_column_threads(static_cast<std::size_t>(load)) / least_lanes;
+  layout.kept.push_back(tile);
+  const std::int64_t load = plan.width * element, vectors = plan.outputs / plan.width, enough = kEnoughBytes / load * sms,
+                     least_lanes = std::min(kCacheLine / load, kWarp);
+  std::int64_t lanes = kThreads, teams = 1;
+  if (vectors < enough || trees >= kManyTrees) {
+    const std::int64_t wanted =
+        std::max(trees >= kManyTrees ? kTimes : 1, ceil_div(std::min(kTimes * enough, kThreadsPerSm * sms), vectors));
+    const std::int64_t most = most_short_column_threads(static_cast<std::size_t>(load)) / least_lanes;
     teams = ceil_div(trees, ceil_div(trees, std::min({wanted, trees, most})));  // as few as need no more rounds
   }
-  plan.strips = teams == 1 ? 1 : state_of(plan.kind) == State::index ? teams : trees;
-  const std::int64_t bytes = plan.strips * plan.width * static_cast<std::int64_t>(part_bytes(plan, width));
-  while (lanes > least_lanes && (lanes * teams > kThreads || (teams > 1 && lanes * bytes > kMostStateBytes))) lanes /= 2;
+  while (lanes > least_lanes && lanes * teams > kThreads) lanes /= 2;
   plan.lanes = static_cast<int>(lanes);
+  plan.teams = static_cast<int>(teams);
   plan.threads = static_cast<int>(lanes * teams);
-  plan.per_block = lanes;
-  plan.blocks = ceil_div(units, lanes);
+  plan.ctas = ceil_div(vectors, lanes);
+  return plan;
 }
 
 }  // namespace xgemm::reduce

@@ -1,4 +1,4 @@
-// An op's input as its kernel reads it: the tensor itself, or a dense copy in another dtype.
+// An op's input as its kernel reads it: the tensor itself, or a dense copy in another dtype or order of dims.
 #pragma once
 #include "reduce/cast.h"
 #include "torch/cuda.h"
@@ -8,26 +8,46 @@ namespace xgemm::reduce {
 /// Owns the copy, if there is one; the stream orders the reuse of its memory.
 class Converted {
  public:
-  /// `as_is`: the kernel converts on load, or nothing needs to be converted.
-  Converted(const TensorView& v, bool as_is, ScalarType dtype, const CudaScope& scope)
-      : source_{v.data, to_dtype(v.dtype), v.sizes, v.strides} {
+  /// `as_is`: the kernel converts on load, or nothing needs to be converted. `rows`: bits of the dims that a copy has last, as
+  /// its rows; other dims stay in front of them, both in their order.
+  Converted(const TensorView& v, bool as_is, ScalarType dtype, const CudaScope& scope, std::uint64_t rows = 0)
+      : source_{v.data, to_dtype(v.dtype), v.sizes, v.strides}, rows_(rows) {
     if (as_is) return;
-    copy_ = empty(v.sizes, dtype, v);
+    std::vector<std::size_t> order;  // the dims of v in the copy's order
+    for (const bool last : {false, true})
+      for (std::size_t d = 0; d < v.sizes.size(); ++d)
+        if ((rows >> d & 1) == last) order.push_back(d);
+    Shape from;
+    for (std::size_t d : order) {
+      sizes_.push_back(v.sizes[d]);
+      from.push_back(v.strides[d]);
+    }
+    copy_ = empty(sizes_, dtype, v);
     const TensorView c = view(v.op, v.name, *copy_);
     strides_.assign(c.strides.begin(), c.strides.end());
-    launch_cast(v.op, source_, c.data, to_dtype(dtype), scope.stream());
+    launch_cast(v.op, {v.data, to_dtype(v.dtype), sizes_, from}, c.data, to_dtype(dtype), scope.stream());
     scope.check_launch();
-    source_ = {c.data, to_dtype(dtype), v.sizes, strides_};
+    source_ = {c.data, to_dtype(dtype), sizes_, strides_};
+    rows_ = 0;
+    strides_before_.resize(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      rows_ |= (rows >> order[i] & 1) << i;
+      strides_before_[order[i]] = strides_[i];
+    }
   }
   Converted(const Converted&) = delete;
   Converted& operator=(const Converted&) = delete;
 
   const Source& source() const { return source_; }
+  std::uint64_t rows() const { return rows_; }
+  /// A copy's strides in the order of the tensor's dims: of results that lie as its rows do.
+  const Shape& strides_before() const { return strides_before_; }
 
  private:
   Source source_;
+  std::uint64_t rows_;
   std::optional<Tensor> copy_;
-  Shape strides_;
+  Shape sizes_, strides_, strides_before_;
 };
 
 }  // namespace xgemm::reduce

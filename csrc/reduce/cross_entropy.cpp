@@ -7,7 +7,8 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "reduce/cast.h"
+#include "device/environment.h"
+#include "reduce/converted.h"
 #include "reduce/run.h"
 #endif
 
@@ -72,18 +73,27 @@ Tensor run_cuda(const Call& call) {
       reduce::launch_cast(kOp, {t.data, to_dtype(t.dtype), t.sizes, t.strides}, targets->data_ptr(), DType::i64, scope.stream());
       scope.check_launch();
     }
-    const reduce::Source source{v.data, dtype, v.sizes, v.strides};
+    const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
+    const bool dense = !batch_invariant() || reduce::has_dense_rows({v.data, dtype, v.sizes, v.strides}, classes);
+    const reduce::Converted input(v, dense, v.dtype, scope, classes);
     const auto kind = call.smoothing != 0 ? reduce::Kind::smooth_cross_entropy : reduce::Kind::cross_entropy;
-    reduce::Plan plan =
-        reduce::make_plan(kOp, kind, source, std::uint64_t{1} << call.class_dim(), each ? dtype : wide, scope.properties());
-    plan.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f};
-    reduce::run(plan, v.data, each ? output.data_ptr() : losses->data_ptr(), scope);
+    const reduce::Problem problem{
+        .kind = kind,
+        .source = input.source(),
+        .reduced = input.rows(),
+        .out = each ? dtype : wide,
+        .loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f},
+        .batch_invariant = batch_invariant()};
+    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), input.source().data,
+                each ? output.data_ptr() : losses->data_ptr(), scope);
   }
   if (!each) {
     const std::int64_t step = 1;
     const auto kind = call.reduction == Reduction::mean ? reduce::Kind::mean_loss : reduce::Kind::sum;
     const reduce::Source source{losses->data_ptr(), wide, {&count, 1}, {&step, 1}};
-    reduce::run(reduce::make_plan(kOp, kind, source, 1, dtype, scope.properties()), source.data, output.data_ptr(), scope);
+    const reduce::Problem problem{
+        .kind = kind, .source = source, .reduced = 1, .out = dtype, .batch_invariant = batch_invariant()};
+    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), source.data, output.data_ptr(), scope);
   }
   return output;
 }

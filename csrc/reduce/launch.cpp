@@ -8,8 +8,8 @@ void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaSt
 }
 
 void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  if (plan.kernel == Kernel::copy) return launch_copy(plan, in, out, stream);
-  switch (state_of(plan.kind)) {
+  if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel)) return launch_copy(*copy, in, out, stream);
+  switch (state_of(reduction_of(plan).kind)) {
     case State::sum: return launch_sum(plan, in, out, workspace, stream);
     case State::maximum: return launch_maximum(plan, in, out, workspace, stream);
     case State::index: return launch_index(plan, in, out, workspace, stream);

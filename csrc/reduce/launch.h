@@ -23,7 +23,7 @@ void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& wo
 void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_logsumexp(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_copy(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

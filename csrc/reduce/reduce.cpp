@@ -1,4 +1,5 @@
 // sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
+#include "device/environment.h"
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
@@ -117,11 +118,21 @@ Tensor run_cuda(const Call& call) {
     for (std::int64_t s : call.output_shape())
       if (s == 0) return output;
 
-  // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own.
+  // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own. So is, with
+  // batch invariance, a copy of rows that are not dense; extrema and sums of integers are the same in any order.
   const bool as_is = reduce::converts_on_load(call.kind, to_dtype(v.dtype), to_dtype(call.compute));
-  const reduce::Converted input(v, as_is, call.compute, scope);
-  const reduce::Plan plan =
-      reduce::make_plan(v.op, call.kind, input.source(), call.reduced, to_dtype(call.output), scope.properties());
+  const bool index = call.kind == Kind::argmax || call.kind == Kind::argmin,
+             extremum = call.kind == Kind::amax || call.kind == Kind::amin;
+  const bool in_order = batch_invariant() && !index && !extremum && is_floating(call.compute);
+  const bool dense =
+      !in_order || v.numel() == 0 || reduce::has_dense_rows({v.data, to_dtype(v.dtype), v.sizes, v.strides}, call.reduced);
+  const reduce::Converted input(v, as_is && dense, as_is ? v.dtype : call.compute, scope, in_order ? call.reduced : 0);
+  const reduce::Problem problem{.kind = call.kind,
+                                .source = input.source(),
+                                .reduced = in_order ? input.rows() : call.reduced,
+                                .out = to_dtype(call.output),
+                                .batch_invariant = in_order};
+  const reduce::Plan plan = reduce::make_plan(v.op, problem, scope.properties());
   reduce::run(plan, input.source().data, output.data_ptr(), scope);
   return output;
 }

@@ -15,7 +15,8 @@ constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024, kTil
 }  // namespace
 
 Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std::span<const std::int64_t> sizes,
-                   std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim) {
+                   std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim,
+                   bool batch_invariant) {
   Masked plan{.dtype = dtype, .mask = mask, .scale = scale};
   const auto d = static_cast<std::size_t>(dim);
   if (!sizes.empty()) {
@@ -31,7 +32,7 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
   }
   const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
   const bool vector_rows =
-      plan.length % width == 0 && plan.input_stride == 1 && (mask == MaskKind::none || plan.mask_stride == 1);
+      !batch_invariant && plan.length % width == 0 && plan.input_stride == 1 && (mask == MaskKind::none || plan.mask_stride == 1);
   const auto resident = [&](MaskedKernel kernel, std::int64_t pieces, std::int64_t per_lane) {
     if (plan.columns > 1 || pieces > kMaxThreads * per_lane) return false;
     plan.kernel = kernel;

@@ -31,9 +31,11 @@ struct Masked {
   IndexMap outer_map{}, column_map{};  ///< to offsets in the input and (`out`) in the mask
 };
 
-/// `mask_strides`: strides of the mask after it is broadcast to `sizes`.
+/// `mask_strides`: strides of the mask after it is broadcast to `sizes`. `batch_invariant`: the order of additions depends on the
+/// length and dtype alone, if `dim` is the last one.
 Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std::span<const std::int64_t> sizes,
-                   std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim);
+                   std::span<const std::int64_t> strides, std::span<const std::int64_t> mask_strides, std::int64_t dim,
+                   bool batch_invariant = false);
 
 /// The most 16-byte vectors, or elements, of a lane: 16 logits.
 constexpr int masked_steps(std::size_t size) { return size == 2 ? 2 : 4; }

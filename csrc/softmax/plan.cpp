@@ -12,29 +12,41 @@ namespace {
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8;
 
-/// The longest rows of whole 16-byte vectors that stay in registers: an SM holds too few longer ones to overlap their
+/// Bytes of the longest row of whole 16-byte vectors that stays in registers: an SM holds too few longer ones to overlap their
 /// arithmetic.
-constexpr std::int64_t kLongestInRegisters = 32 << 10, kMostInRegisters = 8192;
-/// The same for other rows. They are nearly always misaligned, which costs nothing in shared memory. A warp takes several
-/// shorter rows.
-constexpr std::int64_t kShortestInWarp = 512, kLongestInWarp = 8 << 10;
-/// Rows that are not whole vectors, in registers: shorter rows are mostly edges, and a row that takes all lanes of a warp has
-/// no neighbour in the warp.
-constexpr std::int64_t kLeastOddBlocks = 8, kLeastOddLanes = 4, kMostOddLanes = 16;
-/// Up to so many rows, or elements of columns, a kernel of fewer instructions is faster: a short launch waits for its
-/// instructions.
-constexpr std::int64_t kMostTinyRows = 1 << 14, kMostTinyElements = 1 << 18;
-/// Up to so many rows a CTA each, else a warp each, with the same bits.
+constexpr std::int64_t kLongestInRegisters = 32 << 10;
+/// Elements of such a row: 16-bit ones run out of issue slots first.
+constexpr std::int64_t kMostInRegisters = 8192;
+/// Bytes from which on rows that are not whole vectors, nearly always misaligned, stay in shared memory, where that costs
+/// nothing.
+constexpr std::int64_t kShortestInWarp = 512;
+/// Bytes of the longest row that one warp takes in shared memory.
+constexpr std::int64_t kLongestInWarp = 8 << 10;
+/// odd_rows: 16-byte blocks of the shortest row; shorter ones are mostly edges.
+constexpr std::int64_t kLeastOddBlocks = 8;
+/// odd_rows: the fewest lanes of a row.
+constexpr std::int64_t kLeastOddLanes = 4;
+/// odd_rows: the most lanes; a row of a whole warp has no neighbour to share a block with.
+constexpr std::int64_t kMostOddLanes = 16;
+/// Rows up to which tiny_rows is faster than odd_rows (H200): a short launch waits for its instructions.
+constexpr std::int64_t kMostTinyRows = 1 << 14;
+/// Elements up to which short_columns is faster than columns of whole vectors (H200), for the same reason.
+constexpr std::int64_t kMostTinyElements = 1 << 18;
+/// Rows up to which each gets a CTA where a warp would do: a warp alone on its SM issues an instruction in four or five cycles.
 constexpr std::int64_t kMostTeams = 1 << 10;
-/// Six parts of this size fit an SM.
-constexpr std::int64_t kPart = 36 << 10, kPadding = 32, kStaticShared = 2048;
+/// Bytes of a CTA's part of a row: six fit an SM.
+constexpr std::int64_t kPart = 36 << 10;
+/// Bytes beside a part for its misalignment.
+constexpr std::int64_t kPadding = 32;
+/// Bytes of static shared memory of the kernel, rounded up.
+constexpr std::int64_t kStaticShared = 2048;
 
 /// False if not even the largest cluster's shared memory holds the row.
-bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster) {
+bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster, bool few) {
   plan.kernel = Kernel::shared;
   if (vectors * 16 <= kLongestInWarp) {
     plan.threads = kShortRowThreads;
-    plan.lanes = plan.outer <= kMostTeams ? kTeamThreads : kWarp;
+    plan.lanes = few && plan.outer <= kMostTeams ? kTeamThreads : kWarp;
     plan.chunk = vectors;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return true;
@@ -49,17 +61,17 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64
   return true;
 }
 
-/// `sums`: partial sums of a row; more than `lanes` if a thread has two.
-void plan_tiny_rows(Plan& plan, std::int64_t sums) {
-  const std::int64_t lanes = std::min(sums, kWarp);
+/// `lanes`: of a row, up to a warp; a longer row has twice as many elements a lane.
+void plan_tiny_rows(Plan& plan, std::int64_t lanes) {
   plan.kernel = Kernel::tiny_rows;
   plan.threads = kTinyThreads;
   plan.lanes = static_cast<int>(lanes);
-  plan.steps = static_cast<int>(sums / lanes * kTinyElements);
+  plan.steps = static_cast<int>(ceil_div(plan.length, lanes * kTinyElements) * kTinyElements);
   plan.blocks = ceil_div(plan.outer, kTinyThreads / lanes);
 }
 
-void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+/// `few`: may the number of rows decide?
+void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
   if (plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
     plan.kernel = Kernel::single;
     plan.threads = kSingleThreads;
@@ -69,15 +81,16 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
-  plan.evenly_spaced = plan.kept.dims <= 1 && std::max(plan.outer, plan.kept.stride[0]) <= INT32_MAX;
+  const bool evenly_spaced = plan.kept.dims <= 1;
   if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
     const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
                        steps = ceil_div(most_blocks, lanes);
-    // The same bits as odd_rows: partial sums of lanes * width elements, at most two in a thread. tiny_rows is faster for any
-    // number of rows where a warp is one row's, and twice as fast as five vectors in each of four lanes.
+    // tiny_rows is faster for any number of rows where a warp is one row's, and twice as fast as five vectors in each of four
+    // lanes.
     const bool tiny =
-        plan.outer <= kMostTinyRows || lanes * width == 2 * kWarp || (lanes == kLeastOddLanes && steps == kOddSteps);
-    if (plan.evenly_spaced && tiny && lanes * width <= 2 * kWarp) return plan_tiny_rows(plan, lanes * width);
+        (few && plan.outer <= kMostTinyRows) || lanes * width == 2 * kWarp || (lanes == kLeastOddLanes && steps == kOddSteps);
+    if (evenly_spaced && tiny && lanes * width <= 2 * kWarp)
+      return plan_tiny_rows(plan, std::min(round_up_pow2(ceil_div(plan.length, kTinyElements)), kWarp));
     plan.kernel = Kernel::odd_rows;
     plan.threads = kOddThreads;
     plan.lanes = static_cast<int>(lanes);
@@ -85,11 +98,11 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return;
   }
-  if (!whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
+  if (evenly_spaced && !whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
     return plan_tiny_rows(plan, width == 4 && plan.length == 5 ? 2 : round_up_pow2(ceil_div(plan.length, kTinyElements)));
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
-    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster))
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster, few))
       plan.kernel = Kernel::two_pass;
     return;
   }
@@ -146,8 +159,9 @@ void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
 
 }  // namespace
 
-bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out) {
-  if (source.dtype != out && !(is_half(source.dtype) && out == DType::f32)) return false;
+bool converts_on_load(DType from, DType to) { return from == to || (is_half(from) && to == DType::f32); }
+
+bool reads_directly(const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty() || source.sizes[softmax_dim] == 1) return true;
   std::int64_t step = 1;
@@ -159,7 +173,17 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out) {
   return step > 1 || source.strides[softmax_dim] == 1;
 }
 
-Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu) {
+bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim) {
+  const auto softmax_dim = static_cast<std::size_t>(dim);
+  if (source.sizes.empty()) return true;
+  for (std::size_t d = softmax_dim + 1; d < source.sizes.size(); ++d)
+    if (source.sizes[d] != 1) return false;
+  if (source.sizes[softmax_dim] > 1 && source.strides[softmax_dim] != 1) return false;
+  return reduce::contiguous_map(op, source.sizes.first(softmax_dim), source.strides.first(softmax_dim)).map.dims <= 1;
+}
+
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+               bool batch_invariant) {
   Plan plan{.in = source.dtype, .out = out, .log = log, .kernel = Kernel::rows};
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (!source.sizes.empty()) {
@@ -180,20 +204,26 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   plan.last = (plan.length - 1) * plan.length_stride + plan.columns - 1;
   for (std::size_t d = 0; d < outer_dims; ++d) plan.last += (source.sizes[d] - 1) * source.strides[d];
   if (plan.columns == 1)
-    plan_rows(plan, width, gpu);
+    plan_rows(plan, width, gpu, !batch_invariant);
   else
     plan_columns(plan, width, max_cluster);
 
   if (plan.kernel == Kernel::two_pass) {
-    plan.statistics = reduce::make_plan(op, reduce::Kind::logsumexp, source, std::uint64_t{1} << softmax_dim, plan.in, gpu);
-    plan.statistics.pairs = true;
+    plan.statistics = reduce::make_plan(op,
+                                        {.kind = reduce::Kind::logsumexp,
+                                         .source = source,
+                                         .reduced = std::uint64_t{1} << softmax_dim,
+                                         .out = plan.in,
+                                         .pairs = true,
+                                         .batch_invariant = batch_invariant},
+                                        gpu);
     const std::size_t pairs =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
     plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
     const bool rows = plan.columns == 1;
-    const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kPieces);
-    plan.tiles = rows ? ceil_div(plan.length, width * kPieces) : ceil_div(plan.columns, width);
+    const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
+    plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);
     plan.by_tiles = Divider::of(plan.tiles);
     plan.by_cells = Divider::of(cells);
     plan.threads = 256;

@@ -11,8 +11,7 @@ namespace xgemm::softmax {
 /// contiguous.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single, short_columns };
 
-/// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim. The
-/// order of additions is fixed by length, dtype and GPU (two_pass: and by the number of columns), never by `outer`.
+/// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
 struct Plan {
   DType in = DType::f32, out = DType::f32;
   bool log = false;
@@ -31,32 +30,59 @@ struct Plan {
   IndexMap kept{};                 ///< outer -> offset in the input
   reduce::Plan statistics{};       ///< two_pass
   int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; tiny_rows: the most elements
-  bool evenly_spaced = false;      ///< tiny_rows: one stride, which 31 bits hold, as they do `outer`
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
-/// Can the kernels read this dtype and layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
-bool reads_directly(const reduce::Source& source, std::int64_t dim, DType out);
+/// Can the kernels read this dtype, this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
+bool converts_on_load(DType from, DType to);
+bool reads_directly(const reduce::Source& source, std::int64_t dim);
 
-Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu);
+/// Are these evenly spaced rows of stride 1, dims behind `dim` all of size 1? What batch invariance asks for.
+bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim);
 
-/// The most 16-byte vectors of a thread: in rows, and in short rows, whose kernel is smaller.
-constexpr int kRowSteps = 4, kShortSteps = 2;
-/// odd_rows: the most 16-byte blocks of a thread, threads per CTA, CTAs per SM.
-constexpr int kOddSteps = 5, kOddThreads = 128, kOddBlocks = 8;
-/// tiny_rows: threads per CTA, the most elements of a thread (twice as many where a warp has 64 partial sums of a row).
-constexpr int kTinyThreads = 128, kTinyElements = kOddSteps;
-/// shared: threads of a CTA that holds a part of a row, of one that holds a row which a warp could, and of one whose warps hold a
-/// row each.
-constexpr int kBlockThreads = 256, kTeamThreads = 128, kShortRowThreads = 128;
-/// columns: positions of a thread (more if 16 CTAs cannot hold the column), the most threads of a CTA, those of a CTA with
-/// several tiles, the most 16-byte vectors side by side.
-constexpr int kCell = 16, kMaxCell = 48, kColumnThreads = 256, kSmallColumnThreads = 128, kColumnLanes = 8;
-/// short_columns: threads of a CTA, the most positions.
-constexpr int kShortColumnThreads = 128, kShortPositions = 8;
-/// single: threads of a CTA, 16-byte vectors of a thread.
-constexpr int kSingleThreads = 256, kSingleSteps = 2;
-/// two_pass: 16-byte pieces of one thread.
-constexpr int kPieces = 8;
+/// `batch_invariant`: the order of additions depends on the length, the dtypes and the GPU alone, if has_dense_rows().
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+               bool batch_invariant = false);
+
+/// rows: 16-byte vectors of a thread; four packed vectors leave twice the rows on an SM that eight do.
+constexpr int kRowSteps = 4;
+/// short_rows: 16-byte vectors of a thread; four take 0.5 us more of a short launch (64x128, H200).
+constexpr int kShortSteps = 2;
+/// odd_rows: 16-byte blocks of a thread.
+constexpr int kOddSteps = 5;
+/// odd_rows: threads of a CTA.
+constexpr int kOddThreads = 128;
+/// odd_rows: CTAs that an SM holds, 64 registers a thread.
+constexpr int kOddBlocks = 8;
+/// tiny_rows: threads of a CTA.
+constexpr int kTinyThreads = 128;
+/// tiny_rows: elements of a thread; twice as many in rows that take a warp.
+constexpr int kTinyElements = 5;
+/// shared: threads of a CTA that holds a row or a part of it.
+constexpr int kBlockThreads = 256;
+/// shared: threads of a CTA for a row that a warp could hold, where rows are few.
+constexpr int kTeamThreads = 128;
+/// shared: threads of a CTA whose warps hold a row each.
+constexpr int kShortRowThreads = 128;
+/// columns: positions of a thread.
+constexpr int kCell = 16;
+/// columns: the same of 16-bit elements where 16 CTAs could not hold the column otherwise.
+constexpr int kMaxCell = 48;
+/// columns: threads of the largest CTA; three of 64 KB fit an SM.
+constexpr int kColumnThreads = 256;
+/// columns: threads of a CTA with several tiles.
+constexpr int kSmallColumnThreads = 128;
+/// columns: 16-byte vectors side by side, 128 bytes; 64 take as long on an H200, 32 nearly twice as long.
+constexpr int kColumnLanes = 8;
+/// short_columns: threads of a CTA.
+constexpr int kShortColumnThreads = 128;
+/// short_columns: the most positions, in registers of a thread.
+constexpr int kShortPositions = 8;
+/// single: threads of a CTA.
+constexpr int kSingleThreads = 256;
+/// single: 16-byte vectors of a thread.
+constexpr int kSingleSteps = 2;
+/// two_pass: 16-byte vectors of a thread of the second pass.
+constexpr int kApplyVectors = 8;
 
 }  // namespace xgemm::softmax

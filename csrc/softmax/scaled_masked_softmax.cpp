@@ -6,6 +6,8 @@
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
+#include "device/environment.h"
+#include "reduce/cast.h"
 #include "softmax/launch.h"
 #include "torch/cuda.h"
 #endif
@@ -44,9 +46,31 @@ Tensor run_cuda(const Call& call) {
   if (v.numel() == 0) return output;
   const Shape none(v.sizes.size(), 0);
   const Shape mask_strides = call.mask ? broadcast_strides(call.mask->sizes, call.mask->strides, v.sizes) : none;
-  const softmax::Masked plan =
-      softmax::make_masked(kOp, to_dtype(v.dtype), kind_of(call), call.scale, v.sizes, v.strides, mask_strides, call.dim);
-  softmax::launch_masked(plan, v.data, call.mask ? call.mask->data : nullptr, output.data_ptr(), scope.stream());
+  const DType dtype = to_dtype(v.dtype);
+  const auto run = [&](ShapeRef sizes, ShapeRef strides, ShapeRef of_mask, std::int64_t dim, void* out, bool in_rows) {
+    const softmax::Masked plan =
+        softmax::make_masked(kOp, dtype, kind_of(call), call.scale, sizes, strides, of_mask, dim, in_rows);
+    softmax::launch_masked(plan, v.data, call.mask ? call.mask->data : nullptr, out, scope.stream());
+    scope.check_launch();
+  };
+  const auto last = static_cast<std::size_t>(std::max<std::int64_t>(v.dim() - 1, 0)), at = static_cast<std::size_t>(call.dim);
+  if (!batch_invariant() || at == last) {
+    run(v.sizes, v.strides, mask_strides, call.dim, output.data_ptr(), batch_invariant());
+    return output;
+  }
+  // With batch invariance the dim becomes the last one, and the results are copied back.
+  const auto moved = [&](ShapeRef from) {
+    Shape to(from.begin(), from.end());
+    std::rotate(to.begin() + call.dim, to.begin() + call.dim + 1, to.end());
+    return to;
+  };
+  const Shape sizes = moved(v.sizes);
+  const Tensor rows = empty(sizes, v.dtype, v);
+  run(sizes, moved(v.strides), moved(mask_strides), v.dim() - 1, rows.data_ptr(), true);
+  const TensorView dense = view(kOp, "rows", rows);
+  Shape back(dense.strides.begin(), dense.strides.end());
+  std::rotate(back.begin() + call.dim, back.end() - 1, back.end());
+  reduce::launch_cast(kOp, {rows.data_ptr(), dtype, v.sizes, back}, output.data_ptr(), dtype, scope.stream());
   scope.check_launch();
   return output;
 }

@@ -1,7 +1,10 @@
 // softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
+#include <algorithm>
+
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
+#include "device/environment.h"
 #include "reduce/converted.h"
 #include "softmax/launch.h"
 #include "torch/cuda.h"
@@ -43,16 +46,31 @@ Tensor run_cuda(const Call& call) {
   if (v.numel() == 0) return output;
 
   const DType to = to_dtype(call.output);
-  const bool as_is = softmax::reads_directly({v.data, to_dtype(v.dtype), v.sizes, v.strides}, call.dim, to);
-  const reduce::Converted input(v, as_is, call.output, scope);
-  softmax::Plan plan = softmax::make_plan(v.op, call.log, input.source(), call.dim, to, scope.properties());
-  std::optional<Tensor> scratch;
-  void* scratch_data = nullptr;
-  if (plan.workspace_bytes > 0) {
-    scratch = workspace(plan.workspace_bytes, v);
-    scratch_data = scratch->data_ptr();
+  const reduce::Source given{v.data, to_dtype(v.dtype), v.sizes, v.strides};
+  const bool converts = softmax::converts_on_load(given.dtype, to);
+  const auto run = [&](const reduce::Source& source, std::int64_t dim, void* out, bool in_rows) {
+    const softmax::Plan plan = softmax::make_plan(v.op, call.log, source, dim, to, scope.properties(), in_rows);
+    std::optional<Tensor> scratch;
+    if (plan.workspace_bytes > 0) scratch = workspace(plan.workspace_bytes, v);
+    softmax::launch(plan, source.data, out, scratch ? scratch->data_ptr() : nullptr, scope.stream());
+    scope.check_launch();
+  };
+  if (!batch_invariant()) {
+    const bool as_is = converts && softmax::reads_directly(given, call.dim);
+    const reduce::Converted input(v, as_is, call.output, scope);
+    run(input.source(), call.dim, output.data_ptr(), false);
+    return output;
   }
-  softmax::launch(plan, input.source().data, output.data_ptr(), scratch_data, scope.stream());
+  if (converts && softmax::has_dense_rows(v.op, given, call.dim)) {
+    run(given, call.dim, output.data_ptr(), true);
+    return output;
+  }
+  // Rows to a dense copy, and their results back.
+  const std::uint64_t bit = v.sizes.empty() ? 0 : std::uint64_t{1} << call.dim;
+  const reduce::Converted input(v, false, converts ? v.dtype : call.output, scope, bit);
+  const Tensor rows = empty(input.source().sizes, call.output, v);
+  run(input.source(), std::max<std::int64_t>(v.dim() - 1, 0), rows.data_ptr(), true);
+  reduce::launch_cast(v.op, {rows.data_ptr(), to, v.sizes, input.strides_before()}, output.data_ptr(), to, scope.stream());
   scope.check_launch();
   return output;
 }

@@ -1,12 +1,12 @@
 // Reduces a dim that is not the fastest. A CTA takes a tile of neighbouring columns: `lanes` threads of 16 bytes side by side,
-// and threads / lanes positions at a time. Long columns are cut into parts, of which a CTA takes one or several; the last of the
-// `split` CTAs of a tile adds the parts' results in order. Folded: neighbouring columns belong to one output (a run of an inner
-// reduced dim, or several short positions side by side) and are joined before a part's results are written.
+// and threads / lanes positions at a time. Long columns are divided into splits, a CTA each; the last CTA of a tile to finish
+// joins the splits' states in order. Folded: neighbouring columns belong to one output (a run of an inner reduced dim, or several
+// short positions side by side) and are joined before a split's results are written.
 //
 // Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
-//   else element by element. A thread whose positions all have the same misalignment reads aligned blocks, and its sums move
-//   to their columns at the end; otherwise a vector is two blocks and a shift. The order of additions does not depend on
-//   alignment.
+//   else element by element. A thread whose positions all have the same misalignment reads aligned blocks (kBlocks), and its
+//   states move to their columns at the end; otherwise a vector is two blocks and a shift.
+// Order of additions: four positions of a thread as a tree, its trees in order, the threads of a column, then its splits.
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
 #pragma once
@@ -30,13 +30,12 @@ inline constexpr int kColumnBlocks = [] {
   constexpr bool kDouble = std::is_same_v<T, double>;
   constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
   constexpr int kMost = kThreads / kColumnThreads<Op>;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  if (PartOf<Op>::kIsLess && (sizeof(T) == 4 ? !kBlocks : sizeof(T) == 8)) return 1;  // else 8 to 20 bytes of spills
-#endif
+  if (!kBlocks && PartOf<Op>::kIsLess) return 1;  // else 8 bytes of spills
   return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
 }();
 
-/// Parts or states of a thread's columns, and in a shared array those of a tile's columns for each of the groups that hold them.
+/// Parts or states of a thread's columns, and in a shared array those of a tile's columns for each group of threads that holds
+/// them.
 template <class Op, class S>
 struct ColumnStates {
   static constexpr int kWidth = Pack<typename Op::T>::kCount, kThreads = kColumnThreads<Op>;
@@ -82,8 +81,8 @@ struct ColumnStates {
     __syncthreads();
     for (int half = moved ? in_warp / 2 : 0; half > 0; half /= 2) {
       for (int i = thread; i < groups * half * columns; i += kThreads) {
-        const int line = i / columns, column = i - line * columns, group = line / half;
-        S* const sum = shared + (group * in_warp + line - group * half) * columns + column;
+        const int pair = i / columns, column = i - pair * columns, group = pair / half;
+        S* const sum = shared + (group * in_warp + pair - group * half) * columns + column;
         *sum = Op::merge(*sum, sum[half * columns]);
       }
       __syncthreads();
@@ -100,7 +99,7 @@ struct ColumnStates {
 /// Joins the columns of each of a folded tile's outputs and calls f(output, state); an output is run * repeat columns.
 /// of(v, position): the state of column v, which is `position` positions from the first of those side by side.
 template <class Op, class Of, class F>
-__device__ __forceinline__ void fold_columns(const Plan& plan, const Of& of, const F& f) {
+__device__ __forceinline__ void fold_columns(const ColumnPlan& plan, const Of& of, const F& f) {
   using State = typename Op::State;
   const int lanes = plan.fold_lanes, log2_lanes = 31 - __clz(lanes), lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int run = static_cast<int>(plan.run), pitch = plan.tile / plan.repeat, teams = kColumnThreads<Op> >> log2_lanes;
@@ -129,232 +128,281 @@ __device__ __forceinline__ uint4 load_once16(const T* p) {
   return raw;
 }
 
-/// kBlocks: rows are read as aligned blocks.
+/// What a CTA reduces: split `split` of tile `tile` of kept group `outer`. Neighbouring CTAs read neighbouring tiles of the same
+/// positions. Divisions in 32 bits: 64-bit ones take long compared with a CTA that reads 64 KB.
+struct ColumnWork {
+  unsigned tile, outer, split;
+  /// The compiler computes it again at each use, so that no register keeps it in between.
+  template <bool kBlocks>
+  static __device__ __forceinline__ ColumnWork of_cta(const ColumnPlan& plan) {
+    unsigned cta = blockIdx.x;
+    if constexpr (kBlocks) asm volatile("" : "+r"(cta));
+    const unsigned group = cta / static_cast<unsigned>(plan.tiles), outer = group / static_cast<unsigned>(plan.splits);
+    return {cta - group * static_cast<unsigned>(plan.tiles), outer, group - outer * static_cast<unsigned>(plan.splits)};
+  }
+};
+
+/// A thread's columns and positions: positions `begin`, begin + rows, ..., `count` of them.
+template <class Op>
+struct ColumnThread {
+  using T = typename Op::T;
+  static constexpr int kWidth = Pack<T>::kCount;
+  const ColumnPlan& plan;
+  const Convert<T>& convert;
+  const T* in;
+  int first, rows, log2_rows;  ///< among the positions that a CTA reads at a time
+  std::int64_t column;         ///< the first of its columns
+  std::int64_t begin;
+  int count;
+
+  __device__ __forceinline__ const T* last() const { return in + plan.last + 1; }
+  /// Adds kUnroll vectors, positions k, k + 1, ... of this thread.
+  __device__ __forceinline__ void add(Part<Op> (&parts)[kWidth], const uint4 (&raw)[kUnroll], int k) const {
+    if constexpr (PartOf<Op>::kIsLess) {
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j) Op::push(parts, raw[j], first + (k + j) * rows, convert);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        typename Op::V x[kUnroll];
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
+        push<Op>(plan, parts[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+      }
+    }
+  }
+};
+
+/// Adds a thread's positions, read as aligned blocks from p on, which lies `shift` elements before its columns.
+template <class Op, bool kFolds>
+__device__ __forceinline__ void add_blocks(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth],
+                                           const typename Op::T* p, int shift) {
+  using T = typename Op::T;
+  constexpr int kWidth = Pack<T>::kCount, kSteps = kColumnSteps<Op>;
+  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
+  const ColumnPlan& plan = thread.plan;
+  const int count = thread.count;
+  const T* const last = thread.last();
+  const std::int64_t step = plan.reduced.stride[0] << thread.log2_rows;
+  // If tiles start at any address, the last position's block may reach past the tensor; the blocks of other positions end in the
+  // next position's elements. It is also incomplete if fewer positions are left than lie side by side.
+  const bool is_cut = kFolds && plan.cut < plan.columns && thread.begin + (count - 1) * thread.rows == plan.positions - 1;
+  const int whole = is_cut || (plan.span < plan.lanes && p + (count - 1) * step + kWidth > last) ? count - 1 : count;
+  int k = 0;
+  for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
+    uint4 raw[kSteps][kUnroll];
+#pragma unroll
+    for (int i = 0; i < kSteps * kUnroll; ++i) {
+      raw[i / kUnroll][i % kUnroll] = load_once16(p);
+      p += step;
+      // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the first
+      // sums.
+      asm("" : "+l"(p));
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) thread.add(parts, raw[i], k + i * kUnroll);
+  }
+#pragma unroll 1
+  for (; k < count; k += kUnroll) {
+    uint4 raw[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j, p += step) {
+      raw[j] = padding<Op>(plan);
+      if (k + j < whole) raw[j] = load_once16(p);
+    }
+    if (whole < count && whole < k + kUnroll) {
+      const T* const block = p - (k + kUnroll - whole) * step;
+      const int readable = static_cast<int>(max(min(last - block, std::int64_t{kWidth}), std::int64_t{0}));
+      uint4 front = readable == kWidth ? load_aligned16(block)
+                                       : load_front<T>(reinterpret_cast<const char*>(block),
+                                                       static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
+      if (is_cut) front = first_elements<T>(front, static_cast<int>(plan.cut - thread.column) + shift, padding<Op>(plan));
+#pragma unroll
+      for (int j = 0; j < kUnroll; ++j)
+        if (k + j == whole) raw[j] = front;
+    }
+    thread.add(parts, raw, k);
+  }
+}
+
+/// Loads the vectors of a thread's columns at base + offset[0], [1], ..., `count` of them.
+template <class Op>
+__device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, const typename Op::T* base,
+                                             const std::int64_t (&offset)[kUnroll], int count, uint4 (&raw)[kUnroll]) {
+  using T = typename Op::T;
+  constexpr int kWidth = Pack<T>::kCount;
+  const ColumnPlan& plan = thread.plan;
+  // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would take
+  // too many registers).
+  const bool vector = plan.vector && thread.column + kWidth <= plan.columns;
+  bool blocks = sizeof(T) > 1 && vector && kUnroll <= count;
+#pragma unroll
+  for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= thread.last();
+  if (blocks) {
+    uint4 behind[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const char* const from = reinterpret_cast<const char*>(base + offset[j]);
+      raw[j] = load_aligned16(from - misalignment(from));
+      behind[j] = load_aligned16(from - misalignment(from) + 16);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) raw[j] = shift_bytes(raw[j], behind[j], misalignment(base + offset[j]));
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kUnroll; ++j) {
+    raw[j] = padding<Op>(plan);
+    if (j >= count) continue;
+    const T* const from = base + offset[j];
+    if (vector) {
+      raw[j] = load_shifted16(from);
+      continue;
+    }
+    Pack<T> pack = as_pack<T>(raw[j]);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e)
+      if (thread.column + e < plan.columns) pack.values[e] = from[e * plan.column_stride];
+    raw[j] = as_raw(pack);
+  }
+}
+
+/// Adds a thread's positions of any layout; position n is at base + plan.reduced.offset(n).
+template <class Op>
+__device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth],
+                                        const typename Op::T* base) {
+  const ColumnPlan& plan = thread.plan;
+  const int rows = thread.rows;
+#pragma unroll 1
+  for (int k = 0; k < thread.count; k += kUnroll) {
+    const std::int64_t n = thread.begin + k * static_cast<std::int64_t>(rows);
+    std::int64_t offset[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * plan.reduced.stride[0];
+    if (plan.reduced.dims != 1) {
+#pragma unroll 1
+      for (int i = 0; i < kUnroll; ++i) {  // one copy of the map's code: the offsets move up
+#pragma unroll
+        for (int j = 1; j < kUnroll; ++j) offset[j - 1] = offset[j];
+        offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
+      }
+    }
+    uint4 raw[kUnroll];
+    load_columns(thread, base, offset, thread.count - k, raw);
+    thread.add(parts, raw, k);
+  }
+}
+
+/// Joins the states of a tile's splits in order: `of_tile` holds those of split 0, then those of split 1, ...
+template <class Op, class F>
+__device__ __forceinline__ void join_column_splits(const ColumnPlan& plan, const typename Op::State* of_tile,
+                                                   typename Op::State* shared, const F& finish) {
+  using State = typename Op::State;
+  constexpr int kWidth = Pack<typename Op::T>::kCount, kThreads = kColumnThreads<Op>;
+  constexpr int kStatesAhead = sizeof(State) > 4 ? 2 : 4;  // as registers allow
+  const int lanes = plan.result_lanes, log2_lanes = 31 - __clz(lanes), lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  ColumnStates<Op, State> states;
+  states.clear(0);
+  if (lane * kWidth < plan.results) {
+#pragma unroll kStatesAhead
+    for (std::int64_t i = static_cast<int>(threadIdx.x) >> log2_lanes; i < plan.splits; i += kThreads >> log2_lanes) {
+      const State* const other = of_tile + i * plan.results + lane * kWidth;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) states.s[e] = Op::merge(states.s[e], load_state(other + e));
+    }
+  }
+  states.join(lanes, plan.results, 0, shared, finish);
+}
+
+/// kBlocks: positions are read as aligned blocks.
 template <class Op, bool kBlocks>
 __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>)
-    reduce_columns(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
+    reduce_columns(const __grid_constant__ ColumnPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                    unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
   using State = typename Op::State;
-  constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>, kSteps = kColumnSteps<Op>;
+  constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>;
   // Only positions of argmax are folded, and these are whole blocks.
   constexpr bool kFolds = std::is_same_v<typename Op::Extra, NoExtra> && (kBlocks || !PartOf<Op>::kIsLess);
-  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
-  constexpr int kStatesAhead = sizeof(State) > 4 ? 2 : 4;  // as registers allow
   __shared__ alignas(16) State shared[kThreads * kWidth];
-
   if constexpr (kBlocks) {
     if (plan.early) {
       ptx::grid_release();
       in = ptx::grid_wait(in);
     }
   }
+
   const Convert<T> convert(plan);
   const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
-  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes, columns = plan.tile;
-  // Neighbouring blocks read neighbouring tiles of the same positions. Divisions in 32 bits: 64-bit ones take long compared
-  // with a CTA that reads 64 KB. Computed again for each part and for the end, so that no register keeps it in between.
-  struct Place {
-    unsigned tile, outer, share;
-  };
-  const auto place = [&]() -> Place {
-    unsigned block = blockIdx.x;
-    if constexpr (kBlocks) asm volatile("" : "+r"(block));
-    const unsigned group = block / static_cast<unsigned>(plan.tiles), outer = group / static_cast<unsigned>(plan.split);
-    return {block - group * static_cast<unsigned>(plan.tiles), outer, group - outer * static_cast<unsigned>(plan.split)};
-  };
-  const auto finish = [&](const Place& of, int c, const State& sum) {
-    const std::int64_t to_column = static_cast<std::int64_t>(of.tile) * plan.outputs_of_tile + c;
+  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes;
+  ColumnStates<Op, Part<Op>> parts;
+  parts.clear(first);
+  int shift = 0;  // elements of a thread's blocks before its columns
+  {
+    const ColumnWork work = ColumnWork::of_cta<kBlocks>(plan);
+    const std::int64_t begin = work.split * plan.split_positions + first,
+                       end = min((work.split + std::int64_t{1}) * plan.split_positions, plan.positions),
+                       column = static_cast<std::int64_t>(work.tile) * plan.tile + lane * kWidth;
+    const ColumnThread<Op> thread{.plan = plan,
+                                  .convert = convert,
+                                  .in = in,
+                                  .first = first,
+                                  .rows = rows,
+                                  .log2_rows = 31 - __clz(rows),
+                                  .column = column,
+                                  .begin = begin,
+                                  .count = static_cast<int>((end - begin + rows - 1) >> (31 - __clz(rows)))};
+    const T* const base = in + plan.kept.offsets(work.outer).in + (kBlocks ? column : column * plan.column_stride);
+    if constexpr (kBlocks) {
+      const T* const p = base + begin * plan.reduced.stride[0];
+      shift = static_cast<int>(misalignment(p) / sizeof(T));
+      if (column - shift < min(plan.columns, (work.tile + std::int64_t{1}) * plan.tile))
+        add_blocks<Op, kFolds>(thread, parts.s, p - shift, shift);
+    } else {
+      if (column < plan.columns) add_any(thread, parts.s, base);
+    }
+  }
+
+  const ColumnWork work = ColumnWork::of_cta<kBlocks>(plan);
+  State* const of_tile = partials + (static_cast<std::int64_t>(work.outer) * plan.tiles + work.tile) * plan.splits * plan.results;
+  const auto finish = [&](int c, const State& state) {
+    const std::int64_t to_column = static_cast<std::int64_t>(work.tile) * plan.outputs_of_tile + c;
     if (c >= plan.outputs_of_tile || to_column >= plan.column_outputs) return;
-    const IndexMap::Pair at = plan.kept.offsets(of.outer);
+    const IndexMap::Pair at = plan.kept.offsets(work.outer);
     const std::int64_t to = at.out + to_column * plan.column_out;
     typename Op::Extra extra{};
     extra.aim(plan, to);
     extra.template look<false>(plan, in + at.in + to_column * plan.column_stride);
-    Op::finish(plan, convert, sum, extra, out, to);
+    Op::finish(plan, convert, state, extra, out, to);
   };
-  const auto states_of = [&](const Place& of) {
-    return partials + (static_cast<std::int64_t>(of.outer) * plan.tiles + of.tile) * plan.strips * plan.results;
+  const auto store = [&](int c, const State& state) {
+    if (plan.splits == 1)
+      finish(c, state);
+    else
+      of_tile[static_cast<std::int64_t>(work.split) * plan.results + c] = state;
   };
-
-  int next = 0;  // index of this CTA's part; without kBlocks it takes one, as registers allow
-#pragma unroll 1
-  do {
-    const Place here = place();
-    const std::int64_t begin = (here.share * plan.per_block + next) * plan.chunk, end = min(begin + plan.chunk, plan.positions);
-    const std::int64_t column = static_cast<std::int64_t>(here.tile) * columns + lane * kWidth;
-    const T* const base = in + plan.kept.offsets(here.outer).in + (kBlocks ? column : column * plan.column_stride);
-    const std::int64_t stride = plan.reduced.stride[0];
-    const T* const last = in + plan.last + 1;
-    ColumnStates<Op, Part<Op>> parts;
-    parts.clear(first);
-    int shift = 0;  // elements of a thread's blocks before its columns
-    // This thread's positions: begin + first + k * rows, k < count.
-    const int count = static_cast<int>((end - begin - first + rows - 1) >> (31 - __clz(rows)));
-    const auto add = [&](const uint4(&raw)[kUnroll], int k) {
-      if constexpr (PartOf<Op>::kIsLess) {
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) Op::push(parts.s, raw[j], first + (k + j) * rows, convert);
-      } else {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          typename Op::V x[kUnroll];
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
-          push<Op>(plan, parts.s[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
-        }
-      }
-    };
-    if constexpr (kBlocks) {
-      const T* p = base + (begin + first) * stride;
-      shift = static_cast<int>(misalignment(p) / sizeof(T));
-      p -= shift;
-      if (column - shift < min(plan.columns, (here.tile + std::int64_t{1}) * columns)) {
-        // If tiles start at any address, the last position's block may reach past the tensor; the blocks of other positions end
-        // in the next position's elements.
-        const std::int64_t step = stride << (31 - __clz(rows));
-        // The last position's block is also incomplete if fewer positions are left than lie side by side.
-        const bool is_cut = kFolds && plan.cut < plan.columns && begin + first + (count - 1) * rows == plan.positions - 1;
-        const int whole = is_cut || (plan.span < lanes && p + (count - 1) * step + kWidth > last) ? count - 1 : count;
-        int k = 0;
-        for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
-          uint4 raw[kSteps][kUnroll];
-#pragma unroll
-          for (int i = 0; i < kSteps * kUnroll; ++i) {
-            raw[i / kUnroll][i % kUnroll] = load_once16(p);
-            p += step;
-            // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the
-            // first sums.
-            asm("" : "+l"(p));
-          }
-#pragma unroll
-          for (int i = 0; i < kSteps; ++i) add(raw[i], k + i * kUnroll);
-        }
-#pragma unroll 1
-        for (; k < count; k += kUnroll) {
-          uint4 raw[kUnroll];
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j, p += step) {
-            raw[j] = padding<Op>(plan);
-            if (k + j < whole) raw[j] = load_once16(p);
-          }
-          if (whole < count && whole < k + kUnroll) {
-            const T* const block = p - (k + kUnroll - whole) * step;
-            const int readable = static_cast<int>(max(min(last - block, std::int64_t{kWidth}), std::int64_t{0}));
-            uint4 front = readable == kWidth ? load_aligned16(block)
-                                             : load_front<T>(reinterpret_cast<const char*>(block),
-                                                             static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
-            if (is_cut) front = first_elements<T>(front, static_cast<int>(plan.cut - column) + shift, padding<Op>(plan));
-#pragma unroll
-            for (int j = 0; j < kUnroll; ++j)
-              if (k + j == whole) raw[j] = front;
-          }
-          add(raw, k);
-        }
-      }
-    } else if (column < plan.columns) {
-      const bool straight = plan.reduced.dims == 1;
-      for (int k = 0; k < count; k += kUnroll) {
-        const std::int64_t n = begin + first + k * static_cast<std::int64_t>(rows);
-        std::int64_t offset[kUnroll];
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * stride;
-        if (!straight) {
-#pragma unroll 1
-          for (int i = 0; i < kUnroll; ++i) {  // one copy of the map's code: the offsets move up
-#pragma unroll
-            for (int j = 1; j < kUnroll; ++j) offset[j - 1] = offset[j];
-            offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
-          }
-        }
-        // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would
-        // take too many registers).
-        bool blocks = sizeof(T) > 1 && plan.vector && column + kWidth <= plan.columns && k + kUnroll <= count;
-#pragma unroll
-        for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= last;
-        uint4 raw[kUnroll];
-        if (blocks) {
-          uint4 behind[kUnroll];
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j) {
-            const char* const from = reinterpret_cast<const char*>(base + offset[j]);
-            raw[j] = load_aligned16(from - misalignment(from));
-            behind[j] = load_aligned16(from - misalignment(from) + 16);
-          }
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j) raw[j] = shift_bytes(raw[j], behind[j], misalignment(base + offset[j]));
-        } else {
-#pragma unroll
-          for (int j = 0; j < kUnroll; ++j) {
-            raw[j] = padding<Op>(plan);
-            if (k + j >= count) continue;
-            const T* const from = base + offset[j];
-            if (plan.vector && column + kWidth <= plan.columns) {
-              raw[j] = load_shifted16(from);
-            } else {
-              Pack<T> pack = as_pack<T>(raw[j]);
-#pragma unroll
-              for (int e = 0; e < kWidth; ++e)
-                if (column + e < plan.columns) pack.values[e] = from[e * plan.column_stride];
-              raw[j] = as_raw(pack);
-            }
-          }
-        }
-        add(raw, k);
-      }
-    }
-
-    const Place there = place();
-    const std::int64_t part = there.share * plan.per_block + next;
-    const auto state = [&](const Part<Op>& sum, [[maybe_unused]] int position) {
-      if constexpr (PartOf<Op>::kIsLess)
-        return Op::state(sum, part * plan.chunk, plan.repeat, position);
-      else
-        return sum;
-    };
-    const auto store = [&](int c, const State& sum) {
-      if (plan.strips == 1)
-        finish(there, c, sum);
-      else
-        states_of(there)[part * plan.results + c] = sum;
-    };
-    Part<Op>* const sums = reinterpret_cast<Part<Op>*>(shared);
-    const bool folded = kFolds && plan.fold_lanes > 0;
-    parts.join(lanes, columns, shift, sums, [&](int c, const Part<Op>& sum) {
-      if (folded)
-        sums[c] = sum;  // overwrites the first of the joined states
-      else
-        store(c, state(sum, 0));
-    });
-    if constexpr (kFolds) {
-      if (folded) {
-        __syncthreads();
-        fold_columns<Op>(plan, [&](int v, int position) { return state(sums[v], position); }, store);
-      }
-    }
-    ++next;
-  } while (kBlocks && next < plan.per_block && place().share * plan.per_block + next < plan.strips);
-  if (plan.strips == 1) return;
-
-  const Place here = place();
-  if (plan.split == 1)
-    __syncthreads();
-  else if (!is_last_block(counters + here.outer * plan.tiles + here.tile, plan.split))
-    return;
-  const State* const mine = states_of(here);
-  const int result_lanes = plan.result_lanes, log2_results = 31 - __clz(result_lanes),
-            result_lane = static_cast<int>(threadIdx.x) & (result_lanes - 1);
-  ColumnStates<Op, State> states;
-  states.clear(0);
-  if (result_lane * kWidth < plan.results) {
-#pragma unroll kStatesAhead
-    for (std::int64_t i = static_cast<int>(threadIdx.x) >> log2_results; i < plan.strips; i += kThreads >> log2_results) {
-      const State* const other = mine + i * plan.results + result_lane * kWidth;
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) states.s[e] = Op::merge(states.s[e], load_state(other + e));
+  const auto state_of = [&](const Part<Op>& part, [[maybe_unused]] int position) {
+    if constexpr (PartOf<Op>::kIsLess)
+      return Op::state(part, work.split * plan.split_positions, plan.repeat, position);
+    else
+      return part;
+  };
+  Part<Op>* const joined = reinterpret_cast<Part<Op>*>(shared);
+  const bool folded = kFolds && plan.fold_lanes > 0;
+  parts.join(lanes, plan.tile, shift, joined, [&](int c, const Part<Op>& part) {
+    if (folded)
+      joined[c] = part;  // overwrites the first of the joined states
+    else
+      store(c, state_of(part, 0));
+  });
+  if constexpr (kFolds) {
+    if (folded) {
+      __syncthreads();
+      fold_columns<Op>(plan, [&](int v, int position) { return state_of(joined[v], position); }, store);
     }
   }
-  states.join(result_lanes, plan.results, 0, shared, [&](int c, const State& sum) { finish(here, c, sum); });
+  if (plan.splits == 1 || !is_last_block(counters + work.outer * plan.tiles + work.tile, plan.splits)) return;
+  join_column_splits<Op>(plan, of_tile, shared, finish);
 }
 
 }  // namespace xgemm::reduce

@@ -21,7 +21,7 @@ using Part = typename PartOf<Op>::type;
 
 /// Raw elements that change no result, for places past a row's end.
 template <class Op>
-__device__ __forceinline__ uint4 padding(const Plan& plan) {
+__device__ __forceinline__ uint4 padding(const Reduction& plan) {
   return {plan.fill[0], plan.fill[1], plan.fill[2], plan.fill[3]};
 }
 
@@ -45,13 +45,13 @@ __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>
 
 /// Adds n values to an operator's state, and to their plain sum if it keeps one. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
-__device__ __forceinline__ void push([[maybe_unused]] const Plan& plan, S& s, const V (&x)[n], V best, const Position& position,
-                                     [[maybe_unused]] const Exists& exists) {
+__device__ __forceinline__ void push([[maybe_unused]] const Reduction& plan, S& s, const V (&x)[n], V best,
+                                     const Position& position, [[maybe_unused]] const Exists& exists) {
   Op::push(s, x, best, position);
   if constexpr (Op::kTotal) Op::push_total(s, x, exists);
 }
 
-/// Adds n vectors of a strip to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the strip;
+/// Adds n vectors of a split to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the split;
 /// those from `end` on are padding. `now`: look up at once where in a step the maximum is.
 template <class Op, int n>
 __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, uint4 (&raw)[n],
@@ -94,7 +94,7 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
   }
 }
 
-/// The same for one element of a row's incomplete last vector, which starts at `position` of the strip.
+/// The same for one element of a row's incomplete last vector, which starts at `position` of the split.
 template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void push_single(const Convert<typename Op::T>& conve
 
 /// Adds a tree of n elements to a thread's state; the first is at `position`, others `step` apart.
 template <class Op, int n, class Exists>
-__device__ __forceinline__ void push_tree(const Plan& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
+__device__ __forceinline__ void push_tree(const Reduction& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
                                           const typename Op::T (&x)[n], int position, int step, const Exists& is_there) {
   if constexpr (Op::kFindsLater) {
 #pragma unroll

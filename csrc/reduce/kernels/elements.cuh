@@ -40,16 +40,17 @@ class Walk {
   int size_ = INT32_MAX, index_ = 0, whole_ = 0, rest_, part_;
 };
 
+/// Operators without Extra.
 template <class Op>
 __global__ void __launch_bounds__(kElementThreads)
-    reduce_elements(const __grid_constant__ Plan plan, const typename Op::T* __restrict__ in, void* __restrict__ out) {
+    reduce_elements(const __grid_constant__ ElementPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out) {
   using T = typename Op::T;
   using State = typename Op::State;
-  constexpr int kAhead = kElementTree;
+  constexpr int kAhead = kTree;
   __shared__ State warps[kElementThreads / kWarpSize];
   const Convert<T> convert(plan);
   const int lanes = static_cast<int>(blockDim.x), lane = static_cast<int>(threadIdx.x), length = static_cast<int>(plan.length);
-  const std::int64_t row = blockIdx.x * plan.per_block + threadIdx.y;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * plan.rows + threadIdx.y;
   const bool exists = row < plan.outputs;
   const IndexMap::Pair at = exists ? plan.kept.offsets(row) : IndexMap::Pair{0, 0};
   const bool few_dims = plan.reduced.dims <= 2;
@@ -57,8 +58,6 @@ __global__ void __launch_bounds__(kElementThreads)
   ptx::grid_release();
   in = ptx::grid_wait(in);
 
-  typename Op::Extra extra{};
-  if (exists && lane == 0) extra.aim(plan, at.out);
   typename Op::Local s = Op::start();
   const T* const p = in + at.in;
   for (int e = lane; exists && e < length; e += kAhead * lanes) {
@@ -81,7 +80,6 @@ __global__ void __launch_bounds__(kElementThreads)
       if (is_there(j)) x[j] = p[offset[j]];
     push_tree<Op>(plan, convert, s, x, e, lanes, is_there);
   }
-  if (exists && lane == 0) extra.template look<false>(plan, in + at.in);
   const auto again = [](uint4(&)[kUnroll], std::uint32_t) {};
   State joined = Op::state(s, convert, min(lanes, kWarpSize), true, 0, again);
   if (lanes > kWarpSize) {
@@ -91,7 +89,7 @@ __global__ void __launch_bounds__(kElementThreads)
     joined = lane < count ? warps[first + lane] : Op::identity();
     each_level(kElementThreads / kWarpSize, [&](int offset) { joined = Op::merge(joined, Op::shuffle(joined, offset)); });
   }
-  if (exists && lane == 0) Op::finish(plan, convert, joined, extra, out, at.out);
+  if (exists && lane == 0) Op::finish(plan, convert, joined, typename Op::Extra{}, out, at.out);
 }
 
 }  // namespace xgemm::reduce

@@ -8,7 +8,7 @@
 
 namespace xgemm::softmax {
 
-/// A thread takes kPieces pieces of 16 bytes: every plan.tiles-th piece of a row, or the same columns at kPieces positions.
+/// A thread takes kApplyVectors vectors: every plan.tiles-th of a row, or the same columns at kApplyVectors positions.
 template <class T, class O>
 __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
     softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out,
@@ -24,10 +24,10 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
   const std::int64_t outer = rows ? line : plan.by_cells.divide(line);
   if (outer >= plan.outer) return;
   const std::int64_t inner = rows ? plan.length : plan.columns;
-  const std::int64_t n = rows ? 0 : (line - outer * static_cast<std::int64_t>(plan.by_cells.divisor)) * kPieces;
+  const std::int64_t n = rows ? 0 : (line - outer * static_cast<std::int64_t>(plan.by_cells.divisor)) * kApplyVectors;
   const std::int64_t step = rows ? plan.tiles * kWidth : plan.length_stride, out_step = rows ? step : inner;
   const std::int64_t left = rows ? (inner - at + step - 1) / step : plan.length - n;
-  const int pieces = static_cast<int>(min(left, static_cast<std::int64_t>(kPieces)));
+  const int pieces = static_cast<int>(min(left, static_cast<std::int64_t>(kApplyVectors)));
   const T* p = in + plan.kept.offset(outer) + n * plan.length_stride + at;
   O* q = out + (rows ? outer : outer * plan.length + n) * inner + at;
   const bool aligned = plan.aligned && misalignment(in) == 0;

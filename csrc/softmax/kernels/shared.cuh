@@ -112,9 +112,7 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
   return {m, warp_reduce(sum, [](V a, V b) { return a + b; })};
 }
 
-/// kThreads threads (threadIdx.x) share a part: a warp per row and blockDim.y rows per CTA, or a CTA. A warp adds as a CTA of
-/// kTeamThreads does, so the number of rows may choose between them: the partial sums of its lane l are those of the threads
-/// l, l + 32, ... of a team.
+/// kThreads threads (threadIdx.x) share a part: a warp per row and blockDim.y rows per CTA, or a CTA.
 template <class T, class O, int kThreads>
 __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
     softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const __grid_constant__ IndexMap map,
@@ -124,10 +122,8 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   using U = Unit<T>;
   constexpr int kPer = kUnitCount<T>, kSize = static_cast<int>(sizeof(T));
   constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
-  constexpr bool kTeam = kThreads <= kTeamThreads;
-  constexpr int kTeamWarps = kTeamThreads / kWarpSize;
   extern __shared__ __align__(128) char shared[];
-  __shared__ V warps[kThreads == kTeamThreads ? 1 + kTeamWarps : 2][kWarpSize];
+  __shared__ V warps[2][kWarpSize];
   __shared__ Totals<V> slots[kMaxClusterBlocks];
   __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged;
 
@@ -194,39 +190,21 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
 
     const V bias = rows.log ? 0 : kBias, own = all.maximum == minus_infinity<V>() ? V{0} : all.maximum;
     const auto add_up = [&]<bool kLog>(std::bool_constant<kLog>) {
-      constexpr int kSums = kWarp ? kTeamWarps * kPer : kTeam ? kPer : 4;
-      V sums[kSums] = {};
+      V sums[4] = {};
       each_unit<kThreads, kWarp>(units, [&](int i, int j) {
         const U unit = staged.get(i);
 #pragma unroll
         for (int e = 0; e < kPer; ++e) {
           const V x = element<T>(unit, e) - own, t = kLog ? exp_of(x) : scaled_exp<O>(x, bias);
-          V& sum = sums[(j * kPer + e) % kSums];
+          V& sum = sums[(j * kPer + e) % 4];
           sum = add(sum, t);
           if constexpr (kInPlace && !kLog) staged.set(i, as_unit(t));
         }
       });
-      if constexpr (!kTeam) return (sums[0] + sums[2]) + (sums[1] + sums[3]);
-      V of_warps[kTeamWarps];
-      if constexpr (kWarp) {
-#pragma unroll
-        for (int w = 0; w < kTeamWarps; ++w) of_warps[w] = sums[w * kPer] + (kPer == 2 ? sums[w * kPer + kPer - 1] : V{0});
-      } else {
-        warps[1 + thread / kWarpSize][thread % kWarpSize] = sums[0] + (kPer == 2 ? sums[kPer - 1] : V{0});
-        __syncthreads();
-#pragma unroll
-        for (int w = 0; w < kTeamWarps; ++w) of_warps[w] = warps[1 + w][thread % kWarpSize];
-      }
-      return (of_warps[0] + of_warps[2]) + (of_warps[1] + of_warps[3]);
+      return (sums[0] + sums[2]) + (sums[1] + sums[3]);
     };
-    const auto plus = [](V a, V b) { return a + b; };
     const V sum = rows.log ? add_up(std::true_type{}) : add_up(std::false_type{});
-    if constexpr (kTeam) {
-      all.sum = warp_reduce(sum, plus);
-      if constexpr (kWarp) __syncwarp();  // all lanes have read before the next pass writes
-    } else {
-      all.sum = join(sum, V{0}, 1, plus);
-    }
+    all.sum = join(sum, V{0}, 1, [](V a, V b) { return a + b; });
     // The CTAs of a cluster exchange maximum and sum once; until then terms are relative to their own CTA's maximum.
     V scale = 1;
     if (cluster > 1) {

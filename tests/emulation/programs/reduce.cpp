@@ -1,5 +1,6 @@
 // Reductions against double: csrc/reduce's own plans and launches over random shapes, sets of reduced dims, strides and base
-// addresses. Every call runs twice with other orders of threads and must give the same bits; the first outer row alone, too.
+// addresses. Every call runs twice with other orders of threads and must give the same bits; with batch invariance a row alone,
+// too.
 #include <optional>
 #include <random>
 
@@ -20,38 +21,68 @@ DeviceProperties gpu_of(std::uint64_t seed) {
   return {.major = seed / 2 % 2 == 0 ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
 }
 
-struct Problem {
+struct Call {
   Kind kind;
   std::vector<std::int64_t> sizes, strides;
   std::uint64_t reduced;
   std::int64_t offset;  // of the first element, in elements
 };
 
-std::string text_of(const Problem& p, const Plan& plan, DType dtype) {
-  std::string text = "kind " + std::to_string(int(p.kind)) + " dtype " + std::to_string(int(dtype)) + " sizes";
-  for (std::size_t d = 0; d < p.sizes.size(); ++d)
-    text += " " + std::to_string(p.sizes[d]) + (p.reduced >> d & 1 ? "r" : "") + ":" + std::to_string(p.strides[d]);
-  return text + " offset " + std::to_string(p.offset) + " kernel " + std::to_string(int(plan.kernel)) + " run " +
-         std::to_string(plan.run) + " repeat " + std::to_string(plan.repeat) + " pieces " + std::to_string(plan.pieces) +
-         " strips " + std::to_string(plan.strips) + " cluster " + std::to_string(plan.cluster) + " split " +
-         std::to_string(plan.split) + " lanes " + std::to_string(plan.lanes) + " blocks " + std::to_string(plan.blocks);
+Plan plan_of(const Call& call, const void* in, DType dtype, DType to, std::uint64_t seed, bool batch_invariant = false) {
+  const Source source{in, dtype, call.sizes, call.strides};
+  return make_plan("test",
+                   {.kind = call.kind, .source = source, .reduced = call.reduced, .out = to, .batch_invariant = batch_invariant},
+                   gpu_of(seed));
 }
 
-// columns, folded runs, folded positions, rows of runs, elements, copies, clusters, bulk rows, short columns (by single elements,
-// 8 and 16 bytes, each alone and in shared memory), steps of rows: all must have been tested
-int ran[15];
+std::string text_of(const Call& call, const Plan& plan, DType dtype) {
+  std::string text = "kind " + std::to_string(int(call.kind)) + " dtype " + std::to_string(int(dtype)) + " sizes";
+  for (std::size_t d = 0; d < call.sizes.size(); ++d)
+    text += " " + std::to_string(call.sizes[d]) + (call.reduced >> d & 1 ? "r" : "") + ":" + std::to_string(call.strides[d]);
+  text += " offset " + std::to_string(call.offset) + " kernel " + std::to_string(plan.kernel.index()) + " threads " +
+          std::to_string(reduction_of(plan).threads) + " ctas " + std::to_string(reduction_of(plan).ctas);
+  if (const auto* rows = std::get_if<RowPlan>(&plan.kernel))
+    text += " lanes " + std::to_string(rows->lanes) + " splits " + std::to_string(rows->splits) + " in a run " +
+            std::to_string(rows->splits_per_run) + " ctas a row " + std::to_string(rows->ctas_per_row) + " cluster " +
+            std::to_string(rows->cluster);
+  if (const auto* columns = std::get_if<ColumnPlan>(&plan.kernel))
+    text += " run " + std::to_string(columns->run) + " repeat " + std::to_string(columns->repeat) + " splits " +
+            std::to_string(columns->splits);
+  return text;
+}
+
+// columns, folded runs, folded positions, splits of columns, rows of runs, elements, copies, clusters, short columns (by single
+// elements, by vectors, each by a thread and by teams), splits of one step: all must have been tested
+int ran[13];
+
+void count_kernel(const Plan& plan) {
+  if (const auto* columns = std::get_if<ColumnPlan>(&plan.kernel)) {
+    ++ran[columns->repeat > 1 ? 2 : columns->fold_lanes > 0 ? 1 : 0];
+    if (columns->splits > 1) ++ran[3];
+  }
+  if (const auto* rows = std::get_if<RowPlan>(&plan.kernel)) {
+    if (rows->splits_per_run > 0) ++ran[4];
+    if (rows->cluster > 1) ++ran[7];
+    if (rows->splits > 1 && rows->split_vectors < kSplitVectors) ++ran[12];
+  }
+  if (std::holds_alternative<ElementPlan>(plan.kernel)) ++ran[5];
+  if (std::holds_alternative<CopyPlan>(plan.kernel)) ++ran[6];
+  if (const auto* columns = std::get_if<ShortColumnPlan>(&plan.kernel))
+    ++ran[8 + 2 * (columns->width > 1) + (columns->teams > 1)];
+}
 
 /// The bytes of the result.
 template <class Op, class Out>
-Buffer<Out> run(const Problem& p, const Plan& plan, const typename Op::T* in, std::int64_t outputs, std::uint64_t seed) {
+Buffer<Out> run(const Plan& plan, const typename Op::T* in, std::int64_t outputs, std::uint64_t seed) {
   Buffer<Out> out(static_cast<std::size_t>(outputs));
   std::memset(static_cast<void*>(out.data()), 0x5a, static_cast<std::size_t>(outputs) * sizeof(Out));
   Buffer<unsigned char> workspace(plan.workspace_bytes + 256, 0);
   std::memset(workspace.data() + plan.counter_bytes, 0x77, plan.workspace_bytes - plan.counter_bytes);
   const Workspace memory{workspace.data(), workspace.data() + plan.counter_bytes};
-  emulation::launch_options() = {.seed = seed, .all_ctas = plan.cluster > 1};
-  if (plan.kernel == Kernel::copy)
-    launch_copy(plan, in, out.data(), nullptr);
+  const auto* rows = std::get_if<RowPlan>(&plan.kernel);
+  emulation::launch_options() = {.seed = seed, .all_ctas = rows && rows->cluster > 1};
+  if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel))
+    launch_copy(*copy, in, out.data(), nullptr);
   else
     launch_typed<Op>(plan, in, out.data(), memory, nullptr);
   for (std::size_t i = 0; i < plan.counter_bytes; ++i) require(workspace[i] == 0, "counters at zero");
@@ -59,7 +90,7 @@ Buffer<Out> run(const Problem& p, const Plan& plan, const typename Op::T* in, st
 }
 
 template <class Op, class Out>
-void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
+void check(const Call& p, DType dtype, DType to, std::uint64_t seed) {
   using T = typename Op::T;
   const std::size_t rank = p.sizes.size();
   std::int64_t count = 1, outputs = 1, length = 1, extent = 1;
@@ -78,16 +109,8 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
       if (seed % 6 == 5 && i % 501 == 77) memory[i] = static_cast<T>(NAN);
     }
   const T* const in = memory.data() + p.offset;
-  const Source source{in, dtype, p.sizes, p.strides};
-  const Plan plan = make_plan("test", p.kind, source, p.reduced, to, gpu_of(seed));
-  if (plan.kernel == Kernel::columns) ++ran[plan.repeat > 1 ? 2 : plan.fold_lanes > 0 ? 1 : 0];
-  if (plan.kernel == Kernel::rows && plan.pieces > 0) ++ran[3];
-  if (plan.kernel == Kernel::elements) ++ran[4];
-  if (plan.kernel == Kernel::copy) ++ran[5];
-  if (plan.cluster > 1) ++ran[6];
-  if (plan.bulk) ++ran[7];
-  if (plan.kernel == Kernel::short_columns) ++ran[8 + 2 * (plan.vector + (plan.width * sizeof(T) == 16)) + (plan.strips > 1)];
-  if (plan.kernel == Kernel::row_steps) ++ran[14];
+  const Plan plan = plan_of(p, in, dtype, to, seed);
+  count_kernel(plan);
 
   std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
@@ -115,7 +138,7 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
         sum[u] += std::exp(x - best[u]);
       }
     }
-  const Buffer<Out> got = run<Op, Out>(p, plan, in, outputs, seed), again = run<Op, Out>(p, plan, in, outputs, seed + 1000);
+  const Buffer<Out> got = run<Op, Out>(plan, in, outputs, seed), again = run<Op, Out>(plan, in, outputs, seed + 1000);
   for (std::size_t u = 0; u < best.size(); ++u) {
     double expected = 0, allowed = 0;
     const double x = static_cast<double>(static_cast<float>(got[u])), rounding = sizeof(T) == 2 ? 0x1p-8 : 0x1p-22;
@@ -139,22 +162,23 @@ void check(const Problem& p, DType dtype, DType to, std::uint64_t seed) {
   if (std::memcmp(got.data(), again.data(), got.size() * sizeof(Out)) != 0)
     throw std::runtime_error(text_of(p, plan, dtype) + ": other bits on repeat");
 
-  // The first row of the outermost dim alone, if that is a batch: kept, and outermost in memory.
-  if (rank < 2 || (p.reduced & 1) || p.sizes[0] == 1) return;
-  for (std::size_t d = 1; d < rank; ++d)
-    if (p.strides[d] * p.sizes[d] > p.strides[0] || (p.strides[d] == 0 && p.sizes[d] > 1)) return;
-  Problem one = p;
+  // With batch invariance rows of stride 1 have the same bits alone, and from another address.
+  if (rank != 2 || p.reduced != 0b10 || p.strides[1] != 1 || p.sizes[0] == 1) return;
+  const Plan many = plan_of(p, in, dtype, to, seed, true);
+  Call one = p;
   one.sizes[0] = 1;
-  const Plan alone = make_plan("test", p.kind, {in, dtype, one.sizes, one.strides}, p.reduced, to, gpu_of(seed));
-  // Rows that are adjacent in memory as columns are not a batch.
-  if (plan.kernel == Kernel::columns && (alone.kernel != Kernel::columns || alone.column_outputs != plan.column_outputs)) return;
-  const Buffer<Out> row = run<Op, Out>(one, alone, in, outputs / p.sizes[0], seed);
-  if (std::memcmp(got.data(), row.data(), row.size() * sizeof(Out)) != 0)
-    throw std::runtime_error(text_of(p, plan, dtype) + ": other bits of a row alone: " + text_of(one, alone, dtype));
+  const std::size_t shift = 1 + seed % 5;
+  Buffer<T> moved(static_cast<std::size_t>(length) + shift);
+  for (std::int64_t i = 0; i < length; ++i) moved[static_cast<std::size_t>(i) + shift] = in[i];
+  const T* const other = moved.data() + shift;
+  const Plan alone = plan_of(one, other, dtype, to, seed, true);
+  const Buffer<Out> all = run<Op, Out>(many, in, outputs, seed), first = run<Op, Out>(alone, other, 1, seed);
+  if (std::memcmp(all.data(), first.data(), sizeof(Out)) != 0)
+    throw std::runtime_error(text_of(p, many, dtype) + ": other bits of a row alone: " + text_of(one, alone, dtype));
 }
 
 template <class T>
-void check_kind(const Problem& p, DType dtype, std::uint64_t seed) {
+void check_kind(const Call& p, DType dtype, std::uint64_t seed) {
   switch (state_of(p.kind)) {
     case State::sum: return check<Sum<T>, T>(p, dtype, dtype, seed);
     case State::maximum: return check<Maximum<T>, T>(p, dtype, dtype, seed);
@@ -165,7 +189,7 @@ void check_kind(const Problem& p, DType dtype, std::uint64_t seed) {
 
 constexpr Kind kKinds[] = {Kind::sum, Kind::mean, Kind::amax, Kind::amin, Kind::argmax, Kind::argmin, Kind::logsumexp};
 
-void check_both(const Problem& p, std::uint64_t seed) {
+void check_both(const Call& p, std::uint64_t seed) {
   if (seed % 2 == 0)
     check_kind<float>(p, DType::f32, seed);
   else
@@ -194,10 +218,9 @@ int main(int argc, char** argv) {
     std::uint64_t reduced;
   };
   // Shapes of each plan: folded runs (one tile, several), folded positions with an incomplete last one, both, rows of runs,
-  // many parts per CTA, elements, copies, clusters, bulk copies of rows, short columns, steps of
-  // rows (by a row alone) beside rows.
-  const Given given[] = {{{40, 24, 3}, 0b101},   {{9, 6, 53}, 0b101},      {{8, 45, 100}, 0b101},    {{5, 6, 200, 2}, 0b1011},
-                         {{1270, 2}, 0b01},      {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
+  // splits of columns, elements, copies, clusters, short columns, few rows beside many.
+  const Given given[] = {{{260, 24, 22}, 0b101}, {{9, 6, 53}, 0b101},      {{30, 45, 100}, 0b101},   {{5, 6, 200, 2}, 0b1011},
+                         {{66001, 2}, 0b01},     {{1003, 13}, 0b01},       {{3, 2111, 5}, 0b010},    {{201, 16, 3}, 0b101},
                          {{7, 2, 1000}, 0b101},  {{3, 5, 2, 701}, 0b1010}, {{3, 2, 5, 700}, 0b1010}, {{40, 300, 64}, 0b010},
                          {{2, 700, 130}, 0b010}, {{6, 3, 109, 1}, 0b1010}, {{1, 110, 78}, 0b001},    {{4, 1558}, 0b01},
                          {{30, 1, 7}, 0b010},    {{300, 7, 9}, 0b010},     {{2100, 1, 3}, 0b001},    {{12000, 2, 2}, 0b101},
@@ -217,7 +240,7 @@ int main(int argc, char** argv) {
       std::mt19937 random(static_cast<unsigned>(seed));
       const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
       for (int i = 0; i < 40; ++i) {
-        Problem p{kKinds[below(std::size(kKinds))], {}, {}, 0, below(3)};
+        Call p{kKinds[below(std::size(kKinds))], {}, {}, 0, below(3)};
         const std::size_t rank = static_cast<std::size_t>(1 + below(4));
         std::int64_t left = 1 + below(20000);
         for (std::size_t d = 0; d < rank; ++d) {
@@ -240,6 +263,6 @@ int main(int argc, char** argv) {
         check_both(p, static_cast<std::uint64_t>(below(1000)));
       }
     }
-    for (int n : ran) require(n > 0, "test of one of the plans");
+    for (std::size_t i = 0; i < std::size(ran); ++i) require(ran[i] > 0, "test of plan " + std::to_string(i));
   });
 }

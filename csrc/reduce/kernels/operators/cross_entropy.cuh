@@ -11,9 +11,9 @@ struct Target {
   std::int64_t target;
   T logit;  // converted at its use: converting waits for the load
   bool counts, exists;
-  __device__ __forceinline__ void aim(const Plan& plan, std::int64_t i) { target = plan.loss.target[i]; }
+  __device__ __forceinline__ void aim(const Reduction& plan, std::int64_t i) { target = plan.loss.target[i]; }
   template <bool kPlain>
-  __device__ __forceinline__ void look(const Plan& plan, const T* row) {
+  __device__ __forceinline__ void look(const Reduction& plan, const T* row) {
     counts = target != plan.loss.ignore_index;
     exists = target >= 0 && target < plan.length;
     if (exists) logit = row[kPlain ? target : plan.reduced.offset(target)];
@@ -23,7 +23,7 @@ struct Target {
 /// loss(m, log(sum), -log p(target)) for a target that counts; NaN for a target that is not a class and for an infinite
 /// maximum, as in torch.
 template <class T, class V, class F>
-__device__ __forceinline__ void store_loss(const Plan& plan, const Pair<V>& pair, const Target<T>& extra, void* out,
+__device__ __forceinline__ void store_loss(const Reduction& plan, const Pair<V>& pair, const Target<T>& extra, void* out,
                                            std::int64_t i, const F& smooth) {
   V loss = static_cast<V>(plan.loss.ignored);
   if (extra.counts) {
@@ -43,7 +43,7 @@ template <class Element>
 struct CrossEntropy : LogSumExp<Element> {
   using V = Value<Element>;
   using Extra = Target<Element>;
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<Element>&, const Pair<V>& s, const Extra& extra,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<Element>&, const Pair<V>& s, const Extra& extra,
                                                 void* out, std::int64_t i) {
     store_loss(plan, s, extra, out, i, [](V, V, V nll) { return nll; });
   }
@@ -85,7 +85,7 @@ struct SmoothCrossEntropy : SimpleLocal<SmoothCrossEntropy<Element>, LossState<V
     each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
     return {Exponentials::join(s.pair, lanes), s.total};
   }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, const State& s, const Extra& extra,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, const State& s, const Extra& extra,
                                                 void* out, std::int64_t i) {
     store_loss(plan, s.pair, extra, out, i, [&](V m, V log_sum, V nll) {
       const V smoothing = static_cast<V>(plan.loss.smoothing);
@@ -119,7 +119,7 @@ struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.sum, offset), __shfl_xor_sync(kFullWarp, s.count, offset)};
   }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     store_as(out, i, plan.out, s.sum / s.count);
   }

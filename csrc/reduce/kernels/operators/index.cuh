@@ -135,7 +135,7 @@ struct MaximumIndex {
       each_level(lanes, [&](int offset) { index = min(index, __shfl_xor_sync(kFullWarp, index, offset)); });
     return {first + index, best};
   }
-  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction&, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     static_cast<std::int64_t*>(out)[i] = s.index;
   }
@@ -208,7 +208,7 @@ struct MaximumKey {
   static __device__ __forceinline__ State state(Part s, std::int64_t first, int repeat, int offset) {
     return static_cast<State>(s >> 16) * (kLast + 1) + (kLast - (first + (kFirst - (s & 0xffff))) * repeat - offset);
   }
-  static __device__ __forceinline__ void finish(const Plan&, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction&, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     static_cast<std::int64_t*>(out)[i] = kLast - (s & kLast);
   }

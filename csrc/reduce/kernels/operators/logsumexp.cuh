@@ -63,7 +63,7 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
     return {__shfl_xor_sync(kFullWarp, s.maximum, offset), __shfl_xor_sync(kFullWarp, s.sum, offset)};
   }
   static __device__ __forceinline__ State join(State s, int lanes) { return join_pairs<LogSumExp>(s, lanes); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     if (plan.pairs)
       static_cast<State*>(out)[i] = s;

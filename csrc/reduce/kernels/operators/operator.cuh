@@ -8,9 +8,9 @@ namespace xgemm::reduce {
 
 /// Data that an output needs beside its elements, loaded ahead of its use: by aim() before and by look() after the row is read.
 struct NoExtra {
-  __device__ __forceinline__ void aim(const Plan&, std::int64_t) {}
+  __device__ __forceinline__ void aim(const Reduction&, std::int64_t) {}
   template <bool kPlain, class T>
-  __device__ __forceinline__ void look(const Plan&, const T*) {}
+  __device__ __forceinline__ void look(const Reduction&, const T*) {}
 };
 
 /// Shared by operators whose Local is their State.

@@ -25,7 +25,7 @@ struct Sum : SimpleLocal<Sum<Element>, SumState<Element>> {
   }
   static __device__ __forceinline__ State merge(State a, State b) { return a + b; }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Plan& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
                                                 std::int64_t i) {
     if constexpr (std::is_floating_point_v<State>)
       if (plan.kind == Kind::mean) s = s / static_cast<State>(plan.length);

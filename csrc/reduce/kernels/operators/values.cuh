@@ -46,7 +46,7 @@ using Value = typename ValueOf<T>::type;
 template <class T>
 struct Convert {
   int flip, bias;
-  __device__ explicit Convert(const Plan& plan)
+  __device__ explicit Convert(const Reduction& plan)
       : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0), bias(plan.in == DType::i8 ? 0x80 : 0) {}
 
   __device__ __forceinline__ Value<T> unflip(Value<T> v) const {

@@ -1,4 +1,4 @@
-// Distributes a row's strips over CTAs, and joins their states in order: in the row's CTA or, if CTAs share a row, in the first
+// Distributes a row's splits over CTAs, and joins their states in order: in the row's CTA or, if CTAs share a row, in the first
 // of their cluster or in the last of them to finish.
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
@@ -21,6 +21,23 @@ inline constexpr int kRowBlocks = [] {
   return std::is_integral_v<T> || Op::kTotal ? 3 : 4;
 #endif
 }();
+
+/// Loads vectors v, v + lanes, ... of an aligned row, those below `end`; all of a step are if it is `complete`. p: vector v.
+template <class Op>
+__device__ __forceinline__ void load_aligned_step(const RowPlan& plan, uint4 (&raw)[kUnroll], const typename Op::T* p, int v,
+                                                  int lanes, int end, bool complete) {
+  constexpr int kWidth = Pack<typename Op::T>::kCount;
+  if (complete) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(p + j * lanes * kWidth);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      raw[j] = padding<Op>(plan);
+      if (v + j * lanes < end) raw[j] = load_aligned16(p + j * lanes * kWidth);
+    }
+  }
+}
 
 /// Joins get(0..count - 1) in an order that `count` alone decides (with up to 32 states, for any number of threads); thread 0
 /// gets the result.
@@ -51,20 +68,20 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
-/// The CTAs of a cluster send their strips' states to the first CTA, which continues when all have arrived
+/// The CTAs of a cluster send their splits' states to the first CTA, which continues when all have arrived
 /// (device/ptx/mbarrier.cuh).
 template <class Op>
-struct Meeting {
+struct ClusterJoin {
   using State = typename Op::State;
   ptx::Barrier* arrived;
   /// Call it before anything else.
-  __device__ __forceinline__ void open([[maybe_unused]] const Plan& plan) const {
+  __device__ __forceinline__ void open([[maybe_unused]] const RowPlan& plan) const {
 #if __CUDA_ARCH__ >= 900
     if (plan.cluster == 1) return;
     if (threadIdx.x == 0) {
       ptx::barrier_init(arrived, 1);
       ptx::fence_barrier_init();
-      const auto others = static_cast<std::uint32_t>(plan.strips - plan.per_block);
+      const auto others = static_cast<std::uint32_t>(plan.splits - plan.per_cta);
       ptx::barrier_arrive_expect(arrived, others * static_cast<std::uint32_t>(sizeof(State)));
     }
     __syncwarp();  // the warp arrives converged
@@ -76,7 +93,7 @@ struct Meeting {
 #if __CUDA_ARCH__ >= 900
     using Word = std::conditional_t<sizeof(State) % 8 == 0, unsigned long long, unsigned>;
     __syncthreads();
-    ptx::cluster_wait();  // the first block's barrier exists from here on
+    ptx::cluster_wait();  // the first CTA's barrier exists from here on
     if (ptx::cluster_rank() == 0) {
       ptx::barrier_wait(arrived, 0);
       return true;
@@ -89,62 +106,62 @@ struct Meeting {
   }
 };
 
-/// Finishes a row of several strips, in its CTA or in the last of its CTAs: joins the states of this CTA's `units` strips, or
+/// Finishes a row of several splits, in its CTA or in the last of its CTAs: joins the states of this CTA's `count` splits, or
 /// those of all CTAs.
 template <class Op>
-__device__ __forceinline__ void finish_row(const Plan& plan, const Convert<typename Op::T>& convert, int units, std::int64_t row,
-                                           const typename Op::State* states, const typename Op::Extra& extra, void* out,
-                                           std::int64_t output, unsigned* counters, typename Op::State* partials,
-                                           const Meeting<Op>& meeting) {
+__device__ __forceinline__ void finish_row(const RowPlan& plan, const Convert<typename Op::T>& convert, int count,
+                                           std::int64_t row, const typename Op::State* states, const typename Op::Extra& extra,
+                                           void* out, std::int64_t output, unsigned* counters, typename Op::State* partials,
+                                           const ClusterJoin<Op>& cluster) {
   using State = typename Op::State;
   __shared__ State warps[kRowWarps];
   State total = Op::identity();
   if (plan.cluster > 1) {
-    if (!meeting.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_block, units)) return;
-    total = join_block<Op>(plan.strips, [&](std::int64_t i) { return states[i]; }, warps);
-  } else if (plan.split == 1 || plan.grouped) {
+    if (!cluster.send(states + static_cast<std::int64_t>(blockIdx.x % plan.cluster) * plan.per_cta, count)) return;
+    total = join_block<Op>(plan.splits, [&](std::int64_t i) { return states[i]; }, warps);
+  } else if (plan.ctas_per_row == 1 || plan.grouped) {
     __syncthreads();
-    total = join_block<Op>(units, [&](std::int64_t i) { return states[i]; }, warps);
+    total = join_block<Op>(count, [&](std::int64_t i) { return states[i]; }, warps);
   }
-  if (plan.split > 1 && plan.cluster == 1) {
+  if (plan.ctas_per_row > 1 && plan.cluster == 1) {
     if (plan.grouped && threadIdx.x == 0) partials[blockIdx.x] = total;
-    if (!is_last_block(counters + row, plan.split)) return;
-    const std::int64_t joined = plan.grouped ? plan.split : plan.strips;
+    if (!is_last_block(counters + row, plan.ctas_per_row)) return;
+    const std::int64_t joined = plan.grouped ? plan.ctas_per_row : plan.splits;
     const State* mine = partials + row * joined;
     total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
   }
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
 
-/// Dynamic shared memory of a CTA: the states of its strips (or its cluster's) and no more, because an SM holds many CTAs of
+/// Dynamic shared memory of a CTA: the states of its splits (or its cluster's) and no more, because an SM holds many CTAs of
 /// one warp.
 template <class Op>
-std::size_t row_shared_bytes(const Plan& plan) {
-  if (plan.strips == 1) return 0;
-  return static_cast<std::size_t>(plan.cluster > 1 ? plan.strips : plan.per_block) * sizeof(typename Op::State);
+std::size_t row_shared_bytes(const RowPlan& plan) {
+  if (plan.splits == 1) return 0;
+  return static_cast<std::size_t>(plan.cluster > 1 ? plan.splits : plan.per_cta) * sizeof(typename Op::State);
 }
 
-/// A CTA's share: if `whole`, rows of one strip from `first` on, else strips of `row`.
-struct Share {
+/// What a CTA takes: if `whole`, rows of one split from `first` on, else splits of `row`.
+struct RowWork {
   std::int64_t row, first;
-  int units;
+  int count;
 };
-__device__ __forceinline__ Share share_of(const Plan& plan, bool whole) {
+__device__ __forceinline__ RowWork work_of_cta(const RowPlan& plan, bool whole) {
   std::int64_t row = 0, part = blockIdx.x;
   if (!whole) {
-    row = blockIdx.x / static_cast<unsigned>(plan.split);
-    part -= row * plan.split;
+    row = blockIdx.x / static_cast<unsigned>(plan.ctas_per_row);
+    part -= row * plan.ctas_per_row;
   }
-  const std::int64_t first = part * plan.per_block;
-  return {row, first, static_cast<int>(min(plan.per_block, (whole ? plan.outputs : plan.strips) - first))};
+  const std::int64_t first = part * plan.per_cta;
+  return {row, first, static_cast<int>(min(plan.per_cta, (whole ? plan.outputs : plan.splits) - first))};
 }
 
-/// Memory for the states of strips from `first` on of `row` until finish_row; `states` is the CTA's shared memory.
+/// Memory for the states of splits from `first` on of `row` until finish_row; `states` is the CTA's shared memory.
 template <class State>
-__device__ __forceinline__ State* place_of_states(const Plan& plan, State* states, State* partials, std::int64_t row,
+__device__ __forceinline__ State* place_of_states(const RowPlan& plan, State* states, State* partials, std::int64_t row,
                                                   std::int64_t first) {
   if (plan.cluster > 1) return states + first;
-  return plan.split > 1 && !plan.grouped ? partials + row * plan.strips + first : states;
+  return plan.ctas_per_row > 1 && !plan.grouped ? partials + row * plan.splits + first : states;
 }
 
 }  // namespace xgemm::reduce
