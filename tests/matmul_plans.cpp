@@ -85,19 +85,13 @@ struct Print {
               << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
     print(t.a, "a"), print(t.b, "b");
     if (all)
-      std::cout << " x=" << tile.x << " y=" << tile.y << " slot=" << tile.blocks << " per_sm=" << tile.per_sm
-                << " tiles_x=" << t.tiles_x << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
-  }
-  void operator()(const PresplitPlan& s) const {
-    std::cout << info(s.tile).name << " tiles=" << s.tiles_x << 'x' << s.tiles_y << " splits=" << s.splits
-              << " split_blocks=" << s.split_blocks << " ctas=" << s.ctas << " workspace=" << s.workspace_bytes
-              << " partials=" << s.partial_bytes << " counters=" << s.counter_bytes;
-    if (all) std::cout << " blocks=" << s.blocks;
+      std::cout << " x=" << tile.x << " y=" << tile.y << " slot=" << tile.blocks << " tiles_x=" << t.tiles_x
+                << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
   }
   void operator()(const Bf16x3Plan& b) const {
     const Bf16x3TileInfo& tile = info(b.tile);
-    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma() << " vectors=" << b.a_vectors
-              << " granule=" << b.granule << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
+    std::cout << tile.name << " tma=" << b.b_tma() << " vectors=" << b.a_vectors << " granule=" << b.granule
+              << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
     if (all) std::cout << " rows=" << tile.rows << " tiles=" << b.tiles << " blocks=" << b.blocks;
   }
   void operator()(const WgmmaPlan& t) const {
@@ -132,8 +126,7 @@ std::optional<Candidate> offer(const Question& q, const std::string& family) {
   if (family == "sweep") return plan_sweep(p, gpu, forced);
   if (family == "sliced") return plan_sliced(p, gpu, forced);
   if (family == "tf32") return plan_tf32(p, gpu, forced);
-  if (family == "presplit") return plan_presplit(p, gpu, forced);
-  return family == "bf16x3" ? plan_bf16x3(p, gpu, forced) : plan_bf16x3(swap_ab(p), gpu, forced);
+  return plan_bf16x3(p, gpu, forced);
 }
 
 }  // namespace

@@ -54,7 +54,6 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("tf32", planners("tf32")),
         ("fp64", planners("fp64_mma")),
         ("bf16x3", planners("bf16x3")),
-        ("presplit", planners("presplit")),
         ("half", MATMUL),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),

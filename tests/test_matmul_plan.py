@@ -195,12 +195,7 @@ def test_the_order_of_additions_depends_on_n_and_k_alone(
         assert here.workspace == here.chunks * batch * m * n * (8 if dtype == F64 else 4)
 
 
-SWAP_AB_TILE_COLUMNS = {"wgmma_256x128": 128, "wgmma_256x64": 64}  # their `columns` count rows of C
-HALF_TILE_ROWS = {
-    tile: int(tile.removeprefix("wgmma_").split("x")[0])
-    for tile in tile_names("wgmma")
-    if tile not in SWAP_AB_TILE_COLUMNS
-}
+HALF_TILE_ROWS = {tile: int(tile.removeprefix("wgmma_").split("x")[0]) for tile in tile_names("wgmma")}
 
 
 def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
@@ -221,42 +216,14 @@ def test_few_rows_load_all_sms_equally(plan: Ask) -> None:
 
 
 def test_tiles_that_fill_the_gpu_once(plan: Ask) -> None:
-    """Shapes where cuBLAS was ahead: measured, docs/log/matmul.md."""
+    """Measured, docs/log/matmul.md."""
     for m, n, k, tile, multicast in [
-        (128, 6144, 2048, "wgmma_64x96", True),
         (128, 4096, 14336, "wgmma_64x64", True),
         (128, 3072, 768, "wgmma_64x64", False),
-        (192, 5120, 5120, "wgmma_64x128", False),
-        (256, 5120, 5120, "wgmma_128x96", False),
-        (1024, 1024, 1024, "wgmma_64x128", False),
-        (2048, 768, 3072, "wgmma_128x96", False),
     ]:
         chosen = plan(Problem(m, n, k, dtype=BF16, b=(1, k))).tensor
         assert (chosen.tile, chosen.multicast) == (tile, multicast)
     assert plan(Problem(128, 128, 128, batch=1024, dtype=BF16)).tensor.tile == "wgmma_128x128"
-
-
-def test_rows_between_whole_tiles(plan: Ask) -> None:
-    """Rows per tile are chosen to fill the GPU once: measured, docs/log/matmul.md."""
-    for m, n, k, tile, rows in [
-        (192, 14336, 4096, "wgmma_256x128", 192),
-        (136, 14336, 4096, "wgmma_256x128", 144),
-        (160, 28672, 8192, "wgmma_256x128", 160),
-        (320, 8192, 8192, "wgmma_256x128", 160),
-        (448, 5120, 5120, "wgmma_256x128", 160),
-        (192, 8192, 8192, "wgmma_256x64", 192),
-        (320, 4096, 4096, "wgmma_256x64", 160),
-        (8572, 368, 1168, "wgmma_256x128", 208),  # more than 1280 rows: one wave
-        (2900, 1016, 1224, "wgmma_256x128", 192),
-    ]:
-        for b in ((1, k), (n, 1)):
-            chosen = plan(Problem(m, n, k, dtype=BF16, b=b)).tensor
-            assert (chosen.tile, chosen.columns) == (tile, rows)
-    assert plan(Problem(128, 14336, 4096, dtype=BF16, b=(1, 4096))).tensor.tile not in SWAP_AB_TILE_COLUMNS
-    across = plan(Problem(192, 14336, 4096, dtype=BF16, a=(1, 192), b=(1, 4096))).tensor  # A's rows are not contiguous
-    assert across.tile not in SWAP_AB_TILE_COLUMNS
-    for odd in (Problem(192, 14337, 4096, dtype=BF16), Problem(192, 14336, 4096, batch=2, dtype=BF16)):
-        assert plan(odd).tensor.tile not in SWAP_AB_TILE_COLUMNS
 
 
 def test_rows_that_straddle_lines_are_multicast(plan: Ask) -> None:
@@ -268,10 +235,10 @@ def test_rows_that_straddle_lines_are_multicast(plan: Ask) -> None:
             assert (chosen.copied_a, chosen.copied_b) == (False, False)
     for tile in HALF_TILE_ROWS:
         for m, n in [(264, 392), (392, 264)]:
-            b = (1, 1000) if tile.endswith(("96", "x32", "x16", "64x256")) else (n, 1)
+            b = (1, 1000) if tile.endswith("x32") else (n, 1)
             chosen = plan(Problem(m, n, 1000, dtype=BF16, b=b, forced=tile)).tensor
             assert chosen.tile == tile
-            assert chosen.multicast or tile == "wgmma_64x256"  # which may be narrowed
+            assert chosen.multicast
     assert not plan(Problem(1024, 1024, 1024, dtype=BF16)).tensor.multicast
     assert not plan(Problem(1023, 1025, 1023, dtype=BF16)).tensor.multicast  # copied: rows of copies are aligned
 
@@ -411,17 +378,6 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.splits in (1, 2, 4, 8) or (n <= 512 and k >= 16384 and here.splits <= 128)
     assert (here.splits - 1) * here.split_length < k <= here.splits * here.split_length  # no empty split
     assert here.split_length % 256 == 0  # a multiple of every tile's k-step
-    if here.tile in SWAP_AB_TILE_COLUMNS:
-        assert not gated
-        width = SWAP_AB_TILE_COLUMNS[here.tile]
-        assert 128 < m <= (640 if width == 64 else max(1280, 132 // -(-n // 128) * 256))
-        assert n % 8 == 0
-        assert batch == 1
-        assert (here.splits, here.cluster, here.memory_splits) == (1, 1, 1)
-        assert 80 <= here.columns <= 256
-        assert here.columns % 16 == 0
-        assert not here.multicast or n > width
-        return
     rows, columns = -(-m // HALF_TILE_ROWS[here.tile]), -(-n // here.columns)
     shares_a = HALF_TILE_ROWS[here.tile] > int(here.tile.split("x")[1])
     assert not here.multicast or (here.cluster == here.memory_splits == 1 and not gated)
@@ -431,7 +387,7 @@ def test_half_precisions_order_of_additions_does_not_depend_on_m(
     assert here.columns % 8 == 0
     assert 8 <= here.columns <= most
     b_along_k = k_major or here.copied_b  # a copy lies along k
-    assert here.columns == most or (b_along_k and batch == 1 and (m <= 64 or here.tile == "wgmma_64x256"))
+    assert here.columns == most or (b_along_k and batch == 1 and m <= 64)
     tiles = -(-m // HALF_TILE_ROWS[here.tile]) * -(-n // here.columns) * batch
     held = here.memory_splits * tiles if here.memory_splits > 1 else 0
     assert held <= 132

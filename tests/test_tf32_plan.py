@@ -79,7 +79,7 @@ def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> Non
     assert p["blocks"] == -(-k // (32 * p["slot"]))
     assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no empty split
     items = p["tiles_x"] * p["tiles_y"] * batch * p["splits"]
-    assert p["ctas"] == min(items, sm_count * p["per_sm"])
+    assert p["ctas"] == min(items, sm_count)
     assert p["splits"] == 1 or p["ctas"] == items  # all splits are resident
     levels = 0
     while 4**levels < p["splits"]:

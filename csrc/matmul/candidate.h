@@ -9,7 +9,6 @@
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
-#include "matmul/presplit/plan.h"
 #include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
@@ -17,7 +16,7 @@
 
 namespace xgemm::matmul {
 
-using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, PresplitPlan, WgmmaPlan>;
+using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
 
 inline double seconds(const Candidate& c) {
   return std::visit([](const auto& plan) { return plan.seconds; }, c);

@@ -28,7 +28,6 @@ struct Machine {
   double copy_bytes_fp32 = 3.8e12;     ///< the same, 4-byte elements ("\"high\" in TF32")
   double split_bytes = 3.54e12;        ///< the same by the pass into fp16 parts ("Three bf16 parts split by a pass")
   double split_strip_bytes = 1.93e12;  ///< of operands along their lines, in strips that clusters share
-  double presplit_bytes = 3.91e12;     ///< by the pass into bf16 parts
 
   // L2, bytes per second of all SMs together.
   double l2_bytes_fp64 = 11.3e12;  ///< cp.async of large tiles ("fp64: warps that only copy")
@@ -52,7 +51,7 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   if (gpu.memory_bytes_per_second <= 0) return machine;
   const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / kH200), 1.0) / 100;
   for (double* rate : {&machine.read_bytes, &machine.wgmma_bytes, &machine.bf16x3_bytes, &machine.copy_bytes,
-                       &machine.copy_bytes_fp32, &machine.split_bytes, &machine.split_strip_bytes, &machine.presplit_bytes})
+                       &machine.copy_bytes_fp32, &machine.split_bytes, &machine.split_strip_bytes})
     *rate *= share;
   return machine;
 }

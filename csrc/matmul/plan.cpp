@@ -43,8 +43,6 @@ Candidate choose_fp32(const Problem& p, const DeviceProperties& gpu) {
   Fastest fastest{cuda, (singles ? kSimtSingles : 1) * seconds(cuda)};
   if (const auto wgmma = plan_wgmma(p, gpu); wgmma && wgmma_pays(p, gpu, *wgmma)) fastest = {*wgmma, wgmma->seconds};
   fastest.consider(plan_bf16x3(p, gpu));
-  fastest.consider(plan_bf16x3(swap_ab(p), gpu));
-  fastest.consider(plan_presplit(p, gpu));
   fastest.consider(sweep);
   const auto tf32 = plan_tf32(p, gpu);
   const auto mma = plan_mma(p, gpu);
@@ -66,9 +64,7 @@ Candidate choose_forced(const Problem& p, const DeviceProperties& gpu, std::stri
   offer(plan_sweep(p, gpu, forced));
   offer(plan_sliced(p, gpu, forced));
   offer(plan_tf32(p, gpu, forced));
-  offer(plan_presplit(p, gpu, forced));
   offer(plan_bf16x3(p, gpu, forced));
-  if (forced != "bf16x3") offer(plan_bf16x3(swap_ab(p), gpu, forced));
   offer(plan_wgmma(p, gpu, forced));
   return found ? *found : plan_cuda_cores(p, gpu, forced);
 }
@@ -92,9 +88,7 @@ std::vector<std::string> collect_names() {
   family("fp64", kFp64Tiles);
   family("mma", kMmaTiles);
   family("tf32", kTf32Tiles);
-  family("presplit", kPresplitTiles);
   family("bf16x3", kBf16x3Tiles);
-  for (const auto& tile : kBf16x3Tiles) names.emplace_back(tile.swap_ab_name);
   family("wgmma", kWgmmaTiles);
   names.emplace_back("wgmma_few_rows");
   return names;

@@ -47,7 +47,6 @@ struct Problem {
   const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
   const void* prepared_b = nullptr;  ///< fp32: b's prepared parts (wgmma/plan.h, PreparedLayout)
   bool wide_out = false;             ///< out is of the accumulator's type
-  bool swap_ab = false;              ///< the transposed product: a, b, m and n are those of out^T, all else is out's
   void* out = nullptr;
   friend bool operator==(const Problem&, const Problem&) = default;
 };
@@ -96,17 +95,6 @@ inline bool has_quads_by_size(const Problem& p) {
 /// Does the epilogue do nothing but multiply by alpha and add the bias?
 inline bool has_plain_epilogue(const Problem& p) {
   return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;
-}
-
-/// out^T = B^T A^T. Only for kernels with a swap_ab form (bf16x3/kernel.cuh, wgmma/kernel.cuh).
-inline Problem swap_ab(const Problem& p) {
-  Problem t = p;
-  t.swap_ab = !p.swap_ab, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
-  for (Operand* x : {&t.a, &t.b}) {
-    const std::int64_t row = x->row_stride;
-    x->row_stride = x->col_stride, x->col_stride = row;
-  }
-  return t;
 }
 
 /// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows along k, whatever the number and

@@ -144,12 +144,7 @@ struct Launch {
   bool operator()(const Tf32Plan& plan) const {
     return launch_tf32(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
   }
-  bool operator()(const PresplitPlan& plan) const {
-    return launch_presplit(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
-  }
-  bool operator()(const Bf16x3Plan& plan) const {
-    return launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, counters, partials, stream);
-  }
+  bool operator()(const Bf16x3Plan& plan) const { return launch_bf16x3(p, plan, counters, partials, stream); }
   bool operator()(const WgmmaPlan& plan) const {
     return launch_wgmma_product(p, plan, workspace, counters, partials, scope.properties().sm_count, stream);
   }

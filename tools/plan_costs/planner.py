@@ -78,9 +78,7 @@ class Offer:
 
 def family(name: str) -> str:
     """The family that a forced name asks, in the program's words."""
-    prefix, _, tile = name.partition("_")
-    if prefix == "bf16x3" and tile in ("128x32", "128x64"):
-        return "bf16x3_swapped"  # any word but a family's: the program asks that of the swapped product
+    prefix = name.partition("_")[0]
     return "cuda_cores" if prefix in ("simt", "gemv", "dot") else prefix
 
 

@@ -26,9 +26,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
   if (forced.empty() && p.precision == Precision::highest && p.k < kLeastDepth) return {};
   const Machine machine = machine_of(gpu);
   Bf16x3Plan plan{};
-  plan.swap_ab = p.swap_ab;
   plan.b = tensor_operand(p, lines_of_b(p), 4);
-  if (p.swap_ab && !(plan.b.k_major && plan.b_tma())) return {};  // few instantiations; other kernels are faster without TMA
   plan.a_vectors = has_vectors(p, lines_of_a(p), 4);
   plan.blocks = ceil_div(p.k, kBf16x3Block);
   plan.seconds = 1e30;
@@ -36,7 +34,7 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       operand_bytes(p, lines_of_b(p)) + operand_bytes(p, lines_of_a(p)) + 4.0 * static_cast<double>(p.m * p.n * p.batches);
   for (std::size_t i = 0; i < kBf16x3Tiles.size(); ++i) {
     const Bf16x3TileInfo& tile = kBf16x3Tiles[i];
-    if (leaves_out_tile(forced, p.swap_ab ? tile.swap_ab_name : tile.name)) continue;
+    if (leaves_out_tile(forced, tile.name)) continue;
     const std::int64_t tiles = ceil_div(p.m, tile.rows) * ceil_div(p.n, kBf16x3Columns) * p.batches;
     if (tiles > kMostLines / plan.blocks) continue;
     const double block = tile.block;
@@ -44,20 +42,16 @@ std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& 
       const std::int64_t units = ceil_div(plan.blocks, granule), ctas = std::min<std::int64_t>(gpu.sm_count, tiles * units);
       const std::int64_t most = ceil_div(tiles * units, ctas);  // units of the busiest CTA
       const bool shares = units > 1 && (tiles * units) % (ctas * units) != 0;
-      const double cycles =
-          static_cast<double>(most * granule) * block +
-          static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * (p.swap_ab ? tile.fixed_swap_ab : tile.fixed);
+      const double cycles = static_cast<double>(most * granule) * block +
+                            static_cast<double>(ceil_div(most, units) + (shares ? 1 : 0)) * tile.fixed;
       const bool even = tiles * units == ctas * most && units % most == 0;          // no CTA has parts of two tiles
       const std::int64_t pieces = even ? units / most : ceil_div(ctas, tiles) + 1;  // of a shared tile
-      // With swap_ab, the last CTA to arrive adds all of them.
-      const std::int64_t reads = pieces > kBf16x3FewPieces && !p.swap_ab
-                                     ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
-                                     : tile.rows / 8 * ceil_div(pieces, 4);
+      const std::int64_t reads = pieces > kBf16x3FewPieces ? ceil_div(tile.rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
+                                                           : tile.rows / 8 * ceil_div(pieces, 4);
       const double sharing = kShare + static_cast<double>(reads) * kRead;
       const double seconds =
           std::max(cycles / machine.hertz_tensor, bytes / machine.bf16x3_bytes) + kLaunch + (shares ? sharing : 0);
-      const bool counted = !shares || !p.swap_ab || p.m <= 64;  // else sums of shared tiles cost more than the model says
-      if (counted && seconds < (i == static_cast<std::size_t>(plan.tile) ? kFinerPays : 1) * plan.seconds) {
+      if (seconds < (i == static_cast<std::size_t>(plan.tile) ? kFinerPays : 1) * plan.seconds) {
         plan.seconds = seconds;
         plan.tile = static_cast<Bf16x3Tile>(i);
         plan.tiles = tiles, plan.granule = granule, plan.units = units, plan.ctas = ctas;

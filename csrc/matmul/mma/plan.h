@@ -10,7 +10,7 @@
 
 namespace xgemm::matmul {
 
-enum class MmaTile : std::uint8_t { t16x64, t32x32, t32x64, t64x64, t128x32, tf32_64x64, tf32_128x64, tf32_64x128, tf32_128x128 };
+enum class MmaTile : std::uint8_t { t16x64, t32x32, t64x64, tf32_64x64, tf32_128x64, tf32_64x128 };
 
 /// A tile of mma/kernel.cuh and its cost model (microseconds of an H200; measured).
 struct MmaTileInfo {
@@ -25,16 +25,13 @@ struct MmaTileInfo {
   constexpr int threads() const { return 32 * warps_rows * warps_columns; }
 };
 inline constexpr int kMmaRowBytes = 128;  ///< of a line of a k-block: 64 k, or 32 of fp32
-inline constexpr std::array<MmaTileInfo, 9> kMmaTiles{{
+inline constexpr std::array<MmaTileInfo, 6> kMmaTiles{{
     {"mma_16x64", false, 16, 64, 1, 4, 6, 4, 1.30, 0.199, 0.333, 0.124},  // few rows
     {"mma_32x32", false, 32, 32, 2, 2, 6, 4, 1.33, 0.179, 0.419, 0.147},
-    {"mma_32x64", false, 32, 64, 2, 2, 6, 3, 1.37, 0.253, 0.419, 0.115},
     {"mma_64x64", false, 64, 64, 2, 2, 6, 4, 1.41, 0.384, 0.50, 0.242},
-    {"mma_128x32", false, 128, 32, 4, 1, 4, 4, 1.25, 0.42, 0.64, 0.25},
-    {"mma_tf32_64x64", true, 64, 64, 2, 2, 4, 3, 1.36, 0.363, 0.368, 0.255},    // few rows or columns, one wave
-    {"mma_tf32_128x64", true, 128, 64, 4, 1, 4, 2, 1.78, 0.49, 1.2, 0.367},     // short K, batches
-    {"mma_tf32_64x128", true, 64, 128, 2, 4, 4, 2, 1.98, 0.485, 1.13, 0.415},   // a large B
-    {"mma_tf32_128x128", true, 128, 128, 2, 4, 3, 2, 2.1, 0.893, 2.23, 0.525},  // many rows and columns
+    {"mma_tf32_64x64", true, 64, 64, 2, 2, 4, 3, 1.36, 0.363, 0.368, 0.255},   // few rows or columns, one wave
+    {"mma_tf32_128x64", true, 128, 64, 4, 1, 4, 2, 1.78, 0.49, 1.2, 0.367},    // short K, batches
+    {"mma_tf32_64x128", true, 64, 128, 2, 4, 4, 2, 1.98, 0.485, 1.13, 0.415},  // a large B
 }};
 constexpr const MmaTileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
 

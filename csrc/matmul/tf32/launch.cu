@@ -17,7 +17,7 @@ struct Tf32Instance {
 };
 
 template <class Instance>
-bool launch(const Fp32TilesArguments& g, unsigned ctas, cudaStream_t stream) {
+bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
   return enqueue_with_shared<tf32_gemm<Instance>, tf32_detail::Shared<Instance>::kBytes>(
       {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
 }
@@ -28,8 +28,8 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
                  cudaStream_t stream) {
   const Tf32TileInfo& tile = info(plan.tile);
   const int depth = tile.blocks * kTf32TileK;
-  Fp32TilesArguments g{};
-  describe_tiles(g, p, plan, plan.swap_ab, counters, partials);
+  Tf32Arguments g{};
+  describe_tiles(g, p, plan, counters, partials);
   const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
   const bool k_major_x = x.k_major;
   // Boxes end with the last line, rounded up to 8. Stale shared memory past it affects only sums that are not stored.

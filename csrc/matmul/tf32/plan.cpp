@@ -62,12 +62,11 @@ std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu,
       plan.tile = static_cast<Tf32Tile>(i), plan.swap_ab = swap_ab, plan.tiles_x = tiles_x, plan.tiles_y = tiles_y;
       plan.blocks = ceil_div(p.k, tile.blocks * kTf32TileK);
       if (tiles_x > kMostLines / tiles_y / p.batches / plan.blocks) continue;
-      const std::int64_t tiles = tiles_x * tiles_y * p.batches, slots = std::int64_t{gpu.sm_count} * tile.per_sm;
+      const std::int64_t tiles = tiles_x * tiles_y * p.batches, slots = gpu.sm_count;
       const std::int64_t most = std::clamp<std::int64_t>(slots / tiles, 1, plan.blocks);
       for (std::int64_t wanted = 1;; wanted = std::min(2 * wanted, most)) {
         const auto turns = static_cast<double>(plan.cut(tiles, wanted, slots));
-        const double cycles =
-            turns * (static_cast<double>(plan.split_blocks * tile.blocks) * tile.block * tile.per_sm + tile.fixed);
+        const double cycles = turns * (static_cast<double>(plan.split_blocks * tile.blocks) * tile.block + tile.fixed);
         std::int64_t levels = 0, adds = 0;  // adds: sequential
         for (std::int64_t sums = plan.splits; sums > 1; sums = ceil_div(sums, kTf32Fan), ++levels)
           adds += std::min<std::int64_t>(sums, kTf32Fan);

@@ -15,7 +15,7 @@ namespace {
 constexpr double kMergeCycles = 1200, kCrowdCycles = 900, kAddCycles = 140, kMeetCycles = 5300;
 constexpr double kMergeCyclesFp32 = 5000, kAddCyclesFp32 = 600;
 // Bytes per cycle: from memory; of one SM's partial sums; from L2, all SMs together.
-constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200, kL2RateSwapAb = 9000;
+constexpr double kMemoryRate = 2640, kPartialRate = 14, kL2Rate = 8200;
 // Boxes whose rows straddle two cache lines: cycles per line of one SM; bytes per cycle of all SMs (kSame: with up to 128 rows
 // of A, which all SMs read at once).
 constexpr double kLineCycles = 1.7, kLinesRate = 8800, kSameLinesRate = 5500;
@@ -38,36 +38,12 @@ bool serves(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64
   // Gated: few instantiations. Its outputs are wide (an MLP's), so that split-K would gain nothing.
   if (p.gated && (sums > 1 || t == WgmmaTile::t128x64)) return false;
   if (p.gated && parts != 0 && t != WgmmaTile::t128x128) return false;
-  if (t == WgmmaTile::t64x256) return b_k_major;
-  if (info(t).swap_ab) return b_k_major && sums == 1 && !p.c.data && !p.residual.data;
   return info(t).n % 64 == 0 || b_k_major;  // a row of 32 columns along n is too short for the 128-byte swizzle
 }
 
-/// Lines of B per tile with swap_ab: those that minimise waves times a tile's time.
-std::int64_t swap_ab_lines(const Problem& p, WgmmaTile t, int sm_count) {
-  const WgmmaTileInfo& tile = info(t);
-  const std::int64_t rows = ceil_div(p.m, tile.m) * p.batches, most = tile.n;
-  const std::int64_t fewest = ceil_div(p.n, most), tiles_n = std::min(fewest + 64, ceil_div(p.n, std::int64_t{80}));
-  std::int64_t best = most;
-  double least = 1e30;
-  for (std::int64_t across = fewest; across <= std::max(fewest, tiles_n); ++across) {
-    const std::int64_t lines = std::min(most, round_up(ceil_div(p.n, across), 16));
-    const double block = tile.block - tile.line * static_cast<double>(most - lines),
-                 time = static_cast<double>(ceil_div(rows * ceil_div(p.n, lines), sm_count)) *
-                        (static_cast<double>(ceil_div(p.k, kWgmmaTileK)) * block + tile.fixed);
-    if (time < least) least = time, best = lines;
-  }
-  return best;
-}
-
-/// Columns of C per tile. Few rows: as many as keep all SMs equally busy. t64x256: as many as fill all SMs once.
+/// Columns of C per tile. Few rows: as many as keep all SMs equally busy.
 std::int64_t columns_of(int parts, bool b_k_major, const Problem& p, WgmmaTile t, std::int64_t splits, int sm_count) {
   const std::int64_t most = columns(p, t);
-  if (info(t).swap_ab) return swap_ab_lines(p, t, sm_count);
-  if (t == WgmmaTile::t64x256 && splits == 1 && p.batches == 1) {
-    const std::int64_t rows = ceil_div(p.m, info(t).m), across = std::max<std::int64_t>(1, sm_count / rows);
-    return std::min(most, round_up(ceil_div(p.n, across), 64));  // whole boxes of C
-  }
   if (info(t).m > 64 || info(t).n <= 32 || p.m > 64 || parts != 0 || !b_k_major || p.gated || p.batches > 1) return most;
   if (splits > 1) {  // clusters on half of the SMs, or three quarters; more clusters reduce more slowly
     constexpr std::int64_t kLeast = 40;
@@ -99,36 +75,26 @@ bool is_k_major_a(const Problem& p) { return p.a.row_stride != 1 || p.a.col_stri
 /// A product by one tile, K in `cut` splits: how many tiles, what limits them, and the cycles that they are predicted to take.
 struct TiledProduct {
   const Request& request;
-  const Problem& p;  ///< with swap_ab: of C^T
+  const Problem& p;
   WgmmaTile t;
   const WgmmaTileInfo& tile;
-  bool b_k_major;
-  double lines_a, lines_b;
   std::int64_t cut, wide;  ///< wide: columns of C per tile
   std::int64_t tiles_m, tiles_n, tiles, pairs;
   bool half, few, straddles, share_a;
 
-  TiledProduct(const Request& r, const Problem& as_computed, WgmmaTile which, std::int64_t splits)
-      : request(r), p(as_computed), t(which), tile(info(which)), cut(splits) {
-    b_k_major = tile.swap_ab ? is_k_major_a(r.problem) : r.b_k_major;
-    lines_a = tile.swap_ab ? r.lines_b : r.lines_a, lines_b = tile.swap_ab ? r.lines_a : r.lines_b;
-    wide = columns_of(r.parts, b_k_major, p, t, cut, r.sm_count);
+  TiledProduct(const Request& r, WgmmaTile which, std::int64_t splits)
+      : request(r), p(r.problem), t(which), tile(info(which)), cut(splits) {
+    wide = columns_of(r.parts, r.b_k_major, p, t, cut, r.sm_count);
     tiles_m = ceil_div(p.m, tile.m), tiles_n = ceil_div(p.n, wide), tiles = tiles_m * tiles_n * p.batches;
-    half = r.parts == 0 && !p.gated, few = p.m <= 64, straddles = lines_a > 1 || lines_b > 1, share_a = shares_a(tile.m, tile.n);
+    half = r.parts == 0 && !p.gated, few = p.m <= 64, straddles = r.lines_a > 1 || r.lines_b > 1,
+    share_a = shares_a(tile.m, tile.n);
     pairs = p.batches * (share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
   }
 
   /// False where other tiles are faster: measured.
   bool is_sensible() const {
-    // Few rows are limited by reading B, which narrower tiles divide more evenly. With B in memory all tiles take the same time;
-    // with B in L2 a second wave costs more than its narrow tiles save. More rows in several waves: wider tiles read less.
-    const bool again = tiles > request.sm_count;
-    if (tile.m == 64 && tile.n > 64 && (again || (few && (wide <= 64 || tile.n > 96)))) return false;
-    if (few && tile.n <= 32 && again) return false;
-    // Each row of tiles reads all of B: it pays with few rows of tiles, or if half of the last 128-row tile were redundant.
-    if (t == WgmmaTile::t64x256 && tiles_m % 2 == 0 && p.m > 128) return false;
-    // Up to 1.4 times slower, where two SMs share a path to L2 and rows take more requests.
-    return t != WgmmaTile::t64x16 || (is_k_major_a(p) && !(straddles && 2 * tiles > request.sm_count));
+    // With few rows and B in L2 a second wave costs more than narrow tiles save.
+    return !(few && tile.n <= 32 && tiles > request.sm_count);
   }
 
   /// Multicast: each CTA of a pair loads half of an operand for both.
@@ -138,8 +104,8 @@ struct TiledProduct {
   }
   /// Two rows of tiles in one wave with K unsplit and long enough for the cluster's start; else pairs pay by saving L2 requests.
   bool always_pairs() const {
-    return can_pair() && tile.m == 64 && tile.n > 32 && !tile.swap_ab && tiles_m == 2 && tiles <= request.sm_count &&
-           p.batches == 1 && cut == 1 && p.k >= 2048;
+    return can_pair() && tile.m == 64 && tile.n > 32 && tiles_m == 2 && tiles <= request.sm_count && p.batches == 1 && cut == 1 &&
+           p.k >= 2048;
   }
 
   /// A single row of tiles of 64x64.
@@ -149,13 +115,13 @@ struct TiledProduct {
   double block_cycles(bool pair, std::int64_t ctas) const {
     if (!half) return tile.block_fp32;
     const int sm_count = request.sm_count;
-    double block = (one_row() ? kOneRowBlock : tile.block) - tile.line * static_cast<double>(tile.n - wide);
+    double block = one_row() ? kOneRowBlock : tile.block;
     const double rows = static_cast<double>(std::min<std::int64_t>(p.m, tile.m)),
-                 from_l2 = (lines_a * rows / (pair && share_a ? 2 : 1) +
-                            lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
+                 from_l2 = (request.lines_a * rows / (pair && share_a ? 2 : 1) +
+                            request.lines_b * static_cast<double>(pair && !share_a ? wide / 2 : wide)) *
                            128;
     const auto all = static_cast<double>(pair ? 2 * pairs : ctas);
-    double busy = std::min(all, static_cast<double>(sm_count)), rate = tile.swap_ab ? kL2RateSwapAb : kL2Rate;
+    double busy = std::min(all, static_cast<double>(sm_count)), rate = kL2Rate;
     if (straddles) {  // limited by L2 requests: of all SMs, and of one SM
       busy = all / static_cast<double>(pair ? ceil_div(pairs, sm_count / 2) : ceil_div(ctas, sm_count));
       block = std::max(block, kLineCycles * from_l2 / 128);
@@ -172,9 +138,8 @@ struct TiledProduct {
   std::optional<double> cycles(std::int64_t cluster, std::int64_t memory_splits, bool pair) const {
     const int sm_count = request.sm_count;
     const bool alone = cluster == 1 && memory_splits == 1;
-    if (cluster > sm_count || !serves(request.parts, b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return {};
-    if (half && !alone && tile.m == 64 && tile.n > 64) return {};  // measured slower than predicted
-    if (cluster > 1 && (tile.m % cluster != 0 || (half && tile.n % 64 == 32 && tile.n > 64))) return {};
+    if (cluster > sm_count || !serves(request.parts, request.b_k_major, p, t, memory_splits > 1 ? 1 : cut)) return {};
+    if (cluster > 1 && tile.m % cluster != 0) return {};
     const std::int64_t products = request.parts == 2 ? 3 : 1,
                        blocks = alone ? ceil_div(p.k, kWgmmaTileK) : split_blocks(p.k, cut),
                        waves = pair ? ceil_div(pairs, sm_count / 2)
@@ -206,21 +171,10 @@ struct TiledProduct {
       if (always_pairs() || (can_pair() && straddles && (tile.m == 128 || tiles <= request.sm_count))) consider(1, 1, true);
     }
     if (cut > 1 && cut <= kMaxCluster) consider(cut, 1, false);
-    if (cut > 1 && half && !tile.swap_ab && tiles * cut <= request.sm_count)
+    if (cut > 1 && half && tiles * cut <= request.sm_count)
       consider(1, cut, false);  // all run at once, so that all can wait and add
   }
 };
-
-/// Does the problem leave a tile to be chosen?
-bool is_open(const Request& r, const WgmmaTileInfo& tile, const Problem& p) {
-  // swap_ab: other M, batches and unaligned rows of C are not measured, or other tiles are faster. Beyond
-  // 1280 rows wgmma_256x128 is faster only where its tiles are one wave.
-  const Problem& c = r.problem;
-  const std::int64_t most = tile.m == 64 ? 640 : std::max<std::int64_t>(1280, r.sm_count / ceil_div(c.n, tile.m) * tile.n);
-  const bool between = c.m > 128 && c.m <= most && c.n % 8 == 0 && c.batches == 1;
-  if (tile.swap_ab && (c.gated || r.parts != 0 || (!r.named && !between))) return false;
-  return r.named || r.parts != 0 || p.m > 64 || tile.m <= 64;
-}
 
 }  // namespace
 
@@ -230,7 +184,6 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
 
 WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem, std::int64_t splits, int sm_count,
                             std::string_view forced, double lines_of_a, double lines_of_b) {
-  const Problem swapped = swap_ab(problem);
   const bool named = names_a_tile(forced);
   const Request request{parts, b_is_k_major, problem, splits, sm_count, named, lines_of_a, lines_of_b};
   WgmmaTileChoice best{.tile = problem.gated ? WgmmaTile::t128x128 : WgmmaTile::t128x64,
@@ -240,11 +193,10 @@ WgmmaTileChoice choose_tile(int parts, bool b_is_k_major, const Problem& problem
                        .columns = 64};
   for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
     const WgmmaTileInfo& tile = kWgmmaTiles[i];
-    const Problem& p = tile.swap_ab ? swapped : problem;
-    if (leaves_out_tile(forced, tile.name) || !is_open(request, tile, p)) continue;
+    if (leaves_out_tile(forced, tile.name) || (!named && parts == 0 && problem.m <= 64 && tile.m > 64)) continue;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxCluster); cut *= 2) {
-      if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
-      const TiledProduct product(request, p, static_cast<WgmmaTile>(i), cut);
+      if ((cut - 1) * split_blocks(problem.k, cut) * kWgmmaTileK >= problem.k) continue;
+      const TiledProduct product(request, static_cast<WgmmaTile>(i), cut);
       if (!named && !product.is_sensible()) continue;
       product.each_way([&](std::int64_t cluster, std::int64_t memory_splits, bool pair) {
         const std::optional<double> cycles = product.cycles(cluster, memory_splits, pair);
