@@ -12,7 +12,8 @@ CSRC = HERE.parent / "csrc"
 
 
 def planners(*families: str) -> list[Path]:
-    return [path for family in families for path in sorted((CSRC / "matmul" / family).glob("*plan.cpp"))]
+    shared = ("order.cpp", "plan/legality.cpp", "plan/roofline.cpp")
+    return [CSRC / "matmul" / name for name in (*(f"{family}/plan.cpp" for family in families), *shared)]
 
 
 MATMUL = planners("wgmma", "simt", "bf16x3", "mma")

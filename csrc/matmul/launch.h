@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "matmul/candidate.h"
+#include "matmul/plan/plan.h"
 #include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {

@@ -30,8 +30,7 @@ struct Problem {
   DType dtype = DType::f32;
   Precision precision = Precision::highest;
   Activation activation = Activation::none;
-  bool batch_invariant =
-      false;  ///< fp32: the order of additions must not depend on m and the batch (half precision's never does)
+  bool batch_invariant = false;  ///< the order of additions must depend on n, k and dtype alone
   std::int64_t m = 0, n = 0, k = 0;
   int batch_dims = 0;  ///< dims 0 .. batch_dims - 1 of batch[] and batch_stride[], outermost first
   std::int64_t batch[kMaxBatchDims] = {1, 1, 1, 1};
@@ -97,14 +96,14 @@ inline bool has_plain_epilogue(const Problem& p) {
   return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;
 }
 
-/// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows along k, whatever the number and
-/// layout of its own rows (a single row may have other strides than one of many).
+/// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows and columns along k, whatever the
+/// number and layout of its own (a single row may have other strides than one of many).
 inline Problem with_many_rows(const Problem& p) {
   Problem many = p;
   many.m = 4096, many.batches = 1, many.batch_dims = 0;
   for (std::int64_t& size : many.batch) size = 1;
   many.a = {.row_stride = p.k, .col_stride = 1};
-  many.b.data = many.up.data = nullptr;
+  many.b = many.up = {.row_stride = 1, .col_stride = p.k};
   return many;
 }
 

@@ -13,7 +13,7 @@ enum class Kind { any_k, short_k, fallback };
 template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
 struct Bf16x3Instance {
   static constexpr Bf16x3Config kValue{
-      .rows = info(kTile).rows, .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
+      .rows = info(kTile).m, .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
 };
 
 template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
@@ -37,7 +37,7 @@ bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t 
 
 /// Fills the arguments of both kernels; false: the driver rejected the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
-  const int rows = info(plan.tile).rows;
+  const int rows = info(plan.tile).m;
   const TensorOperand& b = plan.b;
   g.tma = plan.b_tma();
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;

@@ -18,9 +18,9 @@ namespace xgemm::matmul {
 struct Tf32Config {
   Tf32Tile tile;
   bool k_major_x;
-  constexpr int x() const { return info(tile).x; }
-  constexpr int y() const { return info(tile).y; }
-  constexpr int blocks() const { return info(tile).blocks; }
+  constexpr int x() const { return info(tile).m; }
+  constexpr int y() const { return info(tile).n; }
+  constexpr int blocks() const { return info(tile).k / kTf32TileK; }
   constexpr int warpgroups() const { return x() / 64; }
   /// Two consumer warpgroups take registers from a producer warpgroup; one consumer has a single producer warp.
   constexpr bool lends() const { return warpgroups() > 1; }

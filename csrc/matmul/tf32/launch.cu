@@ -26,8 +26,8 @@ bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
 
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                  cudaStream_t stream) {
-  const Tf32TileInfo& tile = info(plan.tile);
-  const int depth = tile.blocks * kTf32TileK;
+  const TileInfo& tile = info(plan.tile);
+  const int depth = tile.k;
   Tf32Arguments g{};
   describe_tiles(g, p, plan, counters, partials);
   const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
@@ -36,10 +36,10 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   const auto box = [](int size, std::int64_t lines) {
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
-  const int box_x = k_major_x ? box(tile.x, plan.swap_ab ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swap_ab ? p.m : p.n);
+  const int box_x = k_major_x ? box(tile.m, plan.swap_ab ? p.n : p.m) : tile.m, box_y = box(tile.n, plan.swap_ab ? p.m : p.n);
   const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
-  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.x);
-  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.y);
+  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.m);
+  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.n);
   g.slot_bytes = (box_x + box_y) * depth * 4;
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_operand_map(to, p, operand, t, workspace, DType::f32, 32, t.k_major ? lines : depth, 1, true);

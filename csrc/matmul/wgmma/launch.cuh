@@ -15,7 +15,7 @@ namespace xgemm::matmul {
 /// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
 template <WgmmaTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
 struct WgmmaInstance {
-  static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
+  static constexpr int kBlocks = kParts == 1 ? info(kTile).k / kWgmmaTileK : 1;
   static constexpr int kSlots = (info(kTile).m == 64 ? 208 : 192) * 1024;
   static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
   static constexpr WgmmaConfig kValue{.tile_m = info(kTile).m,

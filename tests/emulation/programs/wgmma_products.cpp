@@ -56,7 +56,7 @@ std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
 
 /// Varies the plan's choices for speed, as far as the kernel allows.
 void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) {
-  const WgmmaTileInfo& tile = info(plan.tile);
+  const TileInfo& tile = info(plan.tile);
   if (plan.splits == 1 && random.one_in(2)) {
     const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)),
                        tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, plan.columns) * p.batches;
