@@ -102,9 +102,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def batch_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row's bits depend on its own data, on N, K, dtype and GPU alone (docs/matmul.md)."""
-    monkeypatch.setenv("XGEMM_BATCH_INVARIANT", "1")
