@@ -19,9 +19,9 @@ FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 
 def tile_names(family: str) -> list[str]:
-    """The tiles in the table of csrc/matmul/<family>/plan.h, in its order."""
-    table = (CSRC / "matmul" / family / "plan.h").read_text()
-    return re.findall(r'^    \{(?:\.name = )?"(\w+)"', table, re.MULTILINE)
+    """A family's tiles in csrc/matmul/plan/tiles.h, in its order."""
+    table = (CSRC / "matmul" / "plan" / "tiles.h").read_text()
+    return re.findall(rf'^    (?:\{{|\w+\()"({family}_\w+)"', table, re.MULTILINE)
 
 
 # Wrong choices, and the error that every op with these arguments raises.

@@ -4,7 +4,8 @@
 #include <sstream>
 #include <string>
 
-#include "matmul/plan.h"
+#include "matmul/plan/legality.h"
+#include "matmul/plan/plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;
 
@@ -79,26 +80,20 @@ struct Print {
     std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
   }
   void operator()(const Tf32Plan& t) const {
-    const Tf32TileInfo& tile = info(t.tile);
+    const TileInfo& tile = info(t.tile);
     std::cout << tile.name << " swap_ab=" << t.swap_ab << " tiles=" << t.tiles_x << 'x' << t.tiles_y << " splits=" << t.splits
               << " split_blocks=" << t.split_blocks << " ctas=" << t.ctas << " workspace=" << t.workspace_bytes
               << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
     print(t.a, "a"), print(t.b, "b");
     if (all)
-      std::cout << " x=" << tile.x << " y=" << tile.y << " slot=" << tile.blocks << " per_sm=" << tile.per_sm
-                << " tiles_x=" << t.tiles_x << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
-  }
-  void operator()(const PresplitPlan& s) const {
-    std::cout << info(s.tile).name << " tiles=" << s.tiles_x << 'x' << s.tiles_y << " splits=" << s.splits
-              << " split_blocks=" << s.split_blocks << " ctas=" << s.ctas << " workspace=" << s.workspace_bytes
-              << " partials=" << s.partial_bytes << " counters=" << s.counter_bytes;
-    if (all) std::cout << " blocks=" << s.blocks;
+      std::cout << " x=" << tile.m << " y=" << tile.n << " slot=" << tile.k / kTf32TileK << " tiles_x=" << t.tiles_x
+                << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
   }
   void operator()(const Bf16x3Plan& b) const {
-    const Bf16x3TileInfo& tile = info(b.tile);
-    std::cout << (b.swap_ab ? tile.swap_ab_name : tile.name) << " tma=" << b.b_tma() << " vectors=" << b.a_vectors
-              << " granule=" << b.granule << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
-    if (all) std::cout << " rows=" << tile.rows << " tiles=" << b.tiles << " blocks=" << b.blocks;
+    const TileInfo& tile = info(b.tile);
+    std::cout << tile.name << " tma=" << b.b_tma() << " vectors=" << b.a_vectors << " granule=" << b.granule
+              << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
+    if (all) std::cout << " rows=" << tile.m << " tiles=" << b.tiles << " blocks=" << b.blocks;
   }
   void operator()(const WgmmaPlan& t) const {
     std::cout << info(t.tile).name << " parts=" << t.parts << " chunk=" << t.chunk << " splits=" << t.splits
@@ -119,21 +114,17 @@ struct Print {
 
 std::optional<Candidate> offer(const Question& q, const std::string& family) {
   const auto& [p, gpu, forced, families] = q;
-  const auto wgmma = plan_wgmma(p, gpu, forced);
-  const bool pays = wgmma && (!forced.empty() || is_half(p.dtype) || wgmma_pays(p, gpu, *wgmma));
   if (family == "cuda_cores") return plan_cuda_cores(p, gpu, forced);
-  if (family == "wgmma") return pays ? std::optional<Candidate>(*wgmma) : std::nullopt;
-  if (family == "mma") {
-    const auto mma = plan_mma(p, gpu, forced);
-    return mma && (!forced.empty() || !is_half(p.dtype) || (wgmma && mma_pays(*mma, *wgmma))) ? std::optional<Candidate>(*mma)
-                                                                                              : std::nullopt;
-  }
+  if (family == "wgmma") return plan_wgmma(p, gpu, forced);
+  if (family == "mma") return plan_mma(p, gpu, forced);
   if (family == "fp64") return plan_fp64(p, gpu, forced);
-  if (family == "sweep") return plan_sweep(p, gpu, forced);
+  if (family == "sweep") {
+    const auto gemv = plan_gemv(p, gpu, forced);
+    return gemv && gemv->kernel == GemvKernel::sweep ? std::optional<Candidate>(*gemv) : std::nullopt;
+  }
   if (family == "sliced") return plan_sliced(p, gpu, forced);
   if (family == "tf32") return plan_tf32(p, gpu, forced);
-  if (family == "presplit") return plan_presplit(p, gpu, forced);
-  return family == "bf16x3" ? plan_bf16x3(p, gpu, forced) : plan_bf16x3(swap_ab(p), gpu, forced);
+  return plan_bf16x3(p, gpu, forced);
 }
 
 }  // namespace

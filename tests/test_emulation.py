@@ -15,7 +15,8 @@ CSRC = HERE.parent / "csrc"
 
 
 def planners(*families: str) -> list[Path]:
-    return [path for family in families for path in sorted((CSRC / "matmul" / family).glob("*plan.cpp"))]
+    shared = ("order.cpp", "plan/legality.cpp", "plan/roofline.cpp")
+    return [CSRC / "matmul" / name for name in (*(f"{family}/plan.cpp" for family in families), *shared)]
 
 
 MATMUL = planners("wgmma", "simt", "bf16x3", "mma")
@@ -58,7 +59,6 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("tf32", planners("tf32")),
         ("fp64", planners("fp64_mma")),
         ("bf16x3", planners("bf16x3")),
-        ("presplit", planners("presplit")),
         ("half", MATMUL),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),

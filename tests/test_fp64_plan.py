@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import BF16, F32, F64, Ask, plan_fixture
 
-TILES = tile_names("fp64_mma")
+TILES = tile_names("fp64")
 plan = plan_fixture("fp64")
 
 

@@ -6,7 +6,7 @@ from common import misaligned, poison, randn, sliced, tile_names, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import check, forced, has_wgmma, matmul
 
-TILES = tile_names("fp64_mma")
+TILES = tile_names("fp64")
 EDGES = [(1, 5, 1), (31, 33, 15), (16, 64, 16), (65, 63, 17), (129, 127, 130), (200, 136, 1000), (300, 24, 513)]
 F64 = torch.float64
 

@@ -46,6 +46,7 @@ def test_small_case_of_every_tile(tile: str) -> None:
             check(a, sliced(b))  # no contiguous dim: another kernel
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("shape", EDGES, ids=str)
 def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
@@ -79,6 +80,7 @@ def test_the_sums_themselves_have_the_bits_of_wgmma(dtype: torch.dtype) -> None:
                     assert torch.equal(torch.ops.xgemm.addmm(-rounded, a, b), rest), (tile, k, decades)
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("n", [64, 67])
 def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None:
@@ -119,6 +121,7 @@ def test_nan_and_inf_where_torch_has_them(dtype: torch.dtype, tile: str) -> None
         check_nan_and_inf(dtype, 500)
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     ("n", "k"), [(64, 64), (32, 256), (128, 128), (127, 127), (512, 512), (1000, 1000), (65536, 128), (384, 384)]

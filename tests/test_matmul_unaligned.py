@@ -50,6 +50,7 @@ def test_small_cases(layout: str, kernel: str) -> None:
     check(put(a, layout[0]), put(b, layout[1]))
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: str) -> None:
@@ -64,6 +65,7 @@ def test_few_rows_by_a_b_of_any_address_and_stride(dtype: torch.dtype, layout: s
                 assert torch.equal(out, expected), (m, n, k, offset)
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("n, k", [(4095, 4097), (513, 2049), (129, 8191), (3001, 8193), (77, 17001)])
 def test_a_rows_bits_are_the_same_alone(n: int, k: int) -> None:
     """Few rows read B in place, more rows a copy of it; splits of K are added in the same order."""
@@ -78,6 +80,7 @@ def test_a_rows_bits_are_the_same_alone(n: int, k: int) -> None:
         assert torch.equal(matmul(put(a[7:8], "n", 5), w), out[7:8])
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", EDGES, ids=str)
 def test_sizes_just_over_a_tile(shape: tuple[int, int, int], layout: str) -> None:
@@ -86,6 +89,7 @@ def test_sizes_just_over_a_tile(shape: tuple[int, int, int], layout: str) -> Non
     assert torch.equal(copied(a, b), out)
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.sanitize
 @pytest.mark.parametrize("tile", [tile for tile in TENSOR_TILES if not tile.endswith(("x32", "x16"))])
 def test_every_tile_where_rows_of_c_start_anywhere(tile: str) -> None:
@@ -104,6 +108,7 @@ def test_every_tile_where_rows_of_c_start_anywhere(tile: str) -> None:
         assert ((out.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, n, k)
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_straddle_lines_of_l2(layout: str) -> None:
     """Operands are copied where that pays; the bits are those of aligned rows."""

@@ -61,15 +61,15 @@ def times(planner: Planner, asked: list[Product], values: list[float], noise: fl
 def test_every_cost_is_found_where_it_stands() -> None:
     found = costs.find()
     values = {cost.name: cost.value for cost in found}
-    assert len(values) == len(found) > 150
+    assert len(values) == len(found) and 80 < len(found) <= 110  # more need a reason
     text = (costs.CSRC / "matmul" / "mma" / "plan.cpp").read_text()
-    assert f"kStart = {values['mma.kStart']:.1f};" in text
+    assert f"kElements = {values['mma.kElements']};" in text
     assert {name.split(".")[0] for name in values} == {
-        *("machine", "plan", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "presplit", "wgmma"),
+        *("machine", "tiles", "roofline", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "wgmma"),
     }
-    for tile in ("wgmma.wgmma_256x64.line", "fp64_mma.fp64_16x64.busy", "simt.simt_16x128.rate", "mma.mma_16x64.start"):
+    for tile in ("tiles.kHalfStart", "tiles.fp64_16x64.more", "tiles.simt_16x128.block", "tiles.mma_16x64.start"):
         assert values[tile] > 0
-    for file in costs.CSRC.glob("matmul/**/*plan.cpp"):
+    for file in costs.sources():
         for name in re.findall(r"constexpr double (?:.*, )?(k\w+) = ", file.read_text()):
             assert any(cost.endswith(f".{name}") for cost in values), name
 
@@ -103,7 +103,7 @@ def test_predictions_are_the_planners(planner: Planner, mma: Ask, choice: Ask) -
 def test_costs_are_those_that_are_given(planner: Planner) -> None:
     product = Product(256, 256, 256, 1, "nn", "bfloat16", None)
     (before,) = planner.offers([(product, "mma_64x64")])
-    index = [cost.name for cost in planner.costs].index("mma.mma_64x64.start")
+    index = [cost.name for cost in planner.costs].index("tiles.mma_64x64.start")
     values = list(planner.initial)
     values[index] += 10  # microseconds of an SM's first tile
     (after,) = planner.offers([(product, "mma_64x64")], values)

@@ -1,4 +1,4 @@
-"""The plans of matmul/sliced/kernel.cuh and gemv/sweep.cuh, and of bf16x3 with A and B swapped, without a GPU."""
+"""The plans of matmul/sliced/kernel.cuh and gemv/sweep.cuh, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,8 +6,6 @@ from matmul_plans import HIGH, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixtu
 
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
 plan = plan_fixture("sweep,sliced")
-bf16x3 = plan_fixture("bf16x3")
-swap_ab = plan_fixture("bf16x3_swap_ab")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
@@ -55,15 +53,3 @@ def test_sweep_splits_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> 
 def test_alignment_changes_no_split(plan: Ask) -> None:
     for m, n, k in [(16, 768, 3072), (256, 256, 256), (509, 509, 509), (64, 64, 4096)]:
         assert plan(m, n, k) == plan(m, n, k, offset=4, offset_b=4)
-
-
-def test_tall_and_narrow_products_swap_a_and_b(bf16x3: Ask, swap_ab: Ask) -> None:
-    for shape in [(262144, 32, 256), (65536, 64, 64)]:
-        assert 0 < swap_ab(*shape)["seconds"] < bf16x3(*shape)["seconds"]
-        assert swap_ab(*shape)["tiles"] == shape[0] / 128
-    assert swap_ab(262144, 32, 256, layout="tn") is None  # A's rows must be contiguous,
-    assert swap_ab(262144, 32, 256, offset=4, offset_b=4) is None  # and loadable by TMA
-    assert swap_ab(262144, 32, 255) is None
-    assert bf16x3(64, 4096, 4096)["seconds"] < swap_ab(64, 4096, 4096)["seconds"]
-    long = (64, 64, 65536)  # measured: 190 us with swap_ab, where one CTA adds 132 partial sums; 27 us without
-    assert bf16x3(*long)["seconds"] < swap_ab(*long)["seconds"]

@@ -79,7 +79,7 @@ def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> Non
     assert p["blocks"] == -(-k // (32 * p["slot"]))
     assert (p["splits"] - 1) * p["split_blocks"] < p["blocks"] <= p["splits"] * p["split_blocks"]  # no empty split
     items = p["tiles_x"] * p["tiles_y"] * batch * p["splits"]
-    assert p["ctas"] == min(items, sm_count * p["per_sm"])
+    assert p["ctas"] == min(items, sm_count)
     assert p["splits"] == 1 or p["ctas"] == items  # all splits are resident
     levels = 0
     while 4**levels < p["splits"]:
@@ -104,7 +104,7 @@ def test_passes_over_operands_and_a_large_c_count_on_another_gpu(wgmma: Ask, cho
     for *sizes, layout in [(280, 648, 80, 121, "nn"), (265, 416, 11614, 1, "tn"), (39, 1264, 8593, 1, "tt")]:
         for memory in MEMORY.values():
             assert choice(*sizes, layout=layout, memory=memory).startswith(("tf32_", "mma_tf32_")), (sizes, memory)
-    for *sizes, layout, more in [(10756, 13304, 152, 1, "nt", 1.4), (265, 416, 11614, 1, "tn", 1.05)]:
+    for *sizes, layout, more in [(10756, 13304, 152, 1, "nt", 1.3), (265, 416, 11614, 1, "tn", 1.05)]:
         seconds = wgmma(*sizes, layout=layout)["seconds"]
         assert wgmma(*sizes, layout=layout, memory=h100)["seconds"] > more * seconds, sizes
     assert wgmma(10756, 13304, 152, layout="nt")["seconds"] > 4 * 10756 * 13304 / 3.4e12  # C alone

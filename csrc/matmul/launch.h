@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "matmul/candidate.h"
+#include "matmul/plan/plan.h"
 #include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {
@@ -22,9 +22,6 @@ void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream
 // False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                  cudaStream_t stream);
-bool launch_presplit(const Problem& p, const PresplitPlan& plan, unsigned char* workspace, unsigned* counters, float* partials,
-                     cudaStream_t stream);
-/// With A and B swapped if the plan has swap_ab.
 bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream);
 /// The same for the elements that fp16 parts cannot represent, by a plan of plan_bf16x3_fallback. `list`: its
 /// bf16x3_list_words. `prepared`: the counts of a prepared B, or null.

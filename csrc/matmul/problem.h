@@ -30,8 +30,7 @@ struct Problem {
   DType dtype = DType::f32;
   Precision precision = Precision::highest;
   Activation activation = Activation::none;
-  bool batch_invariant =
-      false;  ///< fp32: the order of additions must not depend on m and the batch (half precision's never does)
+  bool batch_invariant = false;  ///< the order of additions must depend on n, k and dtype alone
   std::int64_t m = 0, n = 0, k = 0;
   int batch_dims = 0;  ///< dims 0 .. batch_dims - 1 of batch[] and batch_stride[], outermost first
   std::int64_t batch[kMaxBatchDims] = {1, 1, 1, 1};
@@ -47,7 +46,6 @@ struct Problem {
   const void* factor = nullptr;      ///< contiguous as out, of the accumulator's type; may be out itself
   const void* prepared_b = nullptr;  ///< fp32: b's prepared parts (wgmma/plan.h, PreparedLayout)
   bool wide_out = false;             ///< out is of the accumulator's type
-  bool swap_ab = false;              ///< the transposed product: a, b, m and n are those of out^T, all else is out's
   void* out = nullptr;
   friend bool operator==(const Problem&, const Problem&) = default;
 };
@@ -98,25 +96,14 @@ inline bool has_plain_epilogue(const Problem& p) {
   return !p.c.data && !p.residual.data && !p.factor && p.activation == Activation::none;
 }
 
-/// out^T = B^T A^T. Only for kernels with a swap_ab form (bf16x3/kernel.cuh, wgmma/kernel.cuh).
-inline Problem swap_ab(const Problem& p) {
-  Problem t = p;
-  t.swap_ab = !p.swap_ab, t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
-  for (Operand* x : {&t.a, &t.b}) {
-    const std::int64_t row = x->row_stride;
-    x->row_stride = x->col_stride, x->col_stride = row;
-  }
-  return t;
-}
-
-/// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows along k, whatever the number and
-/// layout of its own rows (a single row may have other strides than one of many).
+/// The problem for which a batch-invariant problem's kernels are chosen: many aligned rows and columns along k, whatever the
+/// number and layout of its own (a single row may have other strides than one of many).
 inline Problem with_many_rows(const Problem& p) {
   Problem many = p;
   many.m = 4096, many.batches = 1, many.batch_dims = 0;
   for (std::int64_t& size : many.batch) size = 1;
   many.a = {.row_stride = p.k, .col_stride = 1};
-  many.b.data = many.up.data = nullptr;
+  many.b = many.up = {.row_stride = 1, .col_stride = p.k};
   return many;
 }
 

@@ -1,5 +1,6 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
 #include <algorithm>
+#include <array>
 #include <cmath>  // for device/numeric.cuh
 #include <span>
 
@@ -9,7 +10,8 @@
 #include "device/strided_dim.h"
 #include "matmul/call.h"
 #include "matmul/launch.h"
-#include "matmul/plan.h"
+#include "matmul/plan/legality.h"
+#include "matmul/plan/plan.h"
 #include "matmul/simt/launch.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
@@ -144,44 +146,30 @@ struct Launch {
   bool operator()(const Tf32Plan& plan) const {
     return launch_tf32(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
   }
-  bool operator()(const PresplitPlan& plan) const {
-    return launch_presplit(p, plan, workspace, static_cast<unsigned*>(counters), partials, stream);
-  }
-  bool operator()(const Bf16x3Plan& plan) const {
-    return launch_bf16x3(plan.swap_ab ? swap_ab(p) : p, plan, counters, partials, stream);
-  }
+  bool operator()(const Bf16x3Plan& plan) const { return launch_bf16x3(p, plan, counters, partials, stream); }
   bool operator()(const WgmmaPlan& plan) const {
     return launch_wgmma_product(p, plan, workspace, counters, partials, scope.properties().sm_count, stream);
   }
 };
 
-/// Launches dims.size() - kMaxBatchDims nested host loops around the kernels' own batch dims. False: as in `Launch`.
-bool launch_all(Problem p, std::span<const BatchDim> dims, const Candidate& plan, const Memory& memory, const CudaScope& scope) {
-  const auto advance = [size = size_of(p.dtype)](Operand& x, std::int64_t step) {
-    if (x.data) x.data = static_cast<const char*>(x.data) + step * static_cast<std::int64_t>(size);
-  };
-  if (dims.size() > kMaxBatchDims) {
-    std::int64_t inner = p.m * p.n;
-    for (const BatchDim& d : dims.subspan(1)) inner *= d.size;
-    const std::int64_t wide = accumulator_bytes(p.dtype), out = p.wide_out ? wide : static_cast<std::int64_t>(size_of(p.dtype));
-    const auto [a, b, c, residual] = dims[0].strides;
-    for (std::int64_t i = 0; i < dims[0].size; ++i) {
-      launch_all(p, dims.subspan(1), plan, memory, scope);
-      advance(p.a, a), advance(p.b, b), advance(p.c, c), advance(p.residual, residual);
-      p.out = static_cast<char*>(p.out) + inner * out;
-      if (p.factor) p.factor = static_cast<const char*>(p.factor) + inner * wide;
-    }
-    return true;
+/// Calls run(problem) for every place in the batch dims `outer`, with the operands and `out` of that place.
+template <class Run>
+void each_outer(Problem p, std::span<const BatchDim> outer, const Run& run) {
+  if (outer.empty()) return run(p);
+  const auto size = static_cast<std::int64_t>(size_of(p.dtype));
+  std::int64_t inner = p.m * p.n * p.batches;  // elements of out
+  for (const BatchDim& d : outer.subspan(1)) inner *= d.size;
+  const std::array operands{&p.a, &p.b, &p.c, &p.residual};
+  for (std::int64_t i = 0; i < outer[0].size; ++i) {
+    each_outer(p, outer.subspan(1), run);
+    for (std::size_t x = 0; x < operands.size(); ++x)
+      if (const void*& data = operands[x]->data) data = static_cast<const char*>(data) + outer[0].strides[x] * size;
+    p.out = static_cast<char*>(p.out) + inner * size;
   }
-  const bool launched = std::visit(Launch{p, memory, scope}, plan);
-  scope.check_launch();
-  return launched;
 }
 
-/// Runs the whole call by `plan`; false: as in `Launch`.
-bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> dims, const Plan& plan, const CudaScope& scope) {
-  std::int64_t elements = p.m * p.n;
-  for (const BatchDim& d : dims) elements *= d.size;
+/// Runs a product by `plan`; false: as in `Launch`.
+bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, const CudaScope& scope) {
   const auto [workspace_bytes, counters, partials] = needs(plan.kernel);
   std::int64_t bytes = workspace_bytes;
   const std::int64_t wide = accumulator_bytes(p.dtype);
@@ -189,18 +177,22 @@ bool launch_plan(const Call& call, const Problem& p, std::span<const BatchDim> d
   std::int64_t sums_at = 0;  // two products: the first one's unrounded sums go to out if wide enough, else to the workspace
   if (plan.up) {
     sums_at = round_up(std::max(bytes, needs(*plan.up).workspace), 256);
-    bytes = sums_at + (enough ? 0 : elements * wide);
+    bytes = sums_at + (enough ? 0 : p.m * p.n * p.batches * wide);
   }
   std::optional<Tensor> space;
   Memory memory{.place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials))};
   if (bytes > 0) {
-    space = workspace(static_cast<std::size_t>(bytes), call.like);
-    memory.workspace = view(call.like.op, "workspace", *space).data;
+    space = workspace(static_cast<std::size_t>(bytes), like);
+    memory.workspace = view(like.op, "workspace", *space).data;
   }
-  if (!plan.up) return launch_all(p, dims, plan.kernel, memory, scope);
+  const auto launch = [&](const Problem& q, const Candidate& kernel) {
+    const bool launched = std::visit(Launch{q, memory, scope}, kernel);
+    scope.check_launch();
+    return launched;
+  };
+  if (!plan.up) return launch(p, plan.kernel);
   void* const sums = enough ? p.out : static_cast<char*>(memory.workspace) + sums_at;
-  return launch_all(up_product(p, sums), dims, *plan.up, memory, scope) &&
-         launch_all(gate_product(p, sums), dims, plan.kernel, memory, scope);
+  return launch(up_product(p, sums), *plan.up) && launch(gate_product(p, sums), plan.kernel);
 }
 
 /// XGEMM_MATMUL_PLAN: a kernel's name, for tuning (docs/matmul.md).
@@ -237,9 +229,11 @@ Tensor run(Call& call) {
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;
-  const auto launched_by = [&](const Plan& plan) { return launch_plan(call, p, dims, plan, scope); };
-  const bool launched = outer == 0 && (forced.empty() ? launched_by(cache.find(p, gpu)) : launched_by(make_plan(p, gpu, forced)));
-  if (!launched) launched_by(make_plain_plan(p, gpu, forced));
+  each_outer(p, std::span(dims).first(outer), [&](const Problem& product) {
+    const auto launched_by = [&](const Plan& plan) { return launch_plan(call.like, product, plan, scope); };
+    if (!(forced.empty() ? launched_by(cache.find(product, gpu)) : launched_by(make_plan(product, gpu, forced))))
+      launched_by(make_plain_plan(product, gpu, forced));
+  });
   return out;
 }
 

@@ -89,7 +89,7 @@ def errors(fit: Fit, values: Sequence[float]) -> list[str]:
     error = fit.error(values)
     of_family: dict[str, list[float]] = {}
     for (_, name), value in zip(fit.asked, error, strict=True):
-        of_family.setdefault(family(name).removesuffix("_swapped"), []).append(100 * value)
+        of_family.setdefault(family(name), []).append(100 * value)
     lines = [f"{'predictions, %':20} times   median  |median|      95%"]
     for name, found in sorted(of_family.items()):
         middle, size, most = np.median(found), np.median(np.abs(found)), np.quantile(np.abs(found), 0.95)

@@ -1,9 +1,9 @@
 """The constants of the planners' models: found in csrc/matmul as they stand there, and written back in place.
 
-A cost is a positive number of type double: a named constant of a planner (``constexpr double kStart = 1.0;``), a
-member of ``Machine`` in machine.h, or a double field of a row in a table of tiles (``kMmaTiles`` in mma/plan.h). Its
-name is that of its folder and itself: ``mma.kStart``, ``machine.read_bytes``, ``mma.mma_32x32.block``. Integers stay
-out: they say what a kernel is or where it serves.
+A cost is a positive number of type double: a named constant of a planner (``constexpr double kLaunch = 0.95;``), a
+member of ``Machine`` in plan/machine.h, or a double field of a row of plan/tiles.h. Its name is that of its folder (in
+plan/: its file) and itself: ``mma.kLaunch``, ``machine.read_bytes``, ``tiles.mma_32x32.block``. Integers stay out: they
+say what a kernel is or where it serves.
 """
 
 import ast
@@ -20,9 +20,9 @@ _COMMENT = re.compile(r"//[^\n]*")
 _CONSTANTS = re.compile(r"constexpr double ((?:\w+ = [^;,]+,?\s*)+);")
 _MEMBER = re.compile(r"^  double (\w+) = ([^;]+);", re.MULTILINE)
 _ENTRY = re.compile(r"(\w+) = ([^,;]+)")
-_STRUCT = re.compile(r"struct (\w+TileInfo) \{(.*?)^\};", re.MULTILINE | re.DOTALL)
+_STRUCT = re.compile(r"struct (TileInfo) \{(.*?)^\};", re.MULTILINE | re.DOTALL)
 _FIELDS = re.compile(r"^  ([\w:]+) ([^;(]+);", re.MULTILINE)
-_TABLE = re.compile(r"(k\w+Tiles)(?:\{\{| = std::to_array<\w+>\(\{)\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"(k\w+Tiles)\{\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^    \{(.*)\},?\s*$", re.MULTILINE)
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
@@ -94,9 +94,6 @@ def _rows(text: str) -> Iterator[tuple[str, str, int, int]]:
             name = re.search(r'"(\w+)"', row[1])
             assert name, f"a row of {table[1]} without a name"
             for (start, end), (field, _) in zip(_columns(row[1]), fields, strict=False):
-                value = row[1][start:end]
-                if value.startswith("."):  # designated
-                    field, start = value[1:].split(" = ")[0], start + value.index("= ") + 2
                 if kinds[field] == "double":
                     yield name[1], field, first + start, first + end
 
@@ -104,7 +101,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, int, int]]:
 def of_text(file: Path, text: str) -> Iterator[Cost]:
     """The costs in a text of the file `file`."""
     text = _without_comments(text)
-    folder = file.parent.name if file.parent != CSRC / "matmul" else file.stem
+    folder = file.stem if file.parent.name == "plan" else file.parent.name
 
     def cost(name: str, start: int, end: int) -> Cost:
         return Cost(f"{folder}.{name}", file, start, end, _number(text[start:end]))
@@ -112,18 +109,19 @@ def of_text(file: Path, text: str) -> Iterator[Cost]:
     if file.name == "machine.h":
         for match in _MEMBER.finditer(text):
             yield cost(match[1], match.start(2), match.start(2) + len(match[2].rstrip()))
-    if file.name.endswith("plan.cpp"):
+    if file.parent.name == "plan" or file.suffix == ".cpp":
         for match in _CONSTANTS.finditer(text):
             for entry in _entries(match[1], match.start(1)):
                 yield cost(*entry)
-    if file.name == "plan.h":
+    if file.name == "tiles.h":
         for row, field, start, end in _rows(text):
             yield cost(f"{row}.{field}", start, end)
 
 
 def sources() -> list[Path]:
-    """The planners: what is compiled (plan.cpp, wgmma/tile_plan.cpp) and what it includes of csrc/matmul."""
-    return sorted({*CSRC.glob("matmul/**/*plan.*"), *CSRC.glob("matmul/*.h")})
+    """The planners, plan/ and each family's plan.cpp, and what they include of csrc/matmul."""
+    headers = {*CSRC.glob("matmul/**/*.h"), CSRC / "matmul" / "order.cpp"}
+    return sorted({*CSRC.glob("matmul/*/plan.*"), *CSRC.glob("matmul/plan/*"), *headers})
 
 
 def find() -> list[Cost]:

@@ -37,8 +37,7 @@ inline const std::vector<double> values = [] {
 # What may not be constexpr once a cost is a variable: the named constants, the tables, and functions that return them.
 _VARIABLE = [
     (re.compile(r"\bconstexpr double (?=\w+ = plan_costs)"), "const double "),
-    (re.compile(r"\binline constexpr (auto|std::array<\w+, \d+>) (?=k\w+Tiles\b)"), r"inline const \1 "),
-    (re.compile(r"\bstatic_assert\(k\w+Tiles[^;]*;"), ""),
+    (re.compile(r"\binline constexpr (Tiles<\d+>|WgmmaRates) (?=k)"), r"inline const \1 "),
     (re.compile(r"^(inline )?constexpr (?=[\w:&<> ]+\()", re.MULTILINE), "inline "),
 ]
 
@@ -78,16 +77,14 @@ class Offer:
 
 def family(name: str) -> str:
     """The family that a forced name asks, in the program's words."""
-    prefix, _, tile = name.partition("_")
-    if prefix == "bf16x3" and tile in ("128x32", "128x64"):
-        return "bf16x3_swapped"  # any word but a family's: the program asks that of the swapped product
+    prefix = name.partition("_")[0]
     return "cuda_cores" if prefix in ("simt", "gemv", "dot") else prefix
 
 
 def _name(plan: str) -> str:
     """The name that forces a plan: its kernel's, and what else the program prints of it."""
     kernel = plan.split()[0]
-    if " apart=1" in plan and kernel.startswith("sliced"):
+    if " apart=1" in plan:
         return kernel + "_apart"
     return "wgmma_few_rows" if " b_as_it_lies" in plan else kernel
 
@@ -115,7 +112,7 @@ class Planner:
             copy.write_text('#include "plan_costs.h"\n' + text)
         compiler = os.environ.get("CXX") or shutil.which("c++") or "c++"
         flags = ["-std=c++20", "-O2", "-w", f"-I{folder}", f"-I{costs.CSRC}"]
-        units = [PROGRAM, *folder.glob("matmul/**/*plan.cpp")]
+        units = [PROGRAM, *folder.glob("matmul/**/*.cpp")]
         subprocess.run([compiler, *flags, *units, "-o", folder / "program"], check=True)
 
     def answers(self, questions: Sequence[str], values: Sequence[float] | None = None) -> list[str]:

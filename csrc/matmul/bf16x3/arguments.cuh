@@ -16,7 +16,6 @@ namespace xgemm::matmul {
 struct Bf16x3Config {
   int rows;        ///< of C per tile
   bool k_major_b;  ///< B's columns are contiguous in shared memory
-  bool swap_ab;    ///< A and B of the problem are swapped (problem.h)
   bool fallback;   ///< bf16x3_fallback: the tiles and elements of Bf16x3Arguments::fallback
   bool short_k;    ///< K is one or two blocks, whole tiles
 };
@@ -63,15 +62,13 @@ struct Fallback {
   unsigned char lifts[kWarps][16];
 };
 
-/// Shared memory of a CTA. Stage: where sums are rearranged to rows of C in memory; with swap_ab these are the warpgroup's
-/// columns.
+/// Shared memory of a CTA. Stage: where sums are rearranged to rows of C in memory.
 template <class Config>
 struct Shared {
   static constexpr Bf16x3Config kConfig = Config::kValue;
   static constexpr int kPartBytes = kConfig.rows * 128, kSlotBytesA = kParts * kPartBytes;
-  static constexpr int kLines = kConfig.swap_ab ? 64 : kStageRows, kAlong = kConfig.swap_ab ? kStageRows : 64,
-                       kPitch = kAlong + (kConfig.swap_ab ? 2 : 4);  // a pitch of 36 would cost a slot of B
-  static constexpr int kStageBytes = kLines * kPitch * 4;            // of a consumer warpgroup
+  static constexpr int kAlong = 64, kPitch = kAlong + 4;
+  static constexpr int kStageBytes = kStageRows * kPitch * 4;  // of a consumer warpgroup
   // A in fp32: each producer thread copies units of 4 by 4 for itself, kAhead blocks before it splits them.
   static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kAhead = 64 / kConfig.rows + 1;
   static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block

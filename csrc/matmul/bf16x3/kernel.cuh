@@ -1,11 +1,10 @@
 // bf16x3: fp32 product on Hopper's tensor cores (sm_90a) in one launch, out = epilogue(A B) as epilogue/apply.cuh says. Operands
 // are split into three bf16 parts on the way to the tensor cores: no pass over them, no scaling, no copy in memory.
 //
-//   Operands  fp32, any strides. TMA loads B where base and strides are multiples of 16 bytes (swap_ab: always). Sizes < 2^31.
+//   Operands  fp32, any strides. TMA loads B where base and strides are multiples of 16 bytes. Sizes < 2^31.
 //   Parts     x = hi + mid + lo (parts.cuh). Six products; what is dropped is under 2^-24 of |A||B|. Inf and NaN as in fp32.
 //   Roles     Warpgroups 0 and 1 load B and split A; 2 and 3 split B in registers (fragments.cuh) and multiply (accumulate.cuh):
 //             C^T = B^T A^T, 64 columns of C each. The fallback computes what fp16 parts cannot represent (fallback.cuh).
-//   swap_ab   for a tall and narrow C: the problem is that of C^T; epilogue operands are those of C.
 //   Order     of additions: scheduler.cuh. It depends on M, and is the same in every run.
 //
 // Floors: 6 products of 2 M N K flop at 4096 per cycle and SM; bytes of A, B and C once. Design: docs/matmul.md.
@@ -30,9 +29,9 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   using Memory = Shared<Config>;
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
-  constexpr bool kSwapAB = kConfig.swap_ab, kFallback = kConfig.fallback, kShort = kConfig.short_k;
-  const bool tma = kSwapAB || g.tma;
-  constexpr int kPitch = Memory::kPitch, kLines = Memory::kLines, kAlong = Memory::kAlong;
+  constexpr bool kFallback = kConfig.fallback, kShort = kConfig.short_k;
+  const bool tma = g.tma;
+  constexpr int kPitch = Memory::kPitch, kAlong = Memory::kAlong;
   constexpr int kRoundRows = kProducers / 4;
 
   extern __shared__ unsigned char shared_memory[];
@@ -206,12 +205,12 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
     using Layout = ptx::OperandLayout<true, 128, 0>;
     const int consumer = warp_of_role() / 4 - 2;
     const int barrier = kConsumerBarrier + consumer;
-    float* const stage = stages + consumer * kLines * kPitch;
+    float* const stage = stages + consumer * kStageRows * kPitch;
     unsigned char* const column_lifts = fallback.lifts[kProducerWarps] + consumer * 64;
     const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(slots_a));
     PipelineState<kSlotsA> state_a;
     PipelineState<kSlotsB> state_b;
-    constexpr bool kKeepsOffset = kSwapAB || !kShort;  // ptxas has no register for it in the others
+    constexpr bool kKeepsOffset = !kShort;  // ptxas has no register for it in the others
     const std::uint32_t kept_offset = kKeepsOffset ? SlotReader<Config>::first_offset() : 0;
     const auto first_of_slot = [&] {
       return ptx::shared_address(slots_b) + static_cast<unsigned>(state_b.slot * kSlotBytesB) +
@@ -246,7 +245,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
           lost |= SlotReader<Config>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
         }
         // No proxy fence: TMA refills the slot only after A's slot of this block is released, so after the fragments' products.
-        release(pipeline_b.empty[state_b.slot], kSwapAB || g.tma ? 1 : 32);
+        release(pipeline_b.empty[state_b.slot], g.tma ? 1 : 32);
         state_b.advance();
         pipeline_a.wait(state_a);
         ptx::named_barrier_sync(kPingPongBarrier + consumer, 256);
@@ -301,12 +300,8 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
       // The thread's quads of C: a staged line is a row of C, of which kLanes threads have a quad each.
       constexpr int kLanes = kAlong / 4, kStep = 128 / kLanes;
       const int along = place.lane % kLanes * 4, first_line = place.warp * (32 / kLanes) + place.lane / kLanes;
-      const int out_columns = kSwapAB ? m : n;
-      const int out_row0 = kSwapAB ? column0 : at.row, out_column0 = kSwapAB ? at.row : column0;
-      float* const out = static_cast<float*>(p.out) +
-                         (static_cast<std::int64_t>(at.batch) * (kSwapAB ? n : m) + out_row0) * out_columns + out_column0;
-      const QuadStore<Config> store{g,           fallback, alpha, at.batch, out_row0, out_column0, kSwapAB ? rows : columns,
-                                    out_columns, out};
+      float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * m + at.row) * n + column0;
+      const QuadStore<Config> store{g, fallback, alpha, at.batch, at.row, column0, columns, n, out};
       // A split tile is its first CTA's last one and the others' first one.
       unsigned first_cta = 0, last_cta = 0;
       if (!work.whole()) {
@@ -318,50 +313,30 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         return g.partials + static_cast<std::size_t>((2 * cta + (cta == first_cta)) * 2 + consumer) * (kRows * 64) +
                line * kAlong + along;
       };
-      if constexpr (kSwapAB) {
-        if (g.plain && work.whole() && m % 2 == 0) {
-          store_registers<Config>(total, out, m, alpha, place, rows, columns);
-          continue;
-        }
-      }
 #pragma unroll
       for (int row0 = 0; row0 < kRows; row0 += kStageRows) {
         if (row0 >= rows) break;
 #pragma unroll
         for (int j = 0; j < kStageRows / 8; ++j) {
           const float* const x = total + row0 / 2 + 4 * j;  // columns first and second of rows 8 j + 2 quad and the next
-          if constexpr (kSwapAB) {
-            store_vector(stage + place.first * kPitch + 8 * j + 2 * place.quad, Vector<float, 2>{{x[0], x[1]}});
-            store_vector(stage + place.second * kPitch + 8 * j + 2 * place.quad, Vector<float, 2>{{x[2], x[3]}});
-          } else {
 #pragma unroll
-            for (int c = 0; c < 2; ++c) {
-              float* const row = stage + (8 * j + 2 * place.quad + c) * kPitch;
-              if constexpr (kKMajorB) {
-                row[place.first] = x[c];
-                row[place.second] = x[2 + c];
-              } else {
-                store_vector(row + place.first, Vector<float, 2>{{x[c], x[2 + c]}});
-              }
+          for (int c = 0; c < 2; ++c) {
+            float* const row = stage + (8 * j + 2 * place.quad + c) * kPitch;
+            if constexpr (kKMajorB) {
+              row[place.first] = x[c];
+              row[place.second] = x[2 + c];
+            } else {
+              store_vector(row + place.first, Vector<float, 2>{{x[c], x[2 + c]}});
             }
           }
         }
         ptx::named_barrier_sync(barrier, 128);
-        if (along < (kSwapAB ? rows - row0 : columns)) {
+        if (along < columns) {
 #pragma unroll 1
-          for (int line = first_line; line < (kSwapAB ? columns : min(kStageRows, rows - row0)); line += kStep) {
-            const float* const from = stage + line * kPitch + along;
-            Vector<float, 4> sum;
-            if constexpr (kSwapAB) {  // a pitch of 36 would take a slot of B
-              const auto low = load_vector<2>(from), high = load_vector<2>(from + 2);
-              sum = {{low[0], low[1], high[0], high[1]}};
-            } else {
-              sum = load_vector<4>(from);
-            }
+          for (int line = first_line; line < min(kStageRows, rows - row0); line += kStep) {
+            const auto sum = load_vector<4>(stage + line * kPitch + along);
             if (!work.whole())
-              store_vector(partial(blockIdx.x, row0 * 64 / kAlong + line), sum);
-            else if constexpr (kSwapAB)
-              store(line, row0 + along, sum);
+              store_vector(partial(blockIdx.x, row0 + line), sum);
             else
               store(row0 + line, along, sum);
           }
@@ -372,8 +347,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         // Few CTAs: the last to arrive adds the partial sums, one row per half warp. Many CTAs share the addition, one row per
         // CTA at a time: each half warp adds an eighth of the partial sums, then one half warp adds the eighths in order. A CTA
         // with another tile does not wait, so that no CTA waits for a waiting one.
-        const int splits = static_cast<int>(last_cta - first_cta) + 1,
-                  eighth = !kSwapAB && splits > kBf16x3FewPieces ? (splits + 7) / 8 : 0;
+        const int splits = static_cast<int>(last_cta - first_cta) + 1, eighth = splits > kBf16x3FewPieces ? (splits + 7) / 8 : 0;
         if (threadIdx.x % 128 == 0)
           shares[consumer] =
               meet(g.meetings[2 * first_cta + consumer], last_cta - first_cta + 1, eighth && work.unit + work.taken >= work.last);
@@ -381,14 +355,12 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
         const int of = static_cast<int>(shares[consumer].of), rank = static_cast<int>(shares[consumer].rank);
         if (of > 0) {
 #pragma unroll 1
-          for (int line = eighth ? rank : first_line; line < (kSwapAB ? kRows * 64 / kAlong : rows);
-               line += eighth ? of : kStep) {
-            if (kSwapAB && (line % 64 >= columns || line / 64 * kStageRows + along >= rows)) continue;
+          for (int line = eighth ? rank : first_line; line < rows; line += eighth ? of : kStep) {
             const unsigned from = first_cta + static_cast<unsigned>(eighth ? first_line * eighth : 0);
             const unsigned to = eighth ? min(last_cta, from + static_cast<unsigned>(eighth) - 1) : last_cta;
             Vector<float, 4> sum{};
 #pragma unroll 1
-            for (unsigned cta = from; cta <= to && (kSwapAB || along < columns); cta += 4) {
+            for (unsigned cta = from; cta <= to && along < columns; cta += 4) {
               float4 parts[4];  // loaded together
 #pragma unroll
               for (unsigned i = 0; i < 4; ++i)
@@ -415,11 +387,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
               }
               __syncwarp();
             }
-            if constexpr (kSwapAB) {
-              store(line % 64, line / 64 * kStageRows + along, sum);
-            } else {
-              if (along < columns && (!eighth || first_line == 0)) store(line, along, sum);
-            }
+            if (along < columns && (!eighth || first_line == 0)) store(line, along, sum);
             if (eighth) __syncwarp();
           }
         }

@@ -10,18 +10,15 @@ namespace {
 
 enum class Kind { any_k, short_k, fallback };
 
-template <Bf16x3Tile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
 struct Bf16x3Instance {
-  static constexpr Bf16x3Config kValue{.rows = info(kTile).rows,
-                                       .k_major_b = kKMajorB,
-                                       .swap_ab = kSwapAB,
-                                       .fallback = kKind == Kind::fallback,
-                                       .short_k = kKind == Kind::short_k};
+  static constexpr Bf16x3Config kValue{
+      .rows = info(kTile).m, .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
 };
 
-template <Bf16x3Tile kTile, bool kKMajorB, bool kSwapAB, Kind kKind>
+template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
 bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = Bf16x3Instance<kTile, kKMajorB, kSwapAB, kKind>;
+  using Instance = Bf16x3Instance<kTile, kKMajorB, kKind>;
   constexpr auto kKernel = [] {
     if constexpr (kKind == Kind::fallback)
       return bf16x3_fallback<Instance>;
@@ -35,14 +32,12 @@ bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
 template <Bf16x3Tile kTile, Kind kKind>
 bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  if (plan.swap_ab) return launch<kTile, true, true, kKind>(g, ctas, stream);
-  return plan.b.k_major ? launch<kTile, true, false, kKind>(g, ctas, stream)
-                        : launch<kTile, false, false, kKind>(g, ctas, stream);
+  return plan.b.k_major ? launch<kTile, true, kKind>(g, ctas, stream) : launch<kTile, false, kKind>(g, ctas, stream);
 }
 
 /// Fills the arguments of both kernels; false: the driver rejected the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
-  const int rows = info(plan.tile).rows;
+  const int rows = info(plan.tile).m;
   const TensorOperand& b = plan.b;
   g.tma = plan.b_tma();
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
@@ -77,8 +72,8 @@ bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const Fail
   if (!describe(g, p, plan)) return false;
   g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b.k_major ? launch<Bf16x3Tile::t64x128, true, false, Kind::fallback>(g, ctas, stream)
-                        : launch<Bf16x3Tile::t64x128, false, false, Kind::fallback>(g, ctas, stream);
+  return plan.b.k_major ? launch<Bf16x3Tile::t64x128, true, Kind::fallback>(g, ctas, stream)
+                        : launch<Bf16x3Tile::t64x128, false, Kind::fallback>(g, ctas, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -1,10 +1,10 @@
 // Problem -> the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cuh). Pure host code.
 #pragma once
-#include <array>
 #include <optional>
 #include <string_view>
 
 #include "device/properties.h"
+#include "matmul/plan/tiles.h"
 #include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
@@ -13,21 +13,6 @@ inline constexpr int kBf16x3Columns = 128;   ///< of C per CTA: two consumer war
 inline constexpr int kBf16x3FewPieces = 16;  ///< splits of a tile that one CTA adds; more are added by all its CTAs
 inline constexpr int kBf16x3Block = 64;      ///< k per block, after which sums are promoted
 inline constexpr int kBf16x3Short = 2;       ///< up to so many blocks, tiles are not split and sums are more exact
-
-/// Rows of C per CTA.
-enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
-struct Bf16x3TileInfo {
-  std::string_view name, swap_ab_name;  ///< rows by columns of C
-  int rows;
-  double block;  ///< cycles of an H200 under load for a k-block (measured, docs/log/matmul.md)
-  double fixed;  ///< storing the tile
-  double fixed_swap_ab;
-};
-inline constexpr std::array<Bf16x3TileInfo, 2> kBf16x3Tiles{{
-    {"bf16x3_32x128", "bf16x3_128x32", 32, 2460, 2030, 1850},  // few rows: limited by reading B
-    {"bf16x3_64x128", "bf16x3_128x64", 64, 3190, 3210, 2840},  // the rest: B is read and split half as often
-}};
-constexpr const Bf16x3TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 
 /// Biased exponents of the largest magnitudes of A's and B's lines that add up to less keep k products' sums under 2^126.
 constexpr int bf16x3_reach_limit(std::int64_t k) {
@@ -38,7 +23,6 @@ constexpr int bf16x3_reach_limit(std::int64_t k) {
 
 struct Bf16x3Plan {
   Bf16x3Tile tile;
-  bool swap_ab;                ///< A and B are swapped; then TMA loads B, which is K-major
   TensorOperand b;             ///< in place
   bool a_vectors;              ///< quads of A are aligned accesses
   std::int64_t tiles;          ///< of all batches
@@ -68,8 +52,7 @@ struct alignas(16) FailedLines {
 std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
 constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
 
-/// A problem with A and B swapped is planned as such: the caller plans both and takes the better. Nothing if the kernel does
-/// not apply: other GPUs, dtypes and precisions, batch-invariant problems (the splits of a tile depend on M).
+/// Nothing if the kernel does not apply. `forced`: as in make_plan.
 std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -5,23 +5,6 @@
 
 namespace xgemm::matmul::bf16x3 {
 
-/// Stores sums (C^T in wgmma's register layout) without shared memory. With swap_ab, nothing fused and even `ld`, four lanes
-/// hold 32 bytes of a row, so shared memory gains nothing.
-template <class Config>
-__device__ __forceinline__ void store_registers(const float (&sums)[Config::kValue.rows / 2], float* out, int ld, float alpha,
-                                                const FragmentPlace<Config>& place, int rows, int columns) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int line = h ? place.second : place.first;
-    float* const to = out + static_cast<std::int64_t>(line) * ld + 2 * place.quad;
-#pragma unroll
-    for (int j = 0; j < Config::kValue.rows / 8; ++j)
-      if (line < columns && 8 * j + 2 * place.quad < rows)
-        store_vector(to + 8 * j,
-                     Vector<float, 2>{{fmaf(alpha, sums[4 * j + 2 * h], 0.f), fmaf(alpha, sums[4 * j + 2 * h + 1], 0.f)}});
-  }
-}
-
 /// Stores four neighbouring sums of a row of C with the fused epilogue; the fallback only the elements that fp16 parts cannot
 /// represent.
 template <class Config>

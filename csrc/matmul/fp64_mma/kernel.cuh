@@ -19,12 +19,13 @@
 namespace xgemm::matmul {
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp64_mma(const __grid_constant__ Fp64Arguments g) {
+__global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).per_sm)
+    fp64_mma(const __grid_constant__ Fp64Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
   using B = typename Shape::B;
-  constexpr Fp64TileInfo kInfo = Shape::kInfo;
+  constexpr Fp64Geometry kInfo = Shape::kInfo;
   constexpr int kMostSlots = fp64_detail::kMostSlots, kHigh = Shape::kHigh, kWide = Shape::kWide;
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const Pipeline<kMostSlots> pipeline{reinterpret_cast<ptx::Barrier*>(shared_memory)};
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
   const int slots = g.totals ? kInfo.slots_beside_totals : kInfo.slots;
 
   if (threadIdx.x < kMostSlots) {
-    ptx::barrier_init(&pipeline.full[threadIdx.x], Fp64TileInfo::kProducers);
+    ptx::barrier_init(&pipeline.full[threadIdx.x], Fp64Geometry::kProducers);
     ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.consumers());
     ptx::fence_barrier_init();
   }
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(info(kTile).threads(), info(kTile).per_sm) fp6
     return;
   }
   constexpr int kConsumers = kInfo.consumers(), kRegisters = kInfo.registers() * kInfo.threads();
-  ptx::acquire_registers<(kRegisters - kProducerRegisters * Fp64TileInfo::kProducers) / kConsumers / 8 * 8>();
+  ptx::acquire_registers<(kRegisters - kProducerRegisters * Fp64Geometry::kProducers) / kConsumers / 8 * 8>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
   typename Shape::Sums sums = {};

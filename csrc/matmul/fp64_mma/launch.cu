@@ -11,7 +11,7 @@ namespace {
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
-  constexpr Fp64TileInfo kInfo = info(kTile);
+  constexpr Fp64Geometry kInfo = geometry(kTile);
   constexpr auto kKernel = fp64_mma<kTile, kAlongKA, kAlongKB>;
   allow_shared<kKernel, std::max(kInfo.shared_bytes(false), kInfo.shared_bytes(true))>();
   enqueue(kKernel,
@@ -25,8 +25,8 @@ void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
 }  // namespace
 
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
-  const Fp64TileInfo& tile = info(plan.tile);
-  const std::int64_t rows = ceil_div(p.m, tile.rows), columns = ceil_div(p.n, tile.columns), tiles = rows * columns * p.batches;
+  const TileInfo& tile = info(plan.tile);
+  const std::int64_t rows = ceil_div(p.m, tile.m), columns = ceil_div(p.n, tile.n), tiles = rows * columns * p.batches;
   const Fp64Arguments g{.problem = p,
                         .vectors_a = has_vectors(p, lines_of_a(p), 2),
                         .vectors_b = has_vectors(p, lines_of_b(p), 2),

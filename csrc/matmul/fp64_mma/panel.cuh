@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "device/ptx/cp_async.cuh"
-#include "matmul/fp64_mma/plan.h"
+#include "matmul/fp64_mma/geometry.h"
 
 namespace xgemm::matmul::fp64_detail {
 
@@ -66,7 +66,7 @@ class Panel {
   /// how many rows apart they are. A row has kRuns runs.
   template <int kWidth>
   struct Pieces {
-    static constexpr int kThreads = Fp64TileInfo::kProducers;
+    static constexpr int kThreads = Fp64Geometry::kProducers;
     static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
     static constexpr int kRun = std::min(kRow & -kRow, kThreads* kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
     static constexpr int kStep = kThreads / kARun, kCount = kRows / kStep;

@@ -29,7 +29,7 @@ static_assert(Pipeline<kMostSlots>::kBytes == kPipelineBytes);
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
-  static constexpr Fp64TileInfo kInfo = info(kTile);
+  static constexpr Fp64Geometry kInfo = geometry(kTile);
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
   static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                               // mmas of a warp
   static __device__ __forceinline__ int warp_row(int warp) { return warp / kInfo.warps_columns * kRows; }

@@ -10,7 +10,7 @@
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
 //           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
 //   Order   k (of a split) goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half
-//           precision are those of wgmma/kernel.cuh where it does not split K (wgmma_splits). fp32 is rounded to tf32 as TMA
+//           precision are those of wgmma/kernel.cuh where it does not split K. fp32 is rounded to tf32 as TMA
 //           does, to nearest even, on its way from shared memory to registers.
 //   Store   through the warp's own shared memory, 16 bytes at a time (one element if N is not a multiple of them).
 //
@@ -47,12 +47,28 @@ constexpr int stages_of(int stages, int slot_bytes, int ctas) {
   return stages;
 }
 
+/// How a CTA divides its tile.
+struct Geometry {
+  int rows, columns, beside;  ///< as TileInfo's m, n and per_sm
+  int warps_rows, warps_columns;
+  int stages;  ///< most k-blocks in flight
+};
+constexpr Geometry geometry(MmaTile tile) {
+  const TileInfo& t = info(tile);
+  switch (tile) {
+    case MmaTile::t16x64: return {t.m, t.n, t.per_sm, 1, 4, 6};
+    case MmaTile::tf32_128x64: return {t.m, t.n, t.per_sm, 4, 1, 4};
+    case MmaTile::tf32_64x128: return {t.m, t.n, t.per_sm, 2, 4, 4};
+    default: return {t.m, t.n, t.per_sm, 2, 2, is_tf32(tile) ? 4 : 6};
+  }
+}
+
 template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
 struct Shape {
-  static constexpr MmaTileInfo kInfo = info(kTile);
+  static constexpr Geometry kInfo = geometry(kTile);
   static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
-  static_assert(kInfo.tf32 == (sizeof(T) == 4));
+  static_assert(is_tf32(kTile) == (sizeof(T) == 4));
   using A = Panel<T, kInfo.rows, kAlongKA, kThreads, kUnaligned>;
   using B = Panel<T, kInfo.columns, kAlongKB, kThreads, kUnaligned>;
   template <class Panel, bool kAlongK, bool kLinesFirst, int kFragments>

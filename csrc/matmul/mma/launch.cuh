@@ -38,7 +38,7 @@ void launch_mma(const Problem& p, const MmaPlan& plan, void* counters, float* pa
 template <class T, MmaTile kTile>
 void launch_mma_tile(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
   dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
-    if constexpr (!info(kTile).tf32)  // of fp32 one kernel for both: few instantiations
+    if constexpr (!is_tf32(kTile))  // of fp32 one kernel for both: few instantiations
       if (!plan.is_unaligned()) return launch_mma<T, kTile, kAlongKA, kAlongKB, false>(p, plan, counters, partials, stream);
     launch_mma<T, kTile, kAlongKA, kAlongKB, true>(p, plan, counters, partials, stream);
   });
@@ -47,7 +47,7 @@ void launch_mma_tile(const Problem& p, const MmaPlan& plan, void* counters, floa
 template <class T>
 void launch_mma_type(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
   dispatch_tile<kMmaTiles.size()>(plan.tile, [&]<MmaTile kTile>() {
-    if constexpr (info(kTile).tf32 == (sizeof(T) == 4)) launch_mma_tile<T, kTile>(p, plan, counters, partials, stream);
+    if constexpr (is_tf32(kTile) == (sizeof(T) == 4)) launch_mma_tile<T, kTile>(p, plan, counters, partials, stream);
   });
 }
 

@@ -17,6 +17,7 @@
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/simt/loader.cuh"
+#include "matmul/simt/tile.h"
 
 namespace xgemm::matmul {
 
@@ -74,17 +75,17 @@ __device__ __forceinline__ bool all_well(const FailedPairs& only, const Problem&
 /// Blocks per SM that registers are budgeted for: element-wise loads and fp64 sums take about twice as many registers.
 template <class T, SimtTile kSimtTile, bool kVector>
 constexpr int blocks_per_sm() {
-  constexpr int kBlocks = info(kSimtTile).tile.blocks_per_sm;
+  constexpr int kBlocks = shape(kSimtTile).blocks_per_sm;
   return kVector && sizeof(T) == 4 ? kBlocks : (kBlocks + 1) / 2;
 }
 
 }  // namespace simt
 
 template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA, Along kAlongB>
-__global__ void __launch_bounds__(info(kSimtTile).tile.threads(), simt::blocks_per_sm<T, kSimtTile, kVector>())
+__global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_sm<T, kSimtTile, kVector>())
     simt_gemm(const __grid_constant__ SimtArguments args) {
   using Acc = Accumulator<T>;
-  constexpr Tile kTile = info(kSimtTile).tile;
+  constexpr SimtShape kTile = shape(kSimtTile);
   constexpr int kThreads = kTile.threads(), kBM = kTile.bm, kBN = kTile.bn, kBK = kTile.bk;
   constexpr int kQuadsM = kTile.tm() / 4, kQuadsN = kTile.tn() / 4;
   using LoaderA = simt::Loader<T, Acc, kBM, kBK, kThreads, kVector, kAlongA>;

@@ -17,7 +17,7 @@ static_assert(grid_of(7) == 7 && grid_of((std::int64_t{1} << 32) + 7) > INT_MAX)
 
 template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA = Along::runtime, Along kAlongB = Along::runtime>
 void launch_tile(const SimtArguments& args, cudaStream_t stream) {
-  constexpr Tile kTile = info(kSimtTile).tile;
+  constexpr SimtShape kTile = shape(kSimtTile);
   const Problem& p = args.problem;
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
   const unsigned blocks = grid_of(tiles * p.batches * args.splits);

@@ -105,13 +105,14 @@ struct Panel {
 
 template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
 struct Shape {
-  static constexpr SlicedTileInfo kTile = info(kSliced);
-  using A = Panel<kTile.rows, kAlongKA>;
-  using B = Panel<kTile.columns, kAlongKB>;
-  static constexpr int kSlot = A::kFloats + B::kFloats, kRing = kTile.stages * kSlot;
-  static constexpr int kSumPitch = kTile.columns + 8;  // doubles: no bank conflicts
+  static constexpr TileInfo kTile = info(kSliced);
+  static constexpr int kStages = kSliced == SlicedTile::t32x32 ? 4 : 3;  // slots of a warp's ring
+  using A = Panel<kTile.m, kAlongKA>;
+  using B = Panel<kTile.n, kAlongKB>;
+  static constexpr int kSlot = A::kFloats + B::kFloats, kRing = kStages * kSlot;
+  static constexpr int kSumPitch = kTile.n + 8;  // doubles: no bank conflicts
   static constexpr int kBytes = 4 * kWarps * kRing;
-  static_assert(2 * kTile.rows * kSumPitch <= kRing, "a warp leaves its sums in its own ring");
+  static_assert(2 * kTile.m * kSumPitch <= kRing, "a warp leaves its sums in its own ring");
 };
 
 using Sums = Quad<double>;
@@ -140,8 +141,8 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   using Shape = Shape<kSliced, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
   using B = typename Shape::B;
-  constexpr SlicedTileInfo kTile = Shape::kTile;
-  constexpr int kStages = kTile.stages, kQuads = kTile.columns / 4;
+  constexpr TileInfo kTile = Shape::kTile;
+  constexpr int kStages = Shape::kStages, kQuads = kTile.n / 4;
   extern __shared__ __align__(16) float rings[];
 
   const Problem& p = args.problem;
@@ -151,9 +152,8 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
       args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(splits);
   if (tile_of_all >= args.all_tiles) return;  // apart
   const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
-  const int row0 = static_cast<int>(tile / args.columns) * kTile.rows,
-            col0 = static_cast<int>(tile % args.columns) * kTile.columns;
-  const int rows = min(kTile.rows, static_cast<int>(p.m) - row0), columns = min(kTile.columns, static_cast<int>(p.n) - col0);
+  const int row0 = static_cast<int>(tile / args.columns) * kTile.m, col0 = static_cast<int>(tile % args.columns) * kTile.n;
+  const int rows = min(kTile.m, static_cast<int>(p.m) - row0), columns = min(kTile.n, static_cast<int>(p.n) - col0);
   const float* const a = static_cast<const float*>(p.a.data) + (batch ? batch_offset(p, p.a, batch) : 0) + row0 * p.a.row_stride;
   const float* const b = static_cast<const float*>(p.b.data) + (batch ? batch_offset(p, p.b, batch) : 0) + col0 * p.b.col_stride;
   const int a_line = 4 * static_cast<int>(p.a.row_stride), a_k = 4 * static_cast<int>(p.a.col_stride);
@@ -243,16 +243,16 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   };
   if (args.apart) {
 #pragma unroll 1
-    for (int quad = lane; quad < kTile.rows * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
+    for (int quad = lane; quad < kTile.m * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
     return;
   }
   if (splits == 1) {
 #pragma unroll 1
-    for (int quad = thread; quad < kTile.rows * kQuads; quad += kThreads) store(quad, block_sum(quad));
+    for (int quad = thread; quad < kTile.m * kQuads; quad += kThreads) store(quad, block_sum(quad));
     return;
   }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  constexpr int kOwnQuads = kTile.rows * kQuads / kThreads;
+  constexpr int kOwnQuads = kTile.m * kQuads / kThreads;
   Sums own[kOwnQuads];
 #pragma unroll
   for (int i = 0; i < kOwnQuads; ++i) own[i] = block_sum(thread + i * kThreads);
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   for (int i = 0; i < kOwnQuads; ++i) store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
   ptx::cluster_sync();
 #pragma unroll 1
-  for (int quad = split + thread * splits; quad < kTile.rows * kQuads; quad += kThreads * splits) {
+  for (int quad = split + thread * splits; quad < kTile.m * kQuads; quad += kThreads * splits) {
     Sums sum = load_remote(ptx::remote_address(of_warps + 4 * quad, 0));
     for (int rank = 1; rank < splits; ++rank)
       add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));

@@ -1,50 +1,41 @@
 #include "matmul/sliced/plan.h"
 
-#include <algorithm>
+#include <string>
 
 #include "device/integer.h"
-#include "matmul/forced.h"
-#include "matmul/machine.h"
+#include "matmul/plan/legality.h"
+#include "matmul/plan/roofline.h"
 
 namespace xgemm::matmul {
 namespace {
 
-// Seconds; kCluster: per wave if a cluster adds splits (measured, docs/log/matmul.md, "3652 times of 744 products").
-constexpr double kLaunch = 1.17e-6, kCluster = 2.25e-6;
-constexpr double kNextBlock = 2930;  // cycles to replace a finished block; kLaunch has that of the first wave
-constexpr double kApart = 0.945;     // a round of warps with tiles of their own, which wait for no other warp
+constexpr double kLaunch = 0.96, kCluster = 2.17;  // microseconds; a cluster adds splits, each wave
+constexpr double kSingles = 1.2;                   // k-blocks whose operands are loaded by element, relative to quads
+// Warps that have a tile each: a CTA's start, and 16 k of all warps, relative to 128 k that they share.
+constexpr double kApartStart = 2.19, kApartBlock = 0.945;
+constexpr std::int64_t kLongestApart = 512;
 
 }  // namespace
 
 std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  if (!serves_one_launch_fp32(p, gpu) || leaves_out_family(forced, "sliced")) return {};
-  const Machine machine = machine_of(gpu);
-  const bool vectors = has_quads_by_size(p);
+  if (!serves_sliced(p, gpu) || leaves_out_family(forced, "sliced")) return {};
+  const bool named = names_a_tile(forced);
   std::optional<SlicedPlan> best;
-  for (std::size_t i = 0; i < kSlicedTiles.size(); ++i) {
-    const SlicedTileInfo& t = kSlicedTiles[i];
-    const bool named = forced.starts_with(t.name), apart = forced.ends_with("apart");
-    if (names_a_tile(forced) && !named) continue;
-    const std::int64_t tiles = ceil_div(p.m, t.rows) * ceil_div(p.n, t.columns);
-    if (tiles >= (std::int64_t{1} << 27) / p.batches) continue;
-    const std::int64_t chunks = ceil_div(p.k, kSlicedDepth);
-    if (apart || (!named && p.k <= kSlicedApart)) {
-      const double rounds = static_cast<double>(ceil_div(ceil_div(tiles * p.batches, kSlicedWarps), machine.sm_count) * chunks);
-      const double fixed = rounds / static_cast<double>(chunks) * t.fixed_apart;
-      const double seconds =
-          kLaunch + (rounds * kApart * (vectors ? t.round : t.round_single) + fixed) / machine.hertz_cuda_cores;
-      if (!best || seconds < best->seconds) best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, 1, true, seconds};
-      if (apart) continue;
-    }
-    for (std::int64_t splits = 1; splits <= kSlicedMaxSplits; ++splits) {
-      if (splits > 1 && chunks < kSlicedWarps * splits) break;
-      const std::int64_t blocks = tiles * p.batches * splits, rounds = ceil_div(chunks, kSlicedWarps * splits);
-      const auto waves = static_cast<double>(ceil_div(blocks, splits * clusters_at_once(splits, machine.sm_count)));
-      const double cycles =
-          waves * (static_cast<double>(rounds) * (vectors ? t.round : t.round_single) + t.fixed) + (waves - 1) * kNextBlock;
-      const double seconds = kLaunch + cycles / machine.hertz_cuda_cores + (splits > 1 ? waves * kCluster : 0);
-      if (!best || seconds < best->seconds)
-        best = SlicedPlan{static_cast<SlicedTile>(i), tiles * p.batches, splits, false, seconds};
+  for (std::size_t i = 0; i < 2 * kSlicedTiles.size(); ++i) {
+    TileInfo t = kSlicedTiles[i / 2];
+    SlicedPlan plan{};
+    plan.tile = static_cast<SlicedTile>(i / 2), plan.apart = i % 2 == 0;
+    if (named ? forced != std::string(t.name) + (plan.apart ? "_apart" : "") : plan.apart && p.k > kLongestApart) continue;
+    plan.tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches;
+    if (plan.apart) t.k = kSlicedDepth, t.start *= kApartStart, t.block *= kApartBlock;
+    t.more = t.block *= has_quads_by_size(p) ? 1 : kSingles;
+    for (plan.splits = 1; plan.splits <= (plan.apart ? 1 : kSlicedMaxSplits); ++plan.splits) {
+      if (plan.splits > 1 && ceil_div(p.k, kSlicedDepth) < kSlicedWarps * plan.splits) break;
+      const std::int64_t at_once = plan.splits * clusters_at_once(plan.splits, gpu.sm_count),
+                         ctas = plan.apart ? ceil_div(plan.tiles, kSlicedWarps) : plan.tiles * plan.splits;
+      const double joins = plan.splits > 1 ? static_cast<double>(ceil_div(ctas, at_once)) * kCluster : 0;
+      plan.seconds = 1e-6 * (kLaunch + joins + compute_us(t, ctas, ceil_div(p.k, plan.splits), static_cast<int>(at_once)));
+      if (!best || plan.seconds < best->seconds) best = plan;
     }
   }
   return best;

@@ -19,7 +19,7 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
                              .plain = has_plain_epilogue(p) && !p.bias.data,
                              .apart = plan.apart,
                              .splits = static_cast<int>(splits),
-                             .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.columns)),
+                             .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.n)),
                              .tiles = static_cast<unsigned>(plan.tiles / p.batches),
                              .all_tiles = static_cast<unsigned>(plan.tiles)};
   enqueue(kGemm,

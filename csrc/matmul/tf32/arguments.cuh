@@ -1,6 +1,15 @@
-// tf32: the kernel's configuration and its shared memory.
+// tf32: the kernel's configuration, its arguments and its shared memory, which tiles a CTA takes, and how warpgroups that add
+// partial sums find the last of them.
 #pragma once
-#include "matmul/fp32_tiles/arguments.cuh"
+#include <cuda.h>
+
+#include "device/pipeline.cuh"
+#include "device/ptx/grid.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/shared_memory.cuh"
+#include "device/tile_order.cuh"
+#include "device/vector.cuh"
 #include "matmul/tf32/plan.h"
 
 namespace xgemm::matmul {
@@ -9,28 +18,116 @@ namespace xgemm::matmul {
 struct Tf32Config {
   Tf32Tile tile;
   bool k_major_x;
-  constexpr int x() const { return info(tile).x; }
-  constexpr int y() const { return info(tile).y; }
-  constexpr int blocks() const { return info(tile).blocks; }
-  constexpr int per_sm() const { return info(tile).per_sm; }
+  constexpr int x() const { return info(tile).m; }
+  constexpr int y() const { return info(tile).n; }
+  constexpr int blocks() const { return info(tile).k / kTf32TileK; }
   constexpr int warpgroups() const { return x() / 64; }
   /// Two consumer warpgroups take registers from a producer warpgroup; one consumer has a single producer warp.
   constexpr bool lends() const { return warpgroups() > 1; }
   constexpr int threads() const { return 128 * warpgroups() + (lends() ? 128 : 32); }
 };
 
+/// x: rows of A, y: columns of B, or (`swapped`) the reverse.
+struct Tf32Arguments {
+  CUtensorMap x, y;  ///< dims (contiguous, other, batch and part)
+  Problem problem;
+  bool swapped;                    ///< x are columns of C
+  bool plain;                      ///< nothing but alpha and bias in the epilogue
+  int batch_step_x, batch_step_y;  ///< 0: one matrix for all batches
+  int slot_bytes;                  ///< that TMA loads into a slot: no lines past the last
+  unsigned tiles_x, tiles_y;       ///< of a batch
+  int last_x, last_y;              ///< largest first lines of a tile
+  unsigned items, splits;          ///< tiles times `splits`; with more than one split, as many CTAs as items
+  unsigned blocks, split_blocks;   ///< blocks of K, and of a split
+  unsigned* counters;              ///< [level][CTA][warpgroup]
+  float* partials;                 ///< [CTA][warpgroup][quad of a thread's sums][thread]
+};
+
+/// Fills all arguments but the tensor maps, slot_bytes and the largest first lines.
+inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& plan, unsigned* counters, float* partials) {
+  const bool swapped = plan.swap_ab;
+  g.problem = p;
+  g.swapped = swapped;
+  g.plain = has_plain_epilogue(p);
+  g.batch_step_x = (swapped ? plan.b : plan.a).batch_step, g.batch_step_y = (swapped ? plan.a : plan.b).batch_step;
+  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
+  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
+  g.splits = static_cast<unsigned>(plan.splits);
+  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
+  g.counters = counters, g.partials = partials;
+}
+
 namespace tf32_detail {
 
+/// Shared memory of a CTA: slots, a warp's sums on their way to C (store.cuh), barriers and flags.
 template <class Config>
-struct Shared : fp32_tiles::SharedRest<Config> {
+struct Shared {
   static constexpr Tf32Config kConfig = Config::kValue;
-  static constexpr int kDepth = kTf32TileK * kConfig.blocks();  // k of a slot
+  static constexpr int kWarps = 4 * kConfig.warpgroups();       ///< that multiply
+  static constexpr int kStage = 640;                            ///< floats of a warp's stage
+  static constexpr int kDepth = kTf32TileK * kConfig.blocks();  ///< k of a slot
   static constexpr int kBytesX = kConfig.x() * kDepth * 4, kBytesY = kConfig.y() * kDepth * 4, kSlotBytes = kBytesX + kBytesY;
-  static constexpr int kRest = fp32_tiles::SharedRest<Config>::kRest, kRoom = (kConfig.per_sm() == 1 ? 227 : 113) * 1024;
+  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, flags */, kRoom = 227 * 1024;
   static constexpr int kSlots = (kRoom - kRest) / kSlotBytes < 8 ? (kRoom - kRest) / kSlotBytes : 8;
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
   static_assert(kSlots >= 3);
 };
+
+/// The prologue: initialises the barriers of the slots, which `warps` warps read, and waits for the kernel before this one.
+template <int kSlots>
+__device__ __forceinline__ void begin(const Tf32Arguments& g, const Pipeline<kSlots>& pipeline, int warps) {
+  if (threadIdx.x == 0) {
+    pipeline.init(1, static_cast<unsigned>(warps));
+    ptx::fence_barrier_init();
+    ptx::prefetch_tensor_map(&g.x);
+    ptx::prefetch_tensor_map(&g.y);
+  }
+  __syncthreads();
+  ptx::grid_wait();
+  ptx::grid_release();
+}
+
+/// One of the CTA's items: a tile, or a split of one.
+template <class Config>
+struct Item {
+  int x, y, batch;  ///< the tile's first lines
+  int block, end;   ///< blocks of K
+  unsigned split;
+  __device__ __forceinline__ Item(const Tf32Arguments& g, unsigned item) {
+    const unsigned tile = g.splits == 1 ? item : item / g.splits;
+    split = item - tile * g.splits;
+    block = static_cast<int>(split * g.split_blocks);
+    end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
+    constexpr unsigned kGroup = Config::kValue.x() == Config::kValue.y() ? 12 : 16;
+    const TilePlace at = tile_at<kGroup>(tile, g.tiles_x, g.tiles_y);
+    x = min(static_cast<int>(at.row) * Config::kValue.x(), g.last_x);
+    y = min(static_cast<int>(at.column) * Config::kValue.y(), g.last_y);
+    batch = static_cast<int>(at.batch);
+  }
+};
+
+/// Stores a thread's sums as quads, 512 * kStep floats apart.
+template <int kStep = 1, int kCount>
+__device__ __forceinline__ void store_quads(float* to, const float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i)
+    store_vector(to + 512 * kStep * i, Vector<float, 4>{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}});
+}
+
+/// Called by a warpgroup (`thread` 0 to 127, named barrier `barrier`) after it has stored its partial sums. True for the last of
+/// `members` warpgroups. `flag`: in shared memory; `counter`: zero before and after.
+__device__ __forceinline__ bool arrives_last(unsigned* counter, unsigned members, unsigned* flag, int thread, int barrier) {
+  ptx::named_barrier_sync(barrier, 128);
+  if (thread == 0) {
+    __threadfence();
+    const bool last = atomicAdd(counter, 1) == members - 1;
+    if (last) *counter = 0;
+    *flag = last;
+    __threadfence();
+  }
+  ptx::named_barrier_sync(barrier, 128);
+  return *flag != 0;
+}
 
 }  // namespace tf32_detail
 

@@ -14,16 +14,14 @@
 #pragma once
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
-#include "matmul/fp32_tiles/store.cuh"
 #include "matmul/tf32/split_k.cuh"
+#include "matmul/tf32/store.cuh"
 
 namespace xgemm::matmul {
 
 template <class Config>
-__global__ void __launch_bounds__(Config::kValue.threads(), Config::kValue.per_sm())
-    tf32_gemm(const __grid_constant__ Fp32TilesArguments g) {
+__global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const __grid_constant__ Tf32Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using namespace fp32_tiles;
   using namespace tf32_detail;
   constexpr Tf32Config kConfig = Config::kValue;
   using Memory = Shared<Config>;

@@ -17,7 +17,7 @@ struct Tf32Instance {
 };
 
 template <class Instance>
-bool launch(const Fp32TilesArguments& g, unsigned ctas, cudaStream_t stream) {
+bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
   return enqueue_with_shared<tf32_gemm<Instance>, tf32_detail::Shared<Instance>::kBytes>(
       {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
 }
@@ -26,20 +26,20 @@ bool launch(const Fp32TilesArguments& g, unsigned ctas, cudaStream_t stream) {
 
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
                  cudaStream_t stream) {
-  const Tf32TileInfo& tile = info(plan.tile);
-  const int depth = tile.blocks * kTf32TileK;
-  Fp32TilesArguments g{};
-  describe_tiles(g, p, plan, plan.swap_ab, counters, partials);
+  const TileInfo& tile = info(plan.tile);
+  const int depth = tile.k;
+  Tf32Arguments g{};
+  describe_tiles(g, p, plan, counters, partials);
   const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
   const bool k_major_x = x.k_major;
   // Boxes end with the last line, rounded up to 8. Stale shared memory past it affects only sums that are not stored.
   const auto box = [](int size, std::int64_t lines) {
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
-  const int box_x = k_major_x ? box(tile.x, plan.swap_ab ? p.n : p.m) : tile.x, box_y = box(tile.y, plan.swap_ab ? p.m : p.n);
+  const int box_x = k_major_x ? box(tile.m, plan.swap_ab ? p.n : p.m) : tile.m, box_y = box(tile.n, plan.swap_ab ? p.m : p.n);
   const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
-  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.x);
-  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.y);
+  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.m);
+  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.n);
   g.slot_bytes = (box_x + box_y) * depth * 4;
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_operand_map(to, p, operand, t, workspace, DType::f32, 32, t.k_major ? lines : depth, 1, true);

@@ -9,8 +9,8 @@ inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgrou
 /// Each CTA writes the sums of its split to memory. The last of kTf32Fan warpgroups to arrive adds their sums in order; groups
 /// of those sums are added in the same way. Returns true to the warpgroup that has the total.
 template <class Config>
-__device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], const Fp32TilesArguments& g, unsigned mine,
-                                      int warpgroup, int thread, unsigned* flag) {
+__device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, unsigned mine, int warpgroup,
+                                      int thread, unsigned* flag) {
   constexpr int kWarpgroups = Config::kValue.warpgroups(), kQuads = Config::kValue.y() / 8, kTogether = kQuads <= 8 ? 4 : 1;
   const int barrier = kWarpgroupBarrier + warpgroup;
   const unsigned first = blockIdx.x - mine;  // the tile's first CTA
@@ -22,8 +22,8 @@ __device__ __forceinline__ bool merge(float (&sums)[Config::kValue.y() / 2], con
   for (unsigned step = 1; step < g.splits; step *= kTf32Fan, counters += gridDim.x * kWarpgroups) {
     const unsigned leader = mine / (step * kTf32Fan) * (step * kTf32Fan),
                    count = min(unsigned{kTf32Fan}, (g.splits - leader + step - 1) / step);
-    fp32_tiles::store_quads(partial(mine), sums);
-    if (!fp32_tiles::arrives_last(counters + leader * kWarpgroups, count, flag, thread, barrier)) return false;
+    store_quads(partial(mine), sums);
+    if (!arrives_last(counters + leader * kWarpgroups, count, flag, thread, barrier)) return false;
     mine = leader;
 #pragma unroll
     for (float& sum : sums) sum = 0;

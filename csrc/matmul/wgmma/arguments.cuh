@@ -4,7 +4,6 @@
 // does all splits of a tile; or a cluster does, one CTA per split (*cluster_splits*); or each split is a work item of its own,
 // and the sums are added through global memory (*memory_splits*). See wgmma/split_k.cuh.
 #pragma once
-#include <array>  // std::size; <iterator> would include the streams
 #include <type_traits>
 
 #include "device/index_map.h"
@@ -20,7 +19,7 @@ namespace xgemm::matmul {
 struct WgmmaConfig {
   static constexpr int kRowBytes = 128;  ///< of a slot
   int tile_m;                            ///< rows of C per CTA: 64 or 128, one consumer warpgroup per 64 rows
-  int tile_n;                            ///< columns of C per CTA: 32 or 96 (K-major B only), 64, 128, 192 or 256
+  int tile_n;                            ///< columns of C per CTA: 32 (K-major B only), 64, 128, 192 or 256
   int blocks;                            ///< k-blocks per slot
   int stages;                            ///< slots
   bool k_major_a;                        ///< A row-major
@@ -29,15 +28,13 @@ struct WgmmaConfig {
   int parts = 1;                         ///< 2: each operand is split into hi and lo
   bool scaled = false;                   ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
   bool gated = false;                    ///< half of a tile's columns come from b, half from up, both K-major
-  bool swap_ab = false;  ///< computes C^T = B^T A^T (problem.h); B is K-major; a tile may have fewer columns than tile_n
-  constexpr int most_stages() const { return swap_ab ? 2 * stages : stages; }  ///< narrower tiles have more slots
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr int threads() const { return 128 * (1 + consumers()); }
   constexpr bool may_multicast() const { return !scaled && !gated; }
   constexpr bool multicasts_a() const { return shares_a(tile_m, tile_n); }  ///< else B
   constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider tiles have no registers left for the sums
-  constexpr bool may_split_memory() const { return may_multicast() && !swap_ab; }
+  constexpr bool may_split_memory() const { return may_multicast(); }
   constexpr bool may_store_direct() const { return may_split_memory() && tile_m == 64; }
   constexpr bool may_fall_back() const { return parts == 2 && !gated; }
   constexpr int loaders() const { return may_multicast() && tile_m == 64 ? 2 : 1; }  ///< warps of warpgroup 0 that load
@@ -56,13 +53,11 @@ struct WgmmaConfig {
 
   // Shared memory: slots, a staging buffer per consumer warp, scales or bias, barriers.
   constexpr int stage_bytes() const { return blocks * parts * (bytes_a() + bytes_b()); }
-  constexpr int slots_bytes() const { return swap_ab ? 208 * 1024 : stages * stage_bytes(); }
-  constexpr int staging_bytes() const { return swap_ab && tile_m == 128 ? 2048 : 4096; }  ///< per consumer warp
-  constexpr int input_bytes() const {
-    return fills_scales() ? 4 * (tile_m + tile_n + 4) : fills_bias() ? 4 * (swap_ab ? tile_m : tile_n) : 0;
-  }
+  constexpr int slots_bytes() const { return stages * stage_bytes(); }
+  static constexpr int staging_bytes() { return 4096; }  ///< per consumer warp
+  constexpr int input_bytes() const { return fills_scales() ? 4 * (tile_m + tile_n + 4) : fills_bias() ? 4 * tile_n : 0; }
   constexpr int shared_bytes() const {
-    return slots_bytes() + 4 * consumers() * staging_bytes() + input_bytes() + most_stages() * Pipeline<1>::kBytes + 5 * 8 +
+    return slots_bytes() + 4 * consumers() * staging_bytes() + input_bytes() + stages * Pipeline<1>::kBytes + 5 * 8 +
            kSwizzlePattern;
   }
   constexpr bool fits() const {  ///< A cluster's partial sums are stored in the slots.
@@ -84,10 +79,7 @@ struct WgmmaArguments {
     int last_row, last_column;  ///< largest first row and column of a tile
     int width;                  ///< columns of C per tile: Config's columns(), or fewer
   } tiles;
-  struct {
-    int wgmma_n, stages, stage_bytes;  ///< swap_ab
-    int bytes;                         ///< that TMA loads into one slot
-  } slots;
+  int slot_bytes;  ///< that TMA loads into one slot
   struct {
     int blocks, chunk_blocks, split_blocks;  ///< k-blocks of K, of a promoted sum, of a split
     int splits, cluster_splits;
@@ -124,21 +116,8 @@ struct WgmmaArguments {
 
 namespace wgmma_detail {
 
-/// For consumers only. kStoreBarrier: one per warpgroup.
-enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier, kStoreBarrier };
-
-/// Calls run(std::integral_constant<int, width>{}), `width` one of kWgmmaWidths.
-template <std::size_t kFrom = 0, class Run>
-__device__ __forceinline__ void for_width(int width, const Run& run) {
-  constexpr int kWidth = kWgmmaWidths[kFrom];
-  if constexpr (kFrom + 1 == std::size(kWgmmaWidths)) {
-    run(std::integral_constant<int, kWidth>{});
-  } else if (width == kWidth) {
-    run(std::integral_constant<int, kWidth>{});
-  } else {
-    for_width<kFrom + 1>(width, run);
-  }
-}
+/// For consumers only.
+enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier };
 
 /// Does the fallback compute the whole product? It does if all lines of an operand failed the split in two parts.
 __device__ __forceinline__ bool falls_back(const WgmmaArguments& g) {

@@ -6,7 +6,7 @@
 //   Operands  row- or column-major each; base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros out of
 //             bounds. Batches are the tensor maps' third dim (broadcast: step 0).
 //   Order     an element's products are added in an order that depends on K, tile_k, parts, chunk_blocks and splits alone: the
-//             tile, the place in it, multicast and swap_ab do not change its bits.
+//             tile, the place in it and multicast do not change its bits.
 //
 // Floors: 2 M N K flop (parts = 2: three times) over 4096 a cycle and SM; per k-block and CTA, shared memory receives the
 // slot's bytes from TMA and supplies 64 tile_k (A) + tile_n tile_k (B) elements to each consumer, at 128 bytes a cycle. Few
@@ -19,7 +19,6 @@
 #include "device/ptx/warpgroup.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/store_gated.cuh"
-#include "matmul/epilogue/store_swapped.cuh"
 #include "matmul/epilogue/store_tile.cuh"
 #include "matmul/wgmma/multiply.cuh"
 #include "matmul/wgmma/schedule.cuh"
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr WgmmaConfig kConfig = Config::kValue;
   static_assert(kConfig.fits());
-  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.most_stages(), kParts = kConfig.parts;
+  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n, kStages = kConfig.stages, kParts = kConfig.parts;
   constexpr int kAccumulators = kTileN / 2, kConsumerWarps = 4 * kConfig.consumers(), kConsumerThreads = 32 * kConsumerWarps;
   constexpr int kRowBytes = kConfig.kRowBytes, kPieceBytes = kConfig.piece_bytes();
 
@@ -49,8 +48,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   MeetingShare* const share = reinterpret_cast<MeetingShare*>(merged + 4);
   const int cluster = kConfig.may_split() ? g.k.cluster_splits : 1;
   const bool multicast = kConfig.may_multicast() && g.tiles.multicast != 0;
-  const int stages = kConfig.swap_ab ? g.slots.stages : kStages,
-            stage_bytes = kConfig.swap_ab ? g.slots.stage_bytes : kConfig.stage_bytes();
 
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   // The prologue is part of every launch, and a single warp issues one instruction in five cycles: one warp initialises the
@@ -123,7 +120,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           if constexpr (kConfig.fills_scales())
             wgmma_detail::fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, inputs);
           else
-            wgmma_detail::fill_bias<Out, Config>(g, kConfig.swap_ab ? tile.row : tile.column, thread, inputs);
+            wgmma_detail::fill_bias<Out, Config>(g, tile.column, thread, inputs);
           ptx::barrier_arrive(filled.full);
         }
         walks = false;  // cluster is 1: there is no cluster barrier to match
@@ -152,16 +149,16 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         const int batch_a = warp_uniform(tile.batch * g.batch_step_a * kParts),
                   batch_b = warp_uniform(tile.batch * g.batch_step_b * kParts);
         if (index == first_item()) start();
-        for (int block = begin; block < end; block += kConfig.blocks, state.advance(stages)) {
+        for (int block = begin; block < end; block += kConfig.blocks, state.advance()) {
           if constexpr (kConfig.loaders() > 1) {
             if (--turns >= 0) continue;
             turns = kConfig.loaders() - 1;
           }
-          unsigned char* target = slots + state.slot * stage_bytes;
+          unsigned char* target = slots + state.slot * kConfig.stage_bytes();
           const int k = block * kWgmmaTileK;
           ptx::Barrier* const landed = pipeline.acquire(state);
           if (leads) {
-            ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slots.bytes));
+            ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
             // A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines of an MN-major operand.
 #pragma unroll
             for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_a()) {
@@ -200,7 +197,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
     // cluster barrier would fence all memory. The condition is read again and the loop stays rolled, or the loop above spills.)
     if (kConfig.may_multicast() && g.tiles.multicast && threadIdx.x < 32) {
 #pragma unroll 1
-      for (int s = 0; s < stages; ++s, state.advance(stages)) pipeline.acquire(state);
+      for (int s = 0; s < kStages; ++s, state.advance()) pipeline.acquire(state);
     }
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
@@ -215,7 +212,9 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
 
     constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
     // Of a slot, in the descriptors' units of 16 bytes.
-    const auto offset_of = [&](int slot) { return static_cast<std::uint32_t>(warp_uniform(slot) * (stage_bytes / 16)); };
+    const auto offset_of = [&](int slot) {
+      return static_cast<std::uint32_t>(warp_uniform(slot) * (kConfig.stage_bytes() / 16));
+    };
     const auto multiply = [&](auto& sums, std::uint32_t offset, bool accumulate, int from, int to) {
       wgmma_detail::multiply<Element, Config>(sums, base_a + offset, base_b + offset, accumulate, from, to);
     };
@@ -256,7 +255,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           ptx::wgmma_wait<1>();  // the previous slot's products are done
           release(previous, done > 0);
           previous = state.slot;
-          state.advance(stages);
+          state.advance();
           if constexpr (kHead < kSteps) {
             landed = pipeline.ready(state);
             multiply(result, offset, true, kHead, kSteps);
@@ -277,7 +276,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
           multiply(sums, offset, false, 0, kSteps);
           ptx::wgmma_wait<0>();
           release(state.slot, true);
-          state.advance(stages);
+          state.advance();
           if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(wgmma_detail::kStaggerBarrier, kConsumerThreads);
           ptx::wgmma_pin(sums);
 #pragma unroll
@@ -303,12 +302,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
       if constexpr (kParts == 1) {
         const auto slots_of = [&](int count) { return (count + kConfig.blocks - 1) / kConfig.blocks; };
         const int count = slots_of(kConfig.may_split() ? min(g.k.split_blocks, end - begin) : end - begin);
-        if constexpr (kConfig.swap_ab) {
-          wgmma_detail::for_width(g.slots.wgmma_n,
-                                  [&](auto width) { sum_blocks(reinterpret_cast<float(&)[width / 2]>(total), count, false); });
-        } else {
-          sum_blocks(total, count, false);
-        }
+        sum_blocks(total, count, false);
         if constexpr (kConfig.may_split()) {
           for (int block = begin + g.k.split_blocks; block < end; block += g.k.split_blocks) {  // one CTA sums all splits
             float part[kAccumulators];
@@ -319,7 +313,7 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       } else {
         // One consumer promotes and stores while the other multiplies. With fewer blocks than slots, consumer 1 could be two
-        // items ahead at the barrier; from `stages` blocks on, the ring holds it back.
+        // items ahead at the barrier; from kStages blocks on, the ring holds it back.
         bool stagger = kConfig.consumers() == 2 && end - begin >= kStages;
 #pragma unroll
         for (int i = 0; i < kAccumulators; ++i) total[i] = 0;
@@ -347,13 +341,6 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
         }
       }
       const int store_lane = again % 32, store_warp = again / 32 - 4;
-      if constexpr (kConfig.swap_ab) {
-        if (g.fills_bias) filled.wait({0, parity_of(index)});
-        wgmma_detail::store_swapped<Out, Config>(total, g, tile, store_warp, store_lane, staging,
-                                                 reinterpret_cast<const float*>(inputs));
-        if (g.fills_bias) release_inputs();
-        continue;
-      }
       if constexpr (kConfig.gated) {
         wgmma_detail::store_gated<Out, Config>(total, g, tile, store_warp, store_lane, staging);
       } else {

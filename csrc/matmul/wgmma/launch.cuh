@@ -15,7 +15,7 @@ namespace xgemm::matmul {
 /// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
 template <WgmmaTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
 struct WgmmaInstance {
-  static constexpr int kBlocks = kParts == 1 ? info(kTile).blocks : 1;
+  static constexpr int kBlocks = kParts == 1 ? info(kTile).k / kWgmmaTileK : 1;
   static constexpr int kSlots = (info(kTile).m == 64 ? 208 : 192) * 1024;
   static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
   static constexpr WgmmaConfig kValue{.tile_m = info(kTile).m,
@@ -27,8 +27,7 @@ struct WgmmaInstance {
                                       .group = info(kTile).n == 256 ? 16 : 12,
                                       .parts = kParts,
                                       .scaled = kScaled,
-                                      .gated = kGated,
-                                      .swap_ab = info(kTile).swap_ab};
+                                      .gated = kGated};
 };
 
 /// An instantiation's constants as values, so that the code that fills its arguments is compiled once.
@@ -45,15 +44,6 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   const Problem& p = g.problem;
   const int out_bytes = kernel.out_bytes, box_bytes = config.box_c();
   const bool whole_boxes = config.columns() * out_bytes >= box_bytes && (!config.gated || box_bytes == 128);
-  if (config.swap_ab) {  // a box: a warpgroup's 64 columns by eight rows; C has p.n rows
-    g.boxes = tensor_map_possible(p.out, p.dtype, p.m, p.m * p.n) && make_tensor_map(g.out, {.data = p.out,
-                                                                                             .dtype = p.dtype,
-                                                                                             .sizes = {p.m, p.n, p.batches},
-                                                                                             .strides = {p.m, p.m * p.n},
-                                                                                             .box = {64, 8},
-                                                                                             .swizzle_bytes = 128});
-    return;
-  }
   const bool whole = plan.cluster == 1 && plan.memory_splits == 1, plain = whole && !p.c.data && !p.residual.data;
   // Can a lane read this operand two elements at a time?
   const auto paired = [&](const Operand& x) {
@@ -95,8 +85,8 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     (config.multicasts_a() ? g.tiles.columns : g.tiles.rows) = ((config.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
   g.tiles.last_row = last_tile(plan.a.k_major, p.m, config.tile_m);
-  g.tiles.last_column = last_tile(plan.b.k_major && (config.swap_ab || p.n % 8 == 0), p.n,
-                                  plan.columns);  // boxes of C must begin at multiples of 16 bytes
+  // Boxes of C must begin at multiples of 16 bytes.
+  g.tiles.last_column = last_tile(plan.b.k_major && p.n % 8 == 0, p.n, plan.columns);
   g.memory_splits = static_cast<int>(plan.memory_splits);
   g.k.blocks = static_cast<int>(ceil_div(p.k, kWgmmaTileK));
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
@@ -113,11 +103,9 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
   int box_a = config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
   int box_b = config.k_major_b && !config.gated ? g.tiles.width : config.box_b();
-  g.slots.bytes = config.blocks * config.parts *
-                  ((config.k_major_a ? box_a * config.kRowBytes : config.bytes_a()) +
-                   (config.k_major_b && !config.gated ? box_b * config.kRowBytes : config.bytes_b()));
-  g.slots.wgmma_n = wgmma_width(plan.columns), g.slots.stage_bytes = config.bytes_a() + g.slots.wgmma_n * config.kRowBytes;
-  g.slots.stages = std::min(config.most_stages(), config.slots_bytes() / g.slots.stage_bytes);
+  g.slot_bytes = config.blocks * config.parts *
+                 ((config.k_major_a ? box_a * config.kRowBytes : config.bytes_a()) +
+                  (config.k_major_b && !config.gated ? box_b * config.kRowBytes : config.bytes_b()));
   if (plan.multicast) g.tiles.multicast = (config.multicasts_a() ? box_a : box_b) /= 2;
   if (!operand_map(g.a, plan.a, p.a, box_a) || !operand_map(g.b, plan.b, p.b, box_b)) return 0;
   if (config.gated) {
@@ -127,12 +115,12 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     g.problem.bias = {}, g.problem.activation = Activation::none;  // applied before the results are stored
   }
   if (config.may_fall_back()) g.fallback = launch.failed;
-  if (!config.swap_ab && p.m <= config.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
+  if (p.m <= config.tile_m && plan.b.k_major && !plan.b.copied && p.batches == 1) {
     constexpr int kPrefetch = 1024;  // bytes; more would delay the first loads
     g.prefetch.b = static_cast<const char*>(p.b.data), g.prefetch.step = 2 * plan.b.ld, g.prefetch.bytes = kPrefetch;
   }
   choose_store(g, kernel, plan);
-  g.fills_bias = config.fills_bias() && (g.boxes || config.swap_ab) && p.bias.data;
+  g.fills_bias = config.fills_bias() && g.boxes && p.bias.data;
 
   const auto cluster = static_cast<unsigned>(plan.multicast ? 2 : plan.cluster);
   const auto clusters =
@@ -166,33 +154,17 @@ bool launch_layout(const WgmmaLaunch& launch) {
   if (b)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
-  if constexpr (info(kTile).n % 64 == 0 && kTile != WgmmaTile::t64x256)
+  if constexpr (info(kTile).n % 64 == 0)
     return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
              : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
   return false;
 }
 
-/// Computes out^T = B^T A^T.
-template <class T, WgmmaTile kTile>
-bool launch_swapped(const WgmmaLaunch& launch) {
-  const Problem problem = swap_ab(launch.problem);
-  WgmmaPlan plan = launch.plan;
-  std::swap(plan.a, plan.b);
-  const WgmmaLaunch swapped{problem, plan, launch.workspace, launch.counters, launch.partials, launch.sm_count, launch.stream};
-  if (!plan.b.k_major) return false;
-  return plan.a.k_major ? launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, true, true>>(swapped)
-                        : launch_wgmma<T, T, WgmmaInstance<kTile, 1, false, false, true>>(swapped);
-}
-
 /// Half-precision operands and result.
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
-  return dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile, [&]<WgmmaTile kTile>() {
-    if constexpr (info(kTile).swap_ab)
-      return launch_swapped<T, kTile>(launch);
-    else
-      return launch_layout<T, T, kTile, 1, false>(launch);
-  });
+  return dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile,
+                                           [&]<WgmmaTile kTile>() { return launch_layout<T, T, kTile, 1, false>(launch); });
 }
 
 }  // namespace xgemm::matmul

@@ -36,9 +36,9 @@ template <class Out, class Config>
 __device__ __forceinline__ void fill_bias(const WgmmaArguments& g, int column, int thread, int* shared) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const Operand& bias = g.problem.bias;
-  const int n = static_cast<int>(kConfig.swap_ab ? g.problem.m : g.problem.n);
+  const int n = static_cast<int>(g.problem.n);
 #pragma unroll 1
-  for (int i = thread; i < (kConfig.swap_ab ? kConfig.tile_m : kConfig.tile_n); i += kConfig.fillers()) {
+  for (int i = thread; i < kConfig.tile_n; i += kConfig.fillers()) {
     const Out* const at = static_cast<const Out*>(bias.data) + min(column + i, n - 1) * bias.col_stride;
     reinterpret_cast<float*>(shared)[i] = convert<float>(*at);
   }

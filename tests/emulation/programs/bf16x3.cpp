@@ -1,5 +1,5 @@
 // csrc/matmul/bf16x3/launch.cu, host code and kernels (except the fallback's), against products in double: random sizes,
-// strides, batches and epilogues, with and without swap_ab, a tile's k-blocks in one CTA and split over several.
+// strides, batches and epilogues, a tile's k-blocks in one CTA and split over several.
 #include "matmul/bf16x3/launch.cu"
 #include "random_product.h"
 
@@ -14,19 +14,15 @@ void check(std::uint64_t seed) {
   const RandomProduct<float> product(random, {}, m, n, k, seed);
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 6), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   const auto& tile = kBf16x3Tiles[seed % kBf16x3Tiles.size()];
-  for (const bool swapped : {false, true}) {
-    const Problem asked = swapped ? swap_ab(product.problem) : product.problem;
-    const auto plan = plan_bf16x3(asked, gpu, swapped ? tile.swap_ab_name : tile.name);
-    if (!plan) continue;  // swapped: without TMA
-    Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
-    Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
-    emulation::launch_options() = {.seed = seed, .all_ctas = true};
-    product.check(
-        std::string(swapped ? tile.swap_ab_name : tile.name) + " seed " + std::to_string(seed), 0x1p-20, [&](const Problem& p) {
-          require(launch_bf16x3(swapped ? swap_ab(p) : p, *plan, counters.data(), partials.data(), nullptr), "a launch");
-        });
-    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
-  }
+  const auto plan = plan_bf16x3(product.problem, gpu, tile.name);
+  require(plan.has_value(), "a plan");
+  Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
+  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  emulation::launch_options() = {.seed = seed, .all_ctas = true};
+  product.check(std::string(tile.name) + " seed " + std::to_string(seed), 0x1p-20, [&](const Problem& p) {
+    require(launch_bf16x3(p, *plan, counters.data(), partials.data(), nullptr), "a launch");
+  });
+  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
 }
 
 }  // namespace

@@ -120,12 +120,12 @@ void check_fp32(std::uint64_t seed) {
     const auto out = product.check("dot" + text, k * 0x1p-26 + 0x1p-23, launch);
     if (dot_streams_b(p)) check_row_alone(product, out, row, "dot" + text, launch);
   }
-  if (auto plan = plan_sweep(p, kGpu, "sweep")) {
+  if (auto plan = plan_gemv(p, kGpu, "sweep")) {
     plan->many = random.one_in(2);
     const std::string name = "sweep/" + std::to_string(plan->splits) + (plan->many ? " many" : "") + text;
     const auto out = product.check(name, k * 0x1p-26 + 0x1p-23, [&](const Problem& x) { launch_sweep(x, *plan, nullptr); });
     if (m <= kGemvLines && p.b.col_stride == 1)
-      check_row_alone(product, out, row, name, [&](const Problem& x) { launch_sweep(x, *plan_sweep(x, kGpu), nullptr); });
+      check_row_alone(product, out, row, name, [&](const Problem& x) { launch_sweep(x, *plan_gemv(x, kGpu, "sweep"), nullptr); });
   }
 }
 

@@ -58,7 +58,7 @@ Buffer<double> product(const Problem& asked, std::string_view tile, std::int64_t
   require(plan.has_value(), "plan");
   // As many segments per CTA as requested, if the tile has room for their totals.
   const std::int64_t segments = std::max<std::int64_t>(1, (plan->blocks + plan->segment - 1) / plan->segment);
-  if (share < segments || info(plan->tile).slots_beside_totals > 0) {
+  if (share < segments || geometry(plan->tile).slots_beside_totals > 0) {
     plan->split_blocks = std::min(plan->blocks, share * plan->segment), plan->splits = (segments + share - 1) / share;
     plan->workspace_bytes = plan->splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;
   }

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     check({"tf32_64x64x128", 61, 70, 300, 1, true, true, false}, seed);
     check({"tf32_64x64x128", 61, 67, 140, 2, false, true, true}, seed);
     check({"tf32_128x128x32", 140, 133, 100, 1, true, false, true}, seed);
-    check({"tf32_64x128x32", 70, 129, 97, 1, true, true, true}, seed);
+    check({"tf32_64x128x64", 70, 129, 97, 1, true, true, true}, seed);
     check({"tf32_64x64x128", 61, 70, 140, 2, false, false, true}, seed);  // copies B
     check({"tf32_64x64x128", 20, 70, 97, 2, false, false, false}, seed);  // copies A, of a batch
   });

@@ -1,6 +1,6 @@
 // Whole products on Hopper's tensor cores against double (launch_wgmma_product: copies or splits of the operands,
 // wgmma/kernel.cuh or few_rows.cuh, the fp32 elements that fp16 parts cannot represent): random sizes, strides, batches and
-// epilogues; each tile, also those that compute C^T; K split in registers, over a cluster and through memory; multicast;
+// epilogues; each tile; K split in registers, over a cluster and through memory; multicast;
 // narrower tiles; gated products; prepared weights. Plans that promise the same bits must give them.
 #include "device/integer.h"
 #include "matmul/wgmma/launch.h"
@@ -56,8 +56,8 @@ std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
 
 /// Varies the plan's choices for speed, as far as the kernel allows.
 void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) {
-  const WgmmaTileInfo& tile = info(plan.tile);
-  if (plan.splits == 1 && !tile.swap_ab && random.one_in(2)) {
+  const TileInfo& tile = info(plan.tile);
+  if (plan.splits == 1 && random.one_in(2)) {
     const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)),
                        tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, plan.columns) * p.batches;
     plan.multicast = plan.multicast && splits == 1;
@@ -71,9 +71,8 @@ void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) 
     }
   }
   if (plan.cluster > 1 || plan.memory_splits > 1 || random.one_in(2)) return;
-  if (!tile.swap_ab && plan.b.k_major && random.one_in(3))
-    plan.columns = tile.n == 256 ? random(1, 4) * 64 : random(1, tile.n / 8) * 8;
-  plan.multicast = shares_a(tile.m, tile.n) ? (tile.swap_ab ? p.n : p.m) >= 16 : plan.columns % 16 == 0;
+  if (plan.b.k_major && random.one_in(3)) plan.columns = tile.n == 256 ? random(1, 4) * 64 : random(1, tile.n / 8) * 8;
+  plan.multicast = shares_a(tile.m, tile.n) ? p.m >= 16 : plan.columns % 16 == 0;
 }
 
 void check_half(std::uint64_t seed) {

@@ -1,10 +1,10 @@
-// The layout of a warp's sums in tf32 and presplit, and how they are stored to C.
+// The layout of a warp's sums and how they are stored to C.
 #pragma once
 #include "device/warp.cuh"
 #include "matmul/epilogue/quad.cuh"
-#include "matmul/fp32_tiles/arguments.cuh"
+#include "matmul/tf32/arguments.cuh"
 
-namespace xgemm::matmul::fp32_tiles {
+namespace xgemm::matmul::tf32_detail {
 
 /// The layout of a thread's sums: rows l / 4 and l / 4 + 8 of its warp are lines `first` and `second` of the warpgroup's 64
 /// lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
@@ -30,8 +30,8 @@ struct Lines {
 /// Stores a warp's sums from registers, with alpha and bias alone: 8 bytes at a time if a lane has neighbours and n is even,
 /// else 4; a warp fills whole sectors of 32 bytes.
 template <class Config>
-__device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const Fp32TilesArguments& g, int x,
-                                            int y, int batch) {
+__device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
+                                            int batch) {
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   const Lines<Config> lines;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
 /// Stores a warp's sums with any epilogue, 32 lines of y at a time, through `stage`: 16 rows of C of 32 + 8 floats, or
 /// (swapped) 32 rows of 16 + 4, so that neither writes nor reads of whole rows have bank conflicts.
 template <class Config>
-__device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2], const Fp32TilesArguments& g, int x, int y,
+__device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
                                       int batch, float* stage) {
   constexpr int kTurns = Config::kValue.y() / 32;
   const Problem& p = g.problem;
@@ -144,4 +144,4 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
   }
 }
 
-}  // namespace xgemm::matmul::fp32_tiles
+}  // namespace xgemm::matmul::tf32_detail

@@ -1,0 +1,42 @@
+// Problem -> matmul's plan: the candidate of least predicted time among all families. Pure host code, tested without a GPU.
+//
+// Each plan_<family>(problem, gpu, forced) gives the family's best plan with a predicted time (`seconds`), or nothing if the
+// family cannot do the problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <variant>
+
+#include "matmul/bf16x3/plan.h"
+#include "matmul/fp64_mma/plan.h"
+#include "matmul/gemv/plan.h"
+#include "matmul/mma/plan.h"
+#include "matmul/simt/plan.h"
+#include "matmul/sliced/plan.h"
+#include "matmul/tf32/plan.h"
+#include "matmul/wgmma/plan.h"
+
+namespace xgemm::matmul {
+
+using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
+
+inline double seconds(const Candidate& c) {
+  return std::visit([](const auto& plan) { return plan.seconds; }, c);
+}
+
+struct Plan {
+  Candidate kernel;             ///< computes the problem; of a gated one with `up`, its second product (gate_product)
+  std::optional<Candidate> up;  ///< gated, as two products: the first (up_product)
+};
+
+/// `forced`: a name that is_plan_name knows: the fastest of its family's kernels if it can do the problem, else CUDA cores.
+/// Empty: the fastest of all. Of a batch-invariant problem the order of additions depends on N, K and dtype alone.
+Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// A plan of kernels that take any strides: for tensor maps that the driver rejects.
+Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// gemv or tiles on CUDA cores, which can do every problem. `forced`: as in `make_plan`.
+Candidate plan_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+}  // namespace xgemm::matmul

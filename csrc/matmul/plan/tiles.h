@@ -1,0 +1,114 @@
+// Every tile of every family with its costs: the one table of sizes.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace xgemm::matmul {
+
+/// A tile of C that one CTA computes, and its costs: microseconds of an H200 under load, fitted as machine.h says.
+struct TileInfo {
+  std::string_view name;
+  int m, n;      ///< rows and columns of C (tf32: lines of one operand and of the other)
+  int k;         ///< of a k-block: what a slot of the main loop holds
+  int per_sm;    ///< CTAs that an SM can run at once
+  double start;  ///< of a CTA: everything but its k-blocks
+  double block;  ///< a k-block, if the CTA is alone on its SM
+  double more;   ///< a k-block of each of several CTAs of an SM; as `block` where it is left out
+  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block, double more)
+      : name(name), m(m), n(n), k(k), per_sm(per_sm), start(start), block(block), more(more) {}
+  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block)
+      : TileInfo(name, m, n, k, per_sm, start, block, block) {}
+};
+template <std::size_t kCount>
+using Tiles = std::array<TileInfo, kCount>;
+
+/// A tile of wgmma: a k-block takes the tensor cores' time, `operations` a cycle and SM (multiplications and additions), and
+/// the hand-over of its slot; a CTA's start and end take longer the more it stores.
+struct WgmmaRates {
+  int k_block;
+  double operations, megahertz;
+  double hand_over, start, element;  ///< microseconds: of a k-block; of a CTA; of an element of C
+  constexpr TileInfo operator()(std::string_view name, int m, int n, int k) const {
+    return {name, m, n, k, 1, start + element * m * n, 2.0 * m * n * k / (operations * megahertz) + hand_over * k / k_block};
+  }
+};
+inline constexpr double kHalfHandOver = 0.0399, kHalfStart = 0.337, kHalfElement = 3.95e-5;
+inline constexpr double kTf32HandOver = 0.0908, kTf32Start = 0.763, kTf32Element = 9.86e-5;
+inline constexpr WgmmaRates kHalfRates{64, 4096, 1650, kHalfHandOver, kHalfStart, kHalfElement};
+inline constexpr WgmmaRates kTf32Rates{32, 2048, 1700, kTf32HandOver, kTf32Start, kTf32Element};
+
+/// CUDA cores, fp32; fp64 takes twice as long.
+enum class SimtTile : std::uint8_t { t128x128, t64x64, t16x128 };
+inline constexpr Tiles<3> kSimtTiles{{
+    {"simt_128x128", 128, 128, 16, 2, 5.86, 1.8},       // large products
+    {"simt_64x64", 64, 64, 16, 4, 0.261, 1.96, 0.775},  // small products: enough blocks for every SM
+    {"simt_16x128", 16, 128, 16, 3, 0.109, 1, 0.501},   // few rows: reads B once
+}};
+
+/// fp32 computed in fp64: eight warps share a tile's k.
+enum class SlicedTile : std::uint8_t { t32x32, t32x64 };
+inline constexpr Tiles<2> kSlicedTiles{{
+    {"sliced_32x32", 32, 32, 128, 1, 0.878, 0.857},
+    {"sliced_32x64", 32, 64, 128, 1, 1.9, 1.383},
+}};
+
+/// fp64 on tensor cores (docs/log/matmul.md, "fp64: warps that only copy").
+enum class Fp64Tile : std::uint8_t { t128x96, t64x128, t96x64, t64x64, t64x32, t16x64 };
+inline constexpr Tiles<6> kFp64Tiles{{
+    {"fp64_128x96", 128, 96, 16, 1, 1.95, 0.938},         // up to 96 columns
+    {"fp64_64x128", 64, 128, 16, 2, 1.14, 0.762, 0.564},  // large products, batches
+    {"fp64_96x64", 96, 64, 16, 2, 1.54, 0.53, 0.413},     // large products
+    {"fp64_64x64", 64, 64, 16, 2, 1.27, 0.361, 0.295},    // up to 64 rows with a large B
+    {"fp64_64x32", 64, 32, 16, 3, 0.38, 0.34, 0.167},     // few columns
+    {"fp64_16x64", 16, 64, 16, 3, 0.234, 0.235, 0.117},   // few rows, small products
+}};
+
+/// mma.sync: half precision, then fp32 in TF32.
+enum class MmaTile : std::uint8_t { t16x64, t32x32, t64x64, tf32_64x64, tf32_128x64, tf32_64x128 };
+inline constexpr Tiles<6> kMmaTiles{{
+    {"mma_16x64", 16, 64, 64, 4, 0.295, 0.199, 0.169},  // few rows
+    {"mma_32x32", 32, 32, 64, 4, 0.395, 0.179, 0.111},
+    {"mma_64x64", 64, 64, 64, 4, 0.427, 0.373, 0.222},
+    {"mma_tf32_64x64", 64, 64, 32, 3, 0.379, 0.363, 0.291},  // few rows or columns, one wave
+    {"mma_tf32_128x64", 128, 64, 32, 2, 1.09, 0.49, 0.42},   // short K, batches
+    {"mma_tf32_64x128", 64, 128, 32, 2, 1.32, 0.485, 0.44},  // a large B
+}};
+constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
+
+/// wgmma in TF32.
+enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x64, t64x64x128 };
+inline constexpr Tiles<4> kTf32Tiles{{
+    kTf32Rates("tf32_128x256x32", 128, 256, 32),  // large products: the least traffic
+    kTf32Rates("tf32_128x128x32", 128, 128, 32),  // fewer tiles
+    kTf32Rates("tf32_64x128x64", 64, 128, 64),    // a weight's 64 lines by 128 rows
+    kTf32Rates("tf32_64x64x128", 64, 64, 128),    // few rows, small outputs
+}};
+
+/// wgmma on three bf16 parts.
+enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
+inline constexpr Tiles<2> kBf16x3Tiles{{
+    {"bf16x3_32x128", 32, 128, 64, 1, 1.23, 1.36},   // few rows: limited by reading B
+    {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.876},  // the rest: B is read and split half as often
+}};
+
+/// wgmma on 16-bit operands.
+enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t128x64, t64x64, t64x32 };
+inline constexpr Tiles<6> kWgmmaTiles{{
+    kHalfRates("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
+    kHalfRates("wgmma_128x192", 128, 192, 64),  // half precision: where it fills whole waves
+    kHalfRates("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
+    kHalfRates("wgmma_128x64", 128, 64, 128),   // small products: enough tiles for all SMs
+    kHalfRates("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
+    kHalfRates("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B
+}};
+
+constexpr const TileInfo& info(SimtTile t) { return kSimtTiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
+
+}  // namespace xgemm::matmul
