@@ -13,8 +13,8 @@ def set_batch_invariant(on: bool) -> bool:
 
     While it is on, a row of any operator's result on CUDA has bits that depend on the row's own data, on N, K (or the
     row's length), dtype, options and GPU alone: not on the number of rows, the batch, the number of batch dims, other
-    columns, strides or layout. Without it the same call has the same bits on the same GPU, and nothing else is promised.
-    On the CPU the bits are ATen's in either mode.
+    columns, strides or layout. Without it the same call has the same bits on the same GPU; nothing else is promised. On
+    the CPU the bits are ATen's in either mode.
 
     Kernels look at the mode when they are called: compiled code follows it without being compiled again, and a CUDA
     graph keeps the mode that it was captured in. ``XGEMM_BATCH_INVARIANT=1`` in the environment sets it at the start.
