@@ -150,6 +150,11 @@ def logits(model: torch.nn.Module, attention: str, given: dict[str, torch.Tensor
     return result
 
 
+def skip_without_table(model: torch.nn.Module) -> None:
+    if not hasattr(sys.modules[type(model).__module__], "ALL_ATTENTION_FUNCTIONS"):  # as T5 before 5.15
+        pytest.skip(f"the installed transformers has no table of the attention of {type(model).__name__}")
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 @pytest.mark.parametrize("name", MODELS)
@@ -157,8 +162,7 @@ def test_logits(name: str, padding: str, device: torch.device) -> None:
     if name == "vit" and padding != "none":
         pytest.skip("images have no padding")
     model, given = build(name, device), inputs(name, device, padding)
-    if not hasattr(sys.modules[type(model).__module__], "ALL_ATTENTION_FUNCTIONS"):
-        pytest.skip(f"the installed transformers has no table of {name}'s attention")  # T5 before 5.15
+    skip_without_table(model)
     with Calls() as calls:
         actual = logits(model, "xgemm", given)
     layers = 6 if name == "t5" else 2  # T5: encoder, decoder, cross-attention
@@ -189,6 +193,7 @@ def test_half_precision(name: str, device: torch.device) -> None:
 @pytest.mark.parametrize("name", CAUSAL)
 def test_generate(name: str, cache: str, device: torch.device) -> None:
     model, given = build(name, device), inputs(name, device, "left")
+    skip_without_table(model)
     tokens = {}
     for attention in ("eager", "xgemm"):
         set_attention(model, attention)
