@@ -118,6 +118,7 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   }
   limit_keys(a, o);
   // A query that is a transposed projection: torch.transpose(output, -2, -3) is contiguous then, as after torch's fast backends.
+  // The fake has this rule too (torch_ext/fake.py, _heads_beside).
   a.heads_beside =
       a.query.dim() >= 3 && a.query.size(-3) > 1 && a.sq > 1 && a.query.stride(-3) > 0 && a.query.stride(-3) < a.query.stride(-2);
   a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
