@@ -139,6 +139,28 @@ def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.
         )
 
 
+def same_kind(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Whether both are finite, NaN, or the same infinity."""
+    return torch.where(torch.isfinite(a), torch.isfinite(b), (a == b) | (torch.isnan(a) & torch.isnan(b)))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+def test_any_gate_times_an_infinite_factor(device: torch.device, dtype: torch.dtype, activation: str) -> None:
+    """NaN, Inf and their signs where torch's or float64's formula gives them: a GELU that is 0 gives NaN."""
+    gates = [-math.inf, -3e4, -200.0, -20.0, *(-0.25 * i for i in range(60)), -0.0, 1.0, 20.0, 3e4, math.inf, math.nan]
+    gate = torch.tensor(gates, device=device, dtype=dtype)
+    zeros = torch.zeros(len(gates), 136, device=device, dtype=dtype)  # so that the biases are the sums
+    for rows in (1, 8, 200):
+        for factor in (math.inf, -math.inf, 2.0):
+            up = torch.full_like(gate, factor)
+            x = torch.zeros(rows, 136, device=device, dtype=dtype)
+            ours = gated_linear(x, zeros, zeros, gate, up, activation=activation).double()
+            wides = (ACTIVATIONS[activation](gate.to(wide)) * factor for wide in (torch.float32, torch.float64))
+            as_one = [same_kind(ours, y.double().expand(rows, -1)) for y in wides]
+            assert (as_one[0] | as_one[1]).all(), gate[~(as_one[0] | as_one[1])[0]]
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [

@@ -133,6 +133,18 @@ def test_special_values_go_through_as_torchs(device: torch.device, activation: s
         torch.testing.assert_close(ours, expected, equal_nan=True, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+def test_infinite_sums_are_activated_as_torchs(device: torch.device, dtype: torch.dtype, activation: str) -> None:
+    """GELU and SiLU of -Inf are NaN."""
+    bias = torch.tensor([-math.inf, math.inf, math.nan, -3e4, 3e4, 0.0, 1.0] * 3, device=device, dtype=dtype)
+    w = torch.zeros(len(bias), 136, device=device, dtype=dtype)
+    expected = ACTIVATIONS[activation](bias.double()).to(dtype)
+    for rows in (1, 8, 200):
+        ours = linear(torch.zeros(rows, 136, device=device, dtype=dtype), w, bias, activation=activation)
+        torch.testing.assert_close(ours, expected.expand(rows, -1), equal_nan=True, rtol=1.6e-2, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [

@@ -1,5 +1,7 @@
 """Importing torch_ext: one line names what is missing or too old before anything else fails."""
 
+import ast
+import graphlib
 import os
 import re
 import shutil
@@ -135,6 +137,24 @@ def test_a_program_may_ask_for_a_module_before_it_imports_it(module: str, then: 
     code += f"before = {then!r} in sys.modules; importlib.import_module({module!r}); "
     done = run(code + f"print(before, {then!r} in sys.modules, len([f for f in sys.meta_path if 'After' in str(f)]))")
     assert done.stdout.split() == ["False", "True", "1"], done
+
+
+def test_the_files_of_replace_import_in_one_direction() -> None:
+    """Imports for type hints count."""
+    folder = ROOT / "torch_ext" / "replace"
+    files = {f"torch_ext.replace.{path.stem}": ast.parse(path.read_text()) for path in folder.glob("[!_]*.py")}
+    imported = {
+        name: {
+            module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for module in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            if module in files
+        }
+        for name, tree in files.items()
+    }
+    assert sum(map(len, imported.values())) > 10
+    graphlib.TopologicalSorter(imported).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("how", ["purge", "reload"])

@@ -44,7 +44,10 @@ __device__ __forceinline__ Acc activate(Acc x, Activation activation) {
   }
 }
 
-/// For half-precision results: relative error under 2^-15 everywhere, the tails included, in a third of the instructions.
+/// Below, fp64's 1 + erf and 1 + tanh are 0, as torch's fp32 ones are. So GELU is 0 here too, and NaN times an infinite factor.
+inline constexpr float kGeluIsZero = -8.375f, kGeluTanhIsZero = -7.2f;
+
+/// For half-precision results: relative error under 2^-15, the tails above these limits included, in a third of the instructions.
 __device__ __forceinline__ float activate_half(float x, Activation activation) {
   switch (activation) {
     case Activation::relu: return x > 0 || isnan(x) ? x : 0.f;
@@ -55,11 +58,12 @@ __device__ __forceinline__ float activate_half(float x, Activation activation) {
       tail = fmaf(t, tail, 0.1581973055f);
       tail = fmaf(t, tail, 0.1489093082f);
       tail = times(times(t, tail), exp2_approx(times(times(z, -kLog2E), z)));
-      return times(x, x > 0 ? plus(1.f, -tail) : tail);
+      return times(x, x > 0 ? plus(1.f, -tail) : x < kGeluIsZero ? 0.f : tail);
     }
     case Activation::gelu_tanh: {  // (1 + tanh u) / 2 = 1 / (1 + e^(-2 u))
       const float u = times(0.79788456f, fmaf(times(0.044715f, times(x, x)), x, x));
-      return times(x, fast_reciprocal(plus(1.f, exp2_approx(times(u, -2 * kLog2E)))));
+      const float weight = fast_reciprocal(plus(1.f, exp2_approx(times(u, -2 * kLog2E))));
+      return times(x, x < kGeluTanhIsZero ? 0.f : weight);
     }
     case Activation::silu: return times(x, fast_reciprocal(plus(1.f, exp2_approx(times(x, -kLog2E)))));
     default: return x;
