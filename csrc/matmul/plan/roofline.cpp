@@ -139,9 +139,11 @@ WgmmaChoice fastest_wgmma(const Problem& p, int parts, const TensorOperand& a, c
     if (c.memory_splits > 1 && tiles * c.memory_splits > machine.sm_count) return;  // all run at once, so that all can wait
     c.us = wgmma_us(p, c, parts, lines_a, lines_b, machine);
     if (c.us < best.us) best = c;
-    constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
+    // Pairs pay where rows straddle cache lines, by fewer requests to L2, or two rows of 64-row tiles share a long B.
+    constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
+    const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles <= machine.sm_count && p.k >= kLongK);
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    if (!half || !pairs || c.cluster > 1 || c.memory_splits > 1 || machine.sm_count < 2) return;
+    if (!half || !pairs || !pays || c.cluster > 1 || c.memory_splits > 1 || machine.sm_count < 2) return;
     c.multicast = true, c.us = wgmma_us(p, c, parts, lines_a, lines_b, machine);
     if (c.us < best.us) best = c;
   };
