@@ -43,6 +43,77 @@ struct Share {
   }
 };
 
+/// The words of a warp's slots.
+template <class T>
+__device__ __forceinline__ WarpRows<T> warp_rows(const Plan& plan, const Share& share, uint4* slots, int most) {
+  return {.slots = reinterpret_cast<Unit<T>*>(slots + (static_cast<int>(threadIdx.x) & -kWarpSize)),
+          .lanes = plan.lanes,
+          .steps = share.steps,
+          .most = most,
+          .columns = plan.columns,
+          .column = share.tile_column};
+}
+
+/// Loads a thread's cell, of `most` positions; -inf where there are fewer.
+template <class T, bool kPlain>
+__device__ __forceinline__ void load_cell(const Plan& plan, const ColumnsShared<T>& places, const Share& share, const T* in,
+                                          const T* end, uint4* slots, int most) {
+  constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes;
+  uint4* const mine = slots + thread;
+  const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;
+  uint4 none;
+#pragma unroll
+  for (int u = 0; u < kWidth / kPer; ++u) reinterpret_cast<Unit<T>*>(&none)[u] = nothing<T>();
+  for (int k = kPlain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
+  if constexpr (kPlain) {
+    const T* p = in + from + share.column;
+#pragma unroll 4
+    for (int k = 0; k < share.whole; ++k, p += plan.length_stride) cp_async<16>(mine + k * threads, p, 16);
+    cp_async_commit();
+    cp_async_wait<0>();
+  } else if constexpr (kPer == 1) {
+    warp_rows<T>(plan, share, slots, most).load(in, from, plan.length_stride);
+  } else {
+    char* const behind = reinterpret_cast<char*>(slots) + places.behind;
+    const ShiftedPieces<T> pieces{.mine = mine,
+                                  .behind = reinterpret_cast<uint4*>(behind) + divide_pow2(thread, lanes),
+                                  .steps = share.column < plan.columns + kWidth ? share.steps : 0,
+                                  .most = most,
+                                  .last = (thread & (lanes - 1)) == lanes - 1,
+                                  .row = in + from + share.column,
+                                  .stride = plan.length_stride};
+    pieces.ask(end, lanes);
+    pieces.finish(lanes);
+    if (plan.team > kWarpSize) __syncthreads();  // `behind` overlaps the memory in which threads combine values
+  }
+}
+
+/// Stores a thread's results; result(k, y) computes those of position k.
+template <class T, class O, bool kPlain, class F>
+__device__ __forceinline__ void store_cell(const Plan& plan, const Share& share, O* out, uint4* slots, int most,
+                                           const F& result) {
+  constexpr int kWidth = Pack<T>::kCount, kTogether = sizeof(T) == 2 ? 1 : 2;  // positions, as registers allow
+  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);                 // results are stored from the slots
+  const std::int64_t to = (share.outer * plan.length + share.n) * plan.columns;
+  O* q = out + to + share.column;
+#pragma unroll kTogether
+  for (int k = 0; k < share.whole; ++k, q += plan.columns) {
+    Value<T> y[kWidth];
+    result(k, y);
+    if constexpr (kPlain) {
+      store_aligned<T, true>(q, y);
+    } else if constexpr (kByWords) {
+      store_aligned<T>(reinterpret_cast<O*>(slots + threadIdx.x + k * blockDim.x), y);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e)
+        if (share.column + e < plan.columns) q[e] = convert<O>(y[e]);
+    }
+  }
+  if constexpr (kByWords) warp_rows<T>(plan, share, slots, most).store(out, to);
+}
+
 /// kPlain: every vector is whole and aligned in input and output. `end`: one past the input's last element.
 template <class T, class O, bool kPlain>
 __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
@@ -53,15 +124,14 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
-  constexpr bool kInPlace = std::is_same_v<T, V>;               // exp overwrites x
-  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);  // results are stored from the slots
-  constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;             // positions, as registers allow
+  constexpr bool kInPlace = std::is_same_v<T, V>;    // exp overwrites x
+  constexpr int kTogether = sizeof(T) == 2 ? 2 : 4;  // positions, as registers allow
   extern __shared__ uint4 slots[];
   [[maybe_unused]] __shared__ ptx::Barrier arrived;
   ptx::grid_release();
   in = ptx::grid_wait(in);
 
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes, team = plan.team;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   unsigned rank = 0, group = blockIdx.x;
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
@@ -70,7 +140,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
     if (thread == 0) {
       ptx::barrier_init(&arrived, 1);
       ptx::fence_barrier_init();
-      ptx::barrier_arrive_expect(&arrived, static_cast<unsigned>((plan.cluster - 1) * lanes) *
+      ptx::barrier_arrive_expect(&arrived, static_cast<unsigned>((plan.cluster - 1) * plan.lanes) *
                                                static_cast<unsigned>(sizeof(U) * kUnits + sizeof(V) * kWidth));
     }
   }
@@ -78,42 +148,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(plan.cell)));  // positions per cell
   char* const base = reinterpret_cast<char*>(slots);
   uint4* const mine = slots + thread;  // position k: mine[k * threads]
-  const auto rows_of = [&](const Share& share) {
-    return WarpRows<T>{.slots = reinterpret_cast<U*>(slots + (thread & -kWarpSize)),
-                       .lanes = lanes,
-                       .steps = share.steps,
-                       .most = most,
-                       .columns = plan.columns,
-                       .column = share.tile_column};
-  };
-  {
-    const Share share(plan, kWidth, threadIdx.x, group, rank);
-    const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;
-    uint4 none;
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) reinterpret_cast<U*>(&none)[u] = nothing<T>();
-    for (int k = kPlain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
-    if constexpr (kPlain) {
-      const T* p = in + from + share.column;
-#pragma unroll 4
-      for (int k = 0; k < share.whole; ++k, p += plan.length_stride) cp_async<16>(mine + k * threads, p, 16);
-      cp_async_commit();
-      cp_async_wait<0>();
-    } else if constexpr (kPer == 1) {
-      rows_of(share).load(in, from, plan.length_stride);
-    } else {
-      const ShiftedPieces<T> pieces{.mine = mine,
-                                    .behind = reinterpret_cast<uint4*>(base + places.behind) + divide_pow2(thread, lanes),
-                                    .steps = share.column < plan.columns + kWidth ? share.steps : 0,
-                                    .most = most,
-                                    .last = (thread & (lanes - 1)) == lanes - 1,
-                                    .row = in + from + share.column,
-                                    .stride = plan.length_stride};
-      pieces.ask(end, lanes);
-      pieces.finish(lanes);
-      if (team > kWarpSize) __syncthreads();  // `behind` overlaps the memory in which threads combine values
-    }
-  }
+  load_cell<T, kPlain>(plan, places, Share(plan, kWidth, threadIdx.x, group, rank), in, end, slots, most);
 
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
@@ -190,7 +225,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
     ptx::cluster_wait_thread();
     V* const totals = reinterpret_cast<V*>(base + places.warps);
     join_blocks<O>(plan, reinterpret_cast<T*>(base + places.maxima), reinterpret_cast<V*>(base + places.sums), totals, &arrived);
-    const int first = (static_cast<int>(threadIdx.x) & (lanes - 1)) * kWidth;
+    const int first = (static_cast<int>(threadIdx.x) & (plan.lanes - 1)) * kWidth;
     constexpr int kPitch = ColumnsShared<T>::kPitch;
     Pack<T> m;
 #pragma unroll
@@ -209,13 +244,9 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   unsigned self = threadIdx.x;
   forget(self);  // computed again instead of kept in registers
   const Share share(plan, kWidth, self, group, rank);
-  const std::int64_t to = (share.outer * plan.length + share.n) * plan.columns;
-  O* q = out + to + share.column;
-#pragma unroll kTogether / 2
-  for (int k = 0; k < share.whole; ++k, q += plan.columns) {
+  store_cell<T, O, kPlain>(plan, share, out, slots, most, [&](int k, V(&y)[kWidth]) {
     U x[kUnits];
     load(k, x);
-    V y[kWidth];
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
       if (plan.log)
@@ -225,17 +256,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
       else
         y[e] = divide<T>(scaled_exp<O>(minus_largest(x, e), bias), d[e], r[e]);
     }
-    if constexpr (kPlain) {
-      store_aligned<T, true>(q, y);
-    } else if constexpr (kByWords) {
-      store_aligned<T>(reinterpret_cast<O*>(mine + k * threads), y);
-    } else {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        if (share.column + e < plan.columns) q[e] = convert<O>(y[e]);
-    }
-  }
-  if constexpr (kByWords) rows_of(share).store(out, to);
+  });
 }
 
 }  // namespace xgemm::softmax

@@ -112,6 +112,78 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
   return {m, warp_reduce(sum, [](V a, V b) { return a + b; })};
 }
 
+/// Starts the copy of a part x[0..count - 1] of the row x_row to shared memory, which keeps its misalignment: the aligned blocks
+/// whose bytes all belong to the row by one bulk copy, other elements by threads.
+template <int kThreads, class T>
+__device__ __forceinline__ void load_part(const T* x_row, std::int64_t length, const T* x, int count, bool first, char* buffer,
+                                          ptx::Barrier* loaded) {
+  const unsigned shift = misalignment(x);
+  T* const part = reinterpret_cast<T*>(buffer + shift);
+  const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
+             *row_end = reinterpret_cast<const char*>(x_row + length);
+  Interior interior{first && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
+  if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
+  if (threadIdx.x == 0) {
+    ptx::barrier_arrive_expect(loaded, interior.bytes());
+    if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), loaded);
+  }
+  each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
+  if (count % kUnitCount<T> != 0 && threadIdx.x == kThreads - 1) part[count] = convert<T>(-INFINITY);
+}
+
+/// Stores a part's results at y; result(unit, e) computes that of element e of a unit.
+template <int kThreads, bool kOdd, class T, class O, class F, class Sync>
+__device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* buffer, unsigned shift, O* y, int count,
+                                           const F& result, const Sync& sync) {
+  constexpr int kPer = kUnitCount<T>;
+  const int units = (count + kPer - 1) / kPer;
+  if constexpr (std::is_same_v<T, O>) {
+    // At odd addresses a bulk copy stores faster than threads do; at others it only delays the CTA.
+    if (shift != 0 && misalignment(y) == shift) {
+      T* const part = reinterpret_cast<T*>(buffer + shift);
+      each_unit<kThreads>(units, [&](int i, int) {
+        const Unit<T> unit = staged.get_alone(i);
+        if constexpr (kPer == 2)
+          staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
+        else
+          staged.set(i, as_unit(result(unit, 0)));
+      });
+      ptx::fence_async_shared();
+      sync();
+      const char* end = reinterpret_cast<const char*>(y + count);
+      const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
+      each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
+      if (threadIdx.x == 0 && interior.bytes() > 0) {
+        ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
+        ptx::tma_store_commit();
+        ptx::tma_store_wait_read<0>();
+      }
+      return;
+    }
+  }
+  if constexpr (kPer == 1) {
+    each_unit<kThreads>(units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
+  } else {
+    if (reinterpret_cast<std::uintptr_t>(y) % (2 * sizeof(O)) == 0) {
+      each_unit<kThreads>(count / 2, [&](int i, int) {
+        const Unit<T> unit = staged.get(i);
+        const auto a = result(unit, 0), b = result(unit, 1);
+        if constexpr (sizeof(O) == 2)
+          *reinterpret_cast<unsigned*>(y + 2 * i) = pack_halves<O>(a, b);
+        else
+          *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
+      });
+    } else {
+      each_unit<kThreads>(count / 2, [&](int i, int) {
+        const Unit<T> unit = staged.get(i);
+        y[2 * i] = convert<O>(result(unit, 0));
+        y[2 * i + 1] = convert<O>(result(unit, 1));
+      });
+    }
+    if (count % 2 != 0 && threadIdx.x == 0) y[count - 1] = convert<O>(result(staged.get(count / 2), 0));
+  }
+}
+
 /// kThreads threads (threadIdx.x) share a part: a warp per row and blockDim.y rows per CTA, or a CTA.
 template <class T, class O, int kThreads>
 __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
@@ -120,7 +192,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
 #if __CUDA_ARCH__ >= 900
   using V = Value<T>;
   using U = Unit<T>;
-  constexpr int kPer = kUnitCount<T>, kSize = static_cast<int>(sizeof(T));
+  constexpr int kPer = kUnitCount<T>;
   constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
   extern __shared__ __align__(128) char shared[];
   __shared__ V warps[2][kWarpSize];
@@ -146,28 +218,16 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   const T* x_row = in + map.offset(row);
   const T* x = x_row + first;
   const unsigned shift = misalignment(x);
-  T* part = reinterpret_cast<T*>(buffer + shift);
   ptx::grid_release();
   x = ptx::grid_wait(x);
-  {
-    // The aligned blocks of the part whose bytes all belong to the row.
-    const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
-               *row_end = reinterpret_cast<const char*>(x_row + rows.length);
-    Interior interior{rank == 0 && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
-    if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
-    if (thread == 0) {
-      ptx::barrier_init(&loaded, 1);
-      if constexpr (!kWarp) ptx::barrier_init(&exchanged, 1);
-      ptx::fence_barrier_init();
-      ptx::barrier_arrive_expect(&loaded, interior.bytes());
-      if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), &loaded);
-      if constexpr (!kWarp)
-        ptx::barrier_arrive_expect(&exchanged,
-                                   static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
-    }
-    each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
-    if (count % kPer != 0 && thread == kThreads - 1) part[count] = convert<T>(-INFINITY);
+  if (thread == 0) {
+    ptx::barrier_init(&loaded, 1);
+    if constexpr (!kWarp) ptx::barrier_init(&exchanged, 1);
+    ptx::fence_barrier_init();
+    if constexpr (!kWarp)
+      ptx::barrier_arrive_expect(&exchanged, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
   }
+  load_part<kThreads>(x_row, rows.length, x, count, rank == 0, buffer, &loaded);
   if (cluster > 1) ptx::cluster_arrive_relaxed();
   sync();
   ptx::barrier_wait(&loaded, 0);
@@ -223,57 +283,14 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
         if constexpr (kLog) return v - m - log_d;
         return divide<T>(kInPlace ? v * scale : scaled_exp<O>(v - m, bias), d, r);
       };
-      if constexpr (std::is_same_v<T, O>) {
-        // At odd addresses a bulk copy stores faster than threads do; at others it only delays the CTA.
-        if (shift != 0 && misalignment(y) == shift) {
-          each_unit<kThreads>(units, [&](int i, int) {
-            const U unit = staged.get_alone(i);
-            if constexpr (kPer == 2)
-              staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
-            else
-              staged.set(i, as_unit(result(unit, 0)));
-          });
-          ptx::fence_async_shared();
-          sync();
-          const char* end = reinterpret_cast<const char*>(y + count);
-          const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
-          each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
-          if (thread == 0 && interior.bytes() > 0) {
-            ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
-            ptx::tma_store_commit();
-            ptx::tma_store_wait_read<0>();
-          }
-          return;
-        }
-      }
-      if constexpr (kPer == 1) {
-        each_unit<kThreads>(units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
-      } else {
-        if (reinterpret_cast<std::uintptr_t>(y) % (2 * sizeof(O)) == 0) {
-          each_unit<kThreads>(count / 2, [&](int i, int) {
-            const U unit = staged.get(i);
-            const V a = result(unit, 0), b = result(unit, 1);
-            if constexpr (sizeof(O) == 2)
-              *reinterpret_cast<unsigned*>(y + 2 * i) = pack_halves<O>(a, b);
-            else
-              *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
-          });
-        } else {
-          each_unit<kThreads>(count / 2, [&](int i, int) {
-            const U unit = staged.get(i);
-            y[2 * i] = convert<O>(result(unit, 0));
-            y[2 * i + 1] = convert<O>(result(unit, 1));
-          });
-        }
-        if (count % 2 != 0 && thread == 0) y[count - 1] = convert<O>(result(staged.get(count / 2), 0));
-      }
+      store_part<kThreads>(staged, buffer, shift, y, count, result, sync);
     };
     if (rows.log)
       finish(std::true_type{});
     else
       finish(std::false_type{});
   };
-  if constexpr (kSize == 2) {
+  if constexpr (sizeof(T) == 2) {
     if (shift % 4 != 0) return compute(std::true_type{});
   }
   compute(std::false_type{});
