@@ -30,7 +30,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   constexpr bool kKMajorB = kConfig.k_major_b;
   constexpr int kRows = kConfig.rows, kSlotsB = Memory::kSlotsB, kSums = kRows / 2;
   constexpr bool kFallback = kConfig.fallback, kShort = kConfig.short_k;
-  const bool tma = g.tma;
+  const bool tma = g.tma || false;  // "|| false", here and below: else ptxas spills two registers of bf16x3_64x128
   constexpr int kPitch = Memory::kPitch, kAlong = Memory::kAlong;
   constexpr int kRoundRows = kProducers / 4;
 
@@ -245,7 +245,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
           lost |= SlotReader<Config>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
         }
         // No proxy fence: TMA refills the slot only after A's slot of this block is released, so after the fragments' products.
-        release(pipeline_b.empty[state_b.slot], g.tma ? 1 : 32);
+        release(pipeline_b.empty[state_b.slot], g.tma || false ? 1 : 32);
         state_b.advance();
         pipeline_a.wait(state_a);
         ptx::named_barrier_sync(kPingPongBarrier + consumer, 256);
