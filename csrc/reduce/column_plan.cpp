@@ -13,8 +13,7 @@ constexpr std::int64_t kWarp = 32;
 
 /// Are all strides whole vectors?
 bool in_vectors(const DimList& list, std::int64_t width) {
-  return std::all_of(list.dims.begin(), list.dims.begin() + static_cast<std::ptrdiff_t>(list.count),
-                     [&](const Dim& d) { return d.strides[kIn] % width == 0; });
+  return std::all_of(list.begin(), list.end(), [&](const Dim& d) { return d.strides[kIn] % width == 0; });
 }
 
 /// Threads of a CTA of the column kernel. It keeps for a column a state, of argmax value and position.

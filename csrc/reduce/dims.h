@@ -21,11 +21,14 @@ struct DimList {
   bool empty() const { return count == 0; }
   Dim* begin() { return dims.data(); }
   Dim* end() { return dims.data() + count; }
+  const Dim* begin() const { return dims.data(); }
+  const Dim* end() const { return dims.data() + count; }
   Dim& back() { return dims[count - 1]; }
+  const Dim& back() const { return dims[count - 1]; }
   void push_back(const Dim& d) { dims[count++] = d; }
   void pop_back() { --count; }
   void clear() { count = 0; }
-  std::int64_t product() {
+  std::int64_t product() const {
     std::int64_t n = 1;
     for (const Dim& d : *this) n *= d.size;
     return n;

@@ -17,7 +17,7 @@ struct Layout {
     return state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
   }
   /// The innermost reduced dim is a run of stride 1 inside other reduced dims.
-  bool has_runs() const { return gone.count > 1 && gone.dims[gone.count - 1].strides[kIn] == 1; }
+  bool has_runs() const { return gone.count > 1 && gone.back().strides[kIn] == 1; }
 };
 
 /// What decides the kernel. folded: short runs that are adjacent in memory. small_tile: few elements side by side.

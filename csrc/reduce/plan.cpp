@@ -73,7 +73,7 @@ Layout layout_of(const char* op, const Problem& problem) {
   arguments.outputs = kept.product();
   arguments.length = empty ? 0 : gone.product();
   for (const DimList* list : {&kept, &gone})
-    for (std::size_t d = 0; d < list->count; ++d) arguments.last += (list->dims[d].size - 1) * list->dims[d].strides[kIn];
+    for (const Dim& d : *list) arguments.last += (d.size - 1) * d.strides[kIn];
   fill_padding(arguments);
   return layout;
 }
@@ -94,7 +94,7 @@ bool is_small_tile(const Layout& layout, std::int64_t group) {
   constexpr std::int64_t kSmall = 3584, kNarrow = 8, kSmallNarrow = 6144, kFew = 1 << 17, kLongestOfFew = 4096;
   if (layout.width != 4 && layout.width != 8) return false;
   const Reduction& all = layout.arguments;
-  return group <= (layout.kept.dims[layout.kept.count - 1].size <= kNarrow ? kSmallNarrow : kSmall) ||
+  return group <= (layout.kept.back().size <= kNarrow ? kSmallNarrow : kSmall) ||
          (all.length <= kLongestOfFew && all.outputs * all.length <= kFew);
 }
 
@@ -103,11 +103,11 @@ LayoutClass class_of_columns(const Layout& layout) {
   // A tile of fewer elements would leave most of a CTA idle; then one thread or a few compute an output, as for rows.
   constexpr std::int64_t kMinTile = 2048;
   if (layout.kept.count == 0 || layout.arguments.length <= 1) return LayoutClass::rows;
-  const Dim& columns = layout.kept.dims[layout.kept.count - 1];
-  const Dim& run = layout.gone.dims[layout.gone.count - 1];
+  const Dim& columns = layout.kept.back();
+  const Dim& run = layout.gone.back();
   std::int64_t inner = INT64_MAX;  // the least distance of reduced elements
-  for (std::size_t d = 0; d < layout.gone.count; ++d)
-    if (layout.gone.dims[d].strides[kIn] != 0) inner = std::min(inner, layout.gone.dims[d].strides[kIn]);
+  for (const Dim& d : layout.gone)
+    if (d.strides[kIn] != 0) inner = std::min(inner, d.strides[kIn]);
   const std::int64_t length = layout.arguments.length, group = length * columns.size;
   const bool fills_tile = group >= kMinTile;
   // Each element of a run is a column, and the columns of a run are joined at the end.

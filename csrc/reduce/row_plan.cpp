@@ -105,14 +105,14 @@ void plan_split_rows(RowPlan& plan, bool few, std::int64_t runs, const DevicePro
 bool splits_runs(const Layout& layout) {
   const DType in = layout.arguments.in;
   return layout.folds() && layout.state != State::index && layout.has_runs() && (in == DType::f32 || is_half(in)) &&
-         layout.gone.dims[layout.gone.count - 1].size > longest_folded_run(layout);
+         layout.gone.back().size > longest_folded_run(layout);
 }
 
 }  // namespace
 
 bool has_vector_rows(const Layout& layout) {
   if (layout.gone.count == 0) return false;
-  const Dim& inner = layout.gone.dims[layout.gone.count - 1];
+  const Dim& inner = layout.gone.back();
   return inner.strides[kIn] == 1 && (layout.gone.count == 1 || splits_runs(layout) || inner.size % layout.width == 0);
 }
 
@@ -120,7 +120,7 @@ RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu) {
   RowPlan plan{layout.arguments};
   const bool runs = splits_runs(layout);
   plan.vector = has_vector_rows(layout);
-  plan.run = runs ? layout.gone.dims[layout.gone.count - 1].size : plan.length;
+  plan.run = runs ? layout.gone.back().size : plan.length;
   plan.vectors = ceil_div(plan.run, layout.width);
   plan.full = plan.vector ? plan.run / layout.width : 0;
   if (runs) plan.splits_per_run = ceil_div(plan.vectors, kSplitVectors);
