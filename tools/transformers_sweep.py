@@ -148,6 +148,8 @@ def tiny(configuration: type, window: int, adjusted: dict[str, Any]) -> Any:
     fields = inspect.signature(configuration.__init__).parameters
     given = {name: value for name, value in (TINY | adjusted).items() if name in fields and value is not None}
     given = {name: value for name, value in given.items() if not isinstance(fields[name].default, list | tuple)}
+    if "rope_parameters" in given:  # of texts; configurations write to it
+        given["rope_parameters"] = dict(given["rope_parameters"]) if "vocab_size" in fields else None
     given |= {name: window for name in WINDOWS if name in fields and isinstance(fields[name].default, int | None)}
     token = VOCABULARY - 1
     for name, field in fields.items():
@@ -364,7 +366,8 @@ def _built(configuration: type, model: type, window: int) -> torch.nn.Module:
         except Exception as error:
             first = first or error
             continue
-        for built.takes_image in (False, True):
+        images = "pixel_values" in inspect.signature(built.forward).parameters
+        for built.takes_image in (False, True) if images else (False,):
             try:
                 outputs(built, "eager", inputs(built))
                 return built
