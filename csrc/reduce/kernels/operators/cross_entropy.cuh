@@ -43,8 +43,8 @@ template <class Element>
 struct CrossEntropy : LogSumExp<Element> {
   using V = Value<Element>;
   using Extra = Target<Element>;
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<Element>&, const Pair<V>& s, const Extra& extra,
-                                                void* out, std::int64_t i) {
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<Element>&, const Pair<V>& s,
+                                                const Extra& extra, void* out, std::int64_t i) {
     store_loss(plan, s, extra, out, i, [](V, V, V nll) { return nll; });
   }
 };
