@@ -4,14 +4,14 @@ Cases around the plans' boundaries, and promises of every op: the same bits on r
 batch and layout; graphs, streams, no kernels but ours.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from unittest import mock
 
 import pytest
 import torch
 from common import foreign, misaligned, poison, randn
+
+import torch_ext
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CUDA = torch.device("cuda")
@@ -305,7 +305,7 @@ def check_errors(cases: list[tuple[Callable[[], object], str]]) -> None:
 @contextmanager
 def batch_invariance() -> Iterator[None]:
     """The mode in which a row's bits depend on its own data, its length, dtype and GPU alone."""
-    with mock.patch.dict(os.environ, XGEMM_BATCH_INVARIANT="1"):
+    with torch_ext.batch_invariant():
         yield
 
 

@@ -20,7 +20,7 @@ OPS = {
     "log_softmax": ops.log_softmax,
     "softmax_float": partial(ops.softmax, dtype=torch.float32),
     "scaled_masked_softmax": lambda x, dim: ops.scaled_masked_softmax(x, None, 0.37, dim),
-    "topk_softmax": lambda x, dim: ops.topk_softmax(x, min(8, x.shape[dim]), dim, False)[0],
+    "topk_softmax": lambda x, dim: ops.topk_softmax(x, min(8, x.shape[dim]), dim, renormalize=False)[0],
 }
 
 

@@ -63,6 +63,7 @@ def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int
                 assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
 
 
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_sums_themselves_have_the_bits_of_wgmma(dtype: torch.dtype) -> None:
     """Subtracting the rounded result shows the bits that half precision rounds off; scales of many decades cancel."""

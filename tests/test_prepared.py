@@ -314,10 +314,10 @@ def test_layer_keeps_one_copy_and_gives_it_up() -> None:
     torch.testing.assert_close(ours(x).double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
     assert ours._copy.copy.data_ptr() == address  # a captured graph may read it
     ours.weight.data.mul_(3)
-    wrong = ours(x)
+    before = ours._copy.copy.clone()
     ours.refresh()
     torch.testing.assert_close(ours(x).double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
-    assert not torch.equal(wrong, ours(x)) and ours._copy.copy.data_ptr() == address
+    assert not torch.equal(before, ours._copy.copy) and ours._copy.copy.data_ptr() == address
     ours.cpu()
     assert ours.prepared_memory == 0
     ours.cuda()(x)

@@ -66,6 +66,7 @@ def test_rows_at_any_address(name, dtype):
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_few_short_rows_have_the_bits_of_many(name, dtype):
@@ -86,6 +87,7 @@ def test_few_short_rows_have_the_bits_of_many(name, dtype):
 
 @pytest.mark.cuda
 @pytest.mark.sanitize
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_few_rows_have_the_bits_of_many(name, dtype):
@@ -135,6 +137,7 @@ def test_rows_through_shared_memory(name, dtype):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", OPS)
 def test_rows_that_a_cluster_reduces(name):
     """One row reduced by a cluster has the bits of many rows, each reduced by one block."""

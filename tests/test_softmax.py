@@ -183,6 +183,7 @@ def test_rows_in_shared_memory(name, dtype):
 @pytest.mark.sanitize
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_of_a_warp_have_the_bits_of_a_team(name, dtype):
     """More than 1024 rows: a warp each. Fewer: 128 threads each."""

@@ -7,7 +7,12 @@ Importing this package loads ``libxgemm.so``, which registers the operators. Bes
 - :func:`torch_ext.replace`, which swaps the operators of a torch model for these.
 """
 
+from typing import TYPE_CHECKING
+
 from torch_ext import _lazy, _load
+
+if TYPE_CHECKING:
+    from torch_ext._mode import batch_invariant, is_batch_invariant, set_batch_invariant
 
 __version__ = "0.1.0"  # the one source: pyproject.toml and CMakeLists.txt read it here
 
@@ -18,7 +23,6 @@ except ImportError as error:
     raise
 
 from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: F401  (they register with the dispatcher)
-from torch_ext._mode import batch_invariant, is_batch_invariant, set_batch_invariant
 from torch_ext.functional import (
     addmm,
     amax,
@@ -40,6 +44,16 @@ from torch_ext.functional import (
     topk_softmax,
 )
 from torch_ext.replace import replace
+
+
+def __getattr__(name: str) -> object:
+    """The batch-invariant mode on its first use: torch.compile has to know of it, and costs a second to import."""
+    if name not in ("batch_invariant", "is_batch_invariant", "set_batch_invariant"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from torch_ext import _mode
+
+    return globals().setdefault(name, getattr(_mode, name))
+
 
 _lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
 _lazy.after_import("torch.utils.flop_counter", "torch_ext.flops")

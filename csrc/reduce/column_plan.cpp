@@ -51,8 +51,8 @@ void take_columns(ColumnPlan& plan, Layout& layout, bool folded) {
   plan.aligned = plan.vector && one_dim && plan.columns % layout.width == 0 && in_vectors(layout.gone, layout.width) &&
                  in_vectors(layout.kept, layout.width);
   plan.cut = plan.columns;
-  // argmax folds positions only where it reads aligned blocks.
-  const bool may_fold = layout.folds() && (layout.state != State::index || has_column_blocks(plan.in));
+  // Only the loop over aligned blocks knows where the last of several positions side by side ends.
+  const bool may_fold = layout.folds() && has_column_blocks(plan.in);
   if (!may_fold || !plan.vector || !one_dim || layout.gone.back().strides[kIn] != plan.columns) return;
   Dim& dim = layout.gone.back();
   plan.repeat = static_cast<int>(repeat_of(layout, plan.run == 1 && plan.aligned, plan.columns, dim.size));

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "device/counters.h"
+#include "device/driver.h"
 
 // Exists in libtorch_cuda only; weak, so that this library also loads with a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
@@ -23,7 +24,7 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   if (!one_gpu || !current) {
     if (torch::stable::accelerator::getCurrentDeviceIndex() != v.device_index) guard_.emplace(v.device_index);
     int now = -1;  // not set again: that would leave a green context
-    if (cudaGetDevice(&now) != cudaSuccess || now != v.device_index)
+    if (!has_context() || cudaGetDevice(&now) != cudaSuccess || now != v.device_index)
       if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
         fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
     current = true;
