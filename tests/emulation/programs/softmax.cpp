@@ -20,7 +20,7 @@ void launch_sum(const Plan&, const void*, void*, const Workspace&, cudaStream_t)
 void launch_maximum(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
 void launch_index(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
 void launch_cross_entropy(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
-void launch_copy(const Plan&, const void*, void*, cudaStream_t) { std::abort(); }
+void launch_copy(const CopyPlan&, const void*, void*, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::reduce
 
 namespace {
