@@ -345,7 +345,8 @@ def test_folded_tiles_hold_whole_outputs(planner, dtype):
         assert p["tile"] == p["columns"] or p["repeat"] == 1
         assert p["results"] * joined >= p["tile"] and p["results"] <= p["threads"] * width
         assert p["blocks_loaded"] == (c * joined >= width and dtype != I8)
-    assert {(True, False), (False, True)} <= seen
+    # Only aligned blocks are read past the end of several positions side by side.
+    assert (True, False) in seen and ((False, True) in seen) == (dtype != I8)
 
 
 def test_plans_of_reduced_sets_that_were_slow(planner):
