@@ -15,6 +15,7 @@ import dataclasses
 import inspect
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -38,6 +39,7 @@ LENGTH = 11
 VOCABULARY = 99
 TOLERANCE = 1e-2  # of an output's standard deviation: rounding gives 1e-4, a wrong mask more than 0.1
 MOST_PARAMETERS = 20_000_000
+MOST_MEMORY = 12 << 30  # bytes, so that a model that is not tiny at all fails alone
 SECONDS = 20  # of CPU time for one model
 
 # A field of a configuration that has one of these names gets this value. Every expert is chosen, since rounding flips a
@@ -447,6 +449,7 @@ def main() -> int:
     arguments = parser.parse_args()
     quiet()
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     integration.register()
     found, start = architectures(arguments.names), time.process_time()
     results = []

@@ -167,6 +167,8 @@ def attention(
             attention_mask = attention_mask.clone()  # makes the bools
         else:
             window, alignment, attention_mask = attention_mask.window, attention_mask.alignment, None
+            if length == 1 and window == CAUSAL and alignment == "bottom_right":  # a decoded token
+                window = EVERY_KEY
     elif attention_mask.is_floating_point() and attention_mask.dtype is not torch.float32:
         attention_mask = attention_mask.to(query.dtype)
     wide = max(query.shape[3], value.shape[3]) > WIDEST_HEAD
