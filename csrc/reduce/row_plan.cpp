@@ -44,7 +44,7 @@ void plan_short_rows(RowPlan& plan, bool few, std::int64_t resident) {
 
 /// Vectors of a split of few rows: as few steps as leave a warp of the GPU for each split, in one cluster a row.
 std::int64_t split_of_few_rows(const RowPlan& plan, const DeviceProperties& gpu) {
-  const std::int64_t ctas = gpu.major == 9 ? gpu.max_cluster : 1;
+  const std::int64_t ctas = gpu.major == 9 ? kCluster : 1;
   const std::int64_t warps =
       std::min(ctas * kWarps, kCtasPerSm * kWarps * std::max(gpu.sm_count, 1) / std::max<std::int64_t>(plan.outputs, 1));
   return std::min(round_up(ceil_div(plan.vectors, warps), kStep), kSplitVectors);
@@ -96,7 +96,7 @@ void plan_split_rows(RowPlan& plan, bool few, std::int64_t runs, const DevicePro
   plan.threads = static_cast<int>(warps * kWarp);
   plan.ctas_per_row = ceil_div(plan.splits, plan.per_cta);
   const bool held = plan.splits * static_cast<std::int64_t>(state) <= kMostStateBytes;
-  if (gpu.major == 9 && !plan.grouped && held && plan.ctas_per_row <= (few ? gpu.max_cluster : kCluster))
+  if (gpu.major == 9 && !plan.grouped && held && plan.ctas_per_row <= kCluster)
     plan.cluster = static_cast<int>(plan.ctas_per_row);
   plan.ctas = plan.outputs * plan.ctas_per_row;
 }

@@ -113,10 +113,10 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
 }
 
 /// Starts the copy of a part x[0..count - 1] of the row x_row to shared memory, which keeps its misalignment: the aligned blocks
-/// whose bytes all belong to the row by one bulk copy, other elements by threads.
-template <int kThreads, class T>
+/// whose bytes all belong to the row by one bulk copy, other elements by threads. prepare() initialises `loaded`.
+template <int kThreads, class T, class F>
 __device__ __forceinline__ void load_part(const T* x_row, std::int64_t length, const T* x, int count, bool first, char* buffer,
-                                          ptx::Barrier* loaded) {
+                                          ptx::Barrier* loaded, const F& prepare) {
   const unsigned shift = misalignment(x);
   T* const part = reinterpret_cast<T*>(buffer + shift);
   const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
@@ -124,6 +124,7 @@ __device__ __forceinline__ void load_part(const T* x_row, std::int64_t length, c
   Interior interior{first && shift != 0 ? begin + 16 : begin, end + (-misalignment(end) & 15u)};
   if (interior.to > row_end) interior.to = row_end - misalignment(row_end);
   if (threadIdx.x == 0) {
+    prepare();
     ptx::barrier_arrive_expect(loaded, interior.bytes());
     if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), loaded);
   }
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   __shared__ Totals<V> slots[kMaxClusterBlocks];
   __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged;
 
-  const int thread = static_cast<int>(threadIdx.x), group = kWarp ? static_cast<int>(threadIdx.y) : 0;
+  const int group = kWarp ? static_cast<int>(threadIdx.y) : 0;
   const int cluster = kWarp ? 1 : rows.cluster;
   const unsigned rank = kWarp ? 0 : ptx::cluster_rank();
   const std::int64_t row = kWarp ? static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y : ptx::cluster_index();
@@ -220,14 +221,13 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   const unsigned shift = misalignment(x);
   ptx::grid_release();
   x = ptx::grid_wait(x);
-  if (thread == 0) {
+  load_part<kThreads>(x_row, rows.length, x, count, rank == 0, buffer, &loaded, [&] {
     ptx::barrier_init(&loaded, 1);
     if constexpr (!kWarp) ptx::barrier_init(&exchanged, 1);
     ptx::fence_barrier_init();
     if constexpr (!kWarp)
       ptx::barrier_arrive_expect(&exchanged, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
-  }
-  load_part<kThreads>(x_row, rows.length, x, count, rank == 0, buffer, &loaded);
+  });
   if (cluster > 1) ptx::cluster_arrive_relaxed();
   sync();
   ptx::barrier_wait(&loaded, 0);
