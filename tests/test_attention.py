@@ -683,7 +683,7 @@ def sees(sq: int, sk: int, device: torch.device, is_causal: bool = False, window
 
 
 def rounding_of_values(value: torch.Tensor) -> float:
-    """Error of a value times a weight of 1, relative to the largest: two fp16 parts of fp32 values have 22 bits of that."""
+    """Error of a value times a weight of 1, relative to the largest: two fp16 parts of fp32 values have 22 bits."""
     return 2.0**-21 if on_tensor_cores(value) and value.dtype is torch.float32 else 0.0
 
 

@@ -168,7 +168,7 @@ def test_a_pool_of_the_callers_is_empty_after_the_call() -> None:
 
 @pytest.mark.cuda
 def test_streams_that_come_and_go() -> None:
-    """Each of 200 streams that are destroyed after one call gives the same bits, also those without memory of their own."""
+    """Each of 200 streams that are destroyed after one call gives the same bits, also one without standing memory."""
     x = randn(1 << 22, device="cuda")
     wanted = torch_ext.sum(x)
     loaded = Path("/proc/self/maps").read_text().split()

@@ -10,6 +10,7 @@
 // operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
 // bits.
 #include "attention/fp16_split/launch.h"
+#include "attention/simt/launch.h"
 #include "attention/tiles/instances.h"
 #include "device/numeric.cuh"
 #include "programs/attention_case.h"
