@@ -211,7 +211,8 @@ struct SplitConsumer {
                                  kMasking == Masking::additive ? kLog2E : row_scale[1]};
     softmax.raise_maximum(scores, scale_log2);
     wait_turn();
-    softmax.exponentiate(scores, scale_log2, scaled_weight<kParts>);
+    const float base[2] = {softmax_base(softmax.maximum[0]), softmax_base(softmax.maximum[1])};
+    softmax.exponentiate(scores, [&](float score, int h) { return scaled_weight<kParts>(score, base[h], scale_log2[h]); });
     pass_turn(softmax.sum[0] + softmax.sum[1]);
     Weights weights[kParts];
 #pragma unroll

@@ -141,7 +141,7 @@ struct WarpRows {
       const float scale[2] = {g.scale_log2, g.scale_log2};
       softmax.raise_maximum(scores, scale);
       if (has_two_parts()) softmax.factor[1] = softmax.factor[0];
-      softmax.exponentiate(scores, scale, softmax_weight);
+      softmax.exponentiate_half(scores, g.scale_log2);
       softmax.rescale(outputs);
       multiply_values(scores, values + unit * (2 * kMmaUnitKeys * kTile.value_size));
     }

@@ -1,11 +1,9 @@
 // The online softmax of 16 rows of each warp in the accumulators of wgmma and mma.sync (Milakov and Gimelshein 2018;
 // FlashAttention-2, Dao 2023).
 //
-// A thread holds two rows, h = 0 and 1; four neighbouring lanes share them. A weight is 2^((score - maximum) * scale): the
-// subtraction comes first, so that the maximum's weight is exactly 1 and no weight is larger, whatever the scores' magnitude.
-// (One multiply-add, score * scale - maximum * scale, costs an instruction less and leaves the product's rounding in the
-// exponent: thousands, once scores reach 1e11.) `scale` includes log2(e). A tile without a visible key leaves a row's state
-// unchanged: maximum -inf, sum 0, outputs 0.
+// A thread holds two rows, h = 0 and 1; four neighbouring lanes share them. A weight is 2^((score - maximum) * scale), `scale`
+// with log2(e) in it: the maximum's is 1 and no weight is larger, whatever the scores' magnitude. A tile without a visible key
+// leaves a row's state unchanged: maximum -inf, sum 0, outputs 0.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -45,7 +43,9 @@ __device__ __forceinline__ float row_maximum(const float (&scores)[kCount], int 
   return warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
 }
 
-/// `Weight`: from a score minus its row's base, and the row's scale, to its weight.
+/// The largest |maximum * scale| whose rounding, 2^-16, does not show in a weight of 16 bits.
+inline constexpr float kNearBase = 256;
+
 template <int kKeys>
 struct OnlineSoftmax {
   float maximum[2] = {-INFINITY, -INFINITY};
@@ -63,23 +63,42 @@ struct OnlineSoftmax {
     }
   }
 
-  /// Turns scores into weights, and adds these to the sum.
+  /// Turns scores into weights, weight(score, h), and adds these to the sum.
   template <class Weight>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], const float (&scale)[2], const Weight& weight) {
+  __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], const Weight& weight) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float base = softmax_base(maximum[h]);
       float sums[2] = {0, 0};  // two chains
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& score = scores[4 * j + 2 * h + c];
-          score = weight(score, base, scale[h]);
+          score = weight(score, h);
           sums[c] += score;
         }
       sum[h] = fmaf(sum[h], factor[h], sums[0] + sums[1]);
     }
+  }
+
+  /// The same with weights of one multiply-add, score * scale - base. The base, maximum * scale, is rounded up, which takes the
+  /// same factor of at most 2^-16 off all of a row's weights. Where it would take more off (thousands, in the exponent, once
+  /// scores reach 1e11), the maximum is subtracted from the scores first.
+  __device__ __forceinline__ void exponentiate_half(float (&scores)[kKeys / 2], float scale) {
+    float base[2], offset[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float zero = softmax_base(maximum[h]);
+      base[h] = __fmul_ru(zero, scale);
+      offset[h] = fabsf(base[h]) > kNearBase ? zero : 0.f;
+    }
+    if (__any_sync(kFullWarp, offset[0] != 0.f || offset[1] != 0.f)) {
+#pragma unroll
+      for (int i = 0; i < kKeys / 2; ++i) scores[i] -= offset[i / 2 % 2];  // by 0 in a row beside it, whose bits do not change
+#pragma unroll
+      for (int h = 0; h < 2; ++h) base[h] = offset[h] != 0.f ? 0.f : base[h];
+    }
+    exponentiate(scores, [&](float score, int h) { return exp2_approx(fmaf(score, scale, -base[h])); });
   }
 
   template <int kCount>

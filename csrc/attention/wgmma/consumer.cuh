@@ -125,7 +125,7 @@ struct Consumer {
   __device__ __forceinline__ void soften() {
     const float scale[2] = {g.scale_log2, g.scale_log2};
     softmax.raise_maximum(scores, scale);
-    softmax.exponentiate(scores, scale, softmax_weight);
+    softmax.exponentiate_half(scores, g.scale_log2);
   }
   __device__ __forceinline__ void convert_weights() {
 #pragma unroll
