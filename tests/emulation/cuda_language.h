@@ -61,6 +61,11 @@ inline float __fmul_rn(float a, float b) {
   volatile float product = a * b;
   return product;
 }
+inline float __fmul_ru(float a, float b) {
+  const double exact = static_cast<double>(a) * b;
+  const float near = static_cast<float>(exact);
+  return near < exact ? std::nextafterf(near, INFINITY) : near;
+}
 inline double __dadd_rn(double a, double b) {
   volatile double sum = a + b;
   return sum;

@@ -101,11 +101,15 @@ struct OnlineSoftmax {
     exponentiate(scores, [&](float score, int h) { return exp2_approx(fmaf(score, scale, -base[h])); });
   }
 
+  /// A vote for each row h: late in a long row few maxima change.
   template <int kCount>
   __device__ __forceinline__ void rescale(float (&outputs)[kCount]) const {
-    if (__all_sync(kFullWarp, factor[0] == 1.f && factor[1] == 1.f)) return;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) outputs[i] *= factor[i / 2 % 2];
+    for (int h = 0; h < 2; ++h) {
+      if (__all_sync(kFullWarp, factor[h] == 1.f)) continue;
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) outputs[i + 2 * h] *= factor[h], outputs[i + 2 * h + 1] *= factor[h];
+    }
   }
 
   /// After the last tile: completes the row's sum, in all four lanes.
