@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.plots import draw, headline_panels
 from benchmarks.results import ROOT, geomean
 from benchmarks.tables import (
+    BATCH_INVARIANT,
     CPU,
     DOCUMENTS,
     LAB,
@@ -26,6 +27,7 @@ from benchmarks.tables import (
     RANDOM_SHAPES,
     Results,
     aligned,
+    batch_invariant_table,
     best_peer,
     case_groups,
     compared,
@@ -182,6 +184,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     "overview": overview,
     "groups": case_groups,
     RANDOM_SHAPES: random_report,
+    BATCH_INVARIANT: batch_invariant_table,
     MODELS: models_table,
     CPU: cpu_summary,
     "lab": lab_overview,

@@ -11,6 +11,7 @@ from benchmarks import (
     amax,
     argmax,
     attention,
+    batch_invariant,
     common,
     cross_entropy,
     gated_linear,
@@ -45,6 +46,7 @@ SHARES = {
     linear: 5,
     gated_linear: 3,
     attention: 12,
+    batch_invariant: 4,
 }
 # Where torch.compile makes another kernel of the peer (--compile; the others call the same library either way), and the
 # cases in which it does: each costs seconds of the budget.

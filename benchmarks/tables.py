@@ -26,6 +26,7 @@ OPS = [
     "host",
 ]
 RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
+BATCH_INVARIANT = "batch_invariant"  # the mode beside the default
 MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
 LAB = [
@@ -67,7 +68,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in [*OPS, RANDOM_SHAPES, MODELS, *LAB]:
+        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, *LAB]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = sorted(folder.parent.glob("*/gpu_tests.json"))
@@ -217,6 +218,23 @@ def case_groups(results: Results) -> str:
     """The tables of every op with groups, and attention's errors beside its rules."""
     tables = [case_groups_table(op, results) for op in OPS]
     return "\n".join(filter(None, [*tables, accuracy(results.documents.get("attention", {"rows": []})["rows"])]))
+
+
+def batch_invariant_table(results: Results) -> str:
+    """A line a group, dtype and mode: the default's and the best peer's time over that in batch-invariant mode."""
+    document = results.documents.get(BATCH_INVARIANT, {"rows": []})
+    table = []
+    for name in dict.fromkeys(name for row in document["rows"] for name in row["groups"]):
+        for dtype, mode in dict.fromkeys((row["dtype"], row["mode"]) for row in document["rows"]):
+            groups = compared(results, BATCH_INVARIANT, dtype, mode, of=name)
+            ratios = sorted((group["xgemm_default"]["us"] / group[OURS]["us"], group[OURS]["case"]) for group in groups)
+            if ratios:
+                mean, (worst, case) = geomean([ratio for ratio, _ in ratios]), ratios[0]
+                of_peer = ratio_cells(groups)
+                cells = [f"{mean:.2f}", f"{worst:.2f}: {case}", of_peer[1], of_peer[-1]]
+                table.append([name, f"{dtype} {mode or ''}".strip(), of_peer[0], *cells])
+    heads = ["group", "dtype", "cases", "default: geomean", "worst", "best peer: geomean", "worst"]
+    return f"{provenance(document)}\n\n{markdown(heads, table)}" if table else ""
 
 
 def fifth_percentile(values: list[float]) -> float:
