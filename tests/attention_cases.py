@@ -7,6 +7,8 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
+from common import randn
 
 Attend = Callable[["list[Case]"], "list[str]"]
 
@@ -15,7 +17,6 @@ Attend = Callable[["list[Case]"], "list[str]"]
 class Case:
     """A line that the program reads."""
 
-    dtype: str = "bf16"
     seed: int = 0
     sm_count: int = 2
     outer: int = 1
@@ -62,9 +63,9 @@ def attend_fixture(program: str, sources: list[Path]) -> Callable:
     return attend
 
 
-def varied_case(*numbers: str | int, mask: int) -> Case:
-    """`numbers` are the fields from dtype to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
-    seed = int(numbers[1])
+def varied_case(*numbers: int, mask: int) -> Case:
+    """`numbers` are the fields from seed to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
+    seed = numbers[0]
     return Case(
         *numbers,
         mask=mask,
@@ -82,7 +83,6 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
     left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
     rows = draw.choice([0, 1]) if mask else 0
     return Case(
-        dtype=draw.choice(["bf16", "fp16"]),
         seed=draw.randrange(1000),
         sm_count=draw.choice(sm_counts),
         outer=draw.choice([1, 2]),
@@ -104,3 +104,11 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
         aligned=draw.choice([0, 1]) if mask else 0,
         shared=draw.choice([0, 0, 1]) if mask else 0,
     )
+
+
+def decoding(
+    dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Query, key and value on a GPU: two batches of two key heads, `group` query heads for each."""
+    shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
+    return tuple(randn(*shape, dtype=dtype, device="cuda") for shape in shapes)
