@@ -14,18 +14,13 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 
 
-def planners(*families: str) -> list[Path]:
-    shared = ("order.cpp", "plan/legality.cpp", "plan/roofline.cpp")
-    return [CSRC / "matmul" / name for name in (*(f"{family}/plan.cpp" for family in families), *shared)]
-
-
-MMA = planners("mma", "simt")
+PLANNERS = [*sorted((CSRC / "matmul" / "plan").glob("*.cpp")), CSRC / "matmul" / "order.cpp"]
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
-    *planners("wgmma", "simt", "bf16x3"),
+    *PLANNERS,
 ]
-SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *planners("sliced")]
+SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *PLANNERS]
 SOFTMAX = [
     *(CSRC / "softmax" / name for name in ("softmax_shared.cu", "softmax_columns.cu", "plan.cpp")),
     *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")),
@@ -48,10 +43,10 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("tf32", planners("tf32")),
-        ("fp64", planners("fp64_mma")),
-        ("bf16x3", planners("bf16x3")),
-        ("mma", MMA),
+        ("tf32", PLANNERS),
+        ("fp64", PLANNERS),
+        ("bf16x3", PLANNERS),
+        ("mma", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("sliced", SLICED),
         ("softmax", SOFTMAX),

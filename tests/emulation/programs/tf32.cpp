@@ -18,7 +18,7 @@ void check(std::uint64_t seed, bool whole) {
   Problem asked = product.problem;
   asked.precision = Precision::high;
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 8)};
-  const auto plan = plan_tf32(asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name);
+  const auto plan = offer_tf32({asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name});
   require(plan.has_value(), "a plan");
   Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes), 0xff);  // NaN
   Buffer<unsigned> counters(static_cast<std::size_t>(plan->counter_bytes / 4 + 1));
