@@ -53,7 +53,7 @@ inline constexpr Tiles<2> kSlicedTiles{{
     {"sliced_32x64", 32, 64, 128, 1, 1.9, 1.383},
 }};
 
-/// fp64 on tensor cores (docs/log/matmul.md, "fp64: warps that only copy").
+/// fp64 on tensor cores (docs/log/matmul.md).
 enum class Fp64Tile : std::uint8_t { t64x128, t96x64, t64x32, t16x64 };
 inline constexpr Tiles<4> kFp64Tiles{{
     {"fp64_64x128", 64, 128, 16, 2, 1.14, 0.762, 0.564},  // large products, batches

@@ -19,7 +19,7 @@ void check(std::uint64_t seed) {
   const RandomProduct<T> product(random, {.any_strides = false}, m, n, k, seed);
   Problem asked = product.problem;
   asked.precision = Precision::high;
-  auto plan = plan_mma(asked, kGpu, kInfo.name);
+  auto plan = offer_mma({asked, kGpu, kInfo.name});
   if (!plan) return;  // an operand of which neither stride is 1
   const std::int64_t tiles = ceil_div(m, kInfo.m) * ceil_div(n, kInfo.n) * asked.batches;
   plan->split_blocks = is_tf32(kTile) && random.one_in(3) ? random(1, static_cast<int>(blocks)) : blocks;
