@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
   const std::int64_t matrix = p.m * p.n, count = p.batches * matrix;
   const Acc* partial = static_cast<const Acc*>(args.partial);
   for (std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x; i < count; i += gridDim.x * std::int64_t{256}) {
-    const std::int64_t batch = i / matrix, within = i % matrix;
+    const std::int64_t batch = i / matrix, within = i - batch * matrix, row = within / p.n, col = within - row * p.n;
     Acc sum = partial[i];
     if constexpr (std::is_same_v<T, float>) {
       if (args.exact) {
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
       }
     }
     for (std::int64_t chunk = 1; chunk < args.chunks && !args.exact; ++chunk) sum += partial[chunk * count + i];
-    const Acc x = make_epilogue<T, Acc>(p, batch).exact(sum, within / p.n, within % p.n);
+    const Acc x = make_epilogue<T, Acc>(p, batch).exact(sum, row, col);
     if (p.wide_out)
       static_cast<Acc*>(p.out)[i] = x;
     else
