@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
 #pragma unroll 1
   for (int block = 0; block < kStages - 1 + kAhead; ++block) copier.start(block);
   float add[Shape::kColumns / 8][2];
-  load_bias<T>(add, g, tile.column + warp_column, lane);
+  if constexpr (!Shape::kSplits) load_bias<T>(add, g, tile.column + warp_column, lane);
   if constexpr (kAhead > 0) {
     cp_async_wait<kStages - 1>();
     multiplier.meet();
@@ -185,6 +185,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
   }
   if constexpr (Shape::kSplits)
     if (gridDim.y > 1) return add_tile_splits<Shape>(g, tile, warp_row, warp_column, sums);
+  if constexpr (Shape::kSplits) load_bias<T>(add, g, tile.column + warp_column, lane);  // registers are scarce before
   __syncthreads();  // the sums overwrite the slots
   const WarpStore<T, Shape> store{g, tile, warp_row, warp_column, ring + warp * (Shape::kSums / Shape::kWarps)};
   if (g.plain)
