@@ -68,6 +68,8 @@ struct Consumer {
     constexpr int kHead = kAlone ? 2 : kSteps;
     int previous = 0;
     bool landed = false;
+#pragma unroll
+    for (float& x : result) x = 0;  // else ptxas copies sums between products of wgmma_64x32, which waits for each
     for (int done = 0; done < count; ++done) {
       const std::uint32_t offset = slot_offset();
       if (!landed) shared.pipeline.wait(state);
