@@ -1,6 +1,7 @@
 """tools/machine_code.py: what changes a kernel's digest, and which result files are then out of date."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -104,6 +105,13 @@ def test_each_folder_has_its_own_kernels(compile_code: Callable[..., Path], orig
         machine_code.digest_of(machine_code.kernels(original), paths) for paths in (["csrc"], ["csrc", "tests"])
     }
     assert whole not in digests(original)
+
+
+def test_a_run_on_another_library_records_its_digest(original: Path) -> None:
+    code = "from tools.machine_code import machine_code; print(machine_code(['csrc/matmul']))"
+    environment = {**os.environ, "XGEMM_LIBRARY": str(original)}
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == digests(original)[0]
 
 
 def test_result_files_out_of_date(compile_code: Callable[..., Path], original: Path, tmp_path: Path) -> None:

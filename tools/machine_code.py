@@ -20,6 +20,7 @@ between kernels is host code: tests/golden holds it.
 import argparse
 import hashlib
 import json
+import os
 import re
 import struct
 import sys
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARY = ROOT / "torch_ext" / "libxgemm.so"
+LIBRARY = Path(os.environ.get("XGEMM_LIBRARY") or ROOT / "torch_ext" / "libxgemm.so")  # what torch_ext loads
 RESULTS = ROOT / "benchmarks" / "results"
 RECORD = "kernels.json"  # in RESULTS: a digest of kernels -> the first characters of their own digests
 RECORDED = 12
